@@ -49,7 +49,7 @@ func TestSessionsAcrossADrain(t *testing.T) {
 		{"Node http2 by ALPN", node, "http2", true, "h2", busy, 0},
 		{"Java HttpClient", java, "http1", false, "h1", busy, 0},
 		{"Java HttpClient TLS", java, "http1", true, "h1", busy, 0},
-		{"Java HttpClient, Upgrade to h2c declined", java, "http2", false, "h1", busy, 0},
+		{"Java HttpClient declined h2c", java, "http2", false, "h1", busy, 0},
 		{"Java HttpClient h2 by ALPN", java, "http2", true, "h2", abrupt, 1},
 		{"Python requests", python, "requests", false, "h1", busy, 0},
 		{"Python requests TLS", python, "requests", true, "h1", busy, 0},

@@ -80,15 +80,17 @@ func (c *conn) awaitFirstLocked() {
 
 // awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. A client that
 // waits for the app to speak first would otherwise wait forever.
-func (c *conn) awaitRequest() {
+func (u *up) awaitRequest() {
+	c := u.c
 	c.mu.Lock()
-	c.awaitsFirst, c.up.timed = true, true
+	c.awaitsFirst, u.timed = true, true
 	c.mu.Unlock()
 	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
 }
 
 // endAwaitFirst reports whether the first request was still expected.
-func (c *conn) endAwaitFirst() bool {
+func (u *up) endAwaitFirst() bool {
+	c := u.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.awaitsFirst
@@ -114,7 +116,7 @@ func (c *conn) describeLocked() []drain.Conversation {
 	case c.client.IsHandshaking():
 		d.Protocol, since = "tls", c.began
 	case c.mode == modeH2:
-		return c.describeStreamsLocked()
+		return c.h2.describeStreamsLocked()
 	case c.mode == modeWS:
 		d.Protocol, since = "websocket", c.began
 		d.Request = string(c.up.upgraded)

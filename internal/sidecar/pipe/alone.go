@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A client that announces the close with its first request, which has no body, sends nothing more (RFC 9112, 9.6): nothing
-// is read from it until it has its response. So up serves such a connection alone: it runs down itself, if that does not
-// take long, and closes the connection without waiting for the client's FIN.
+// A client that announces the close with its first request, which has no body, sends nothing more (RFC 9112, 9.6):
+// nothing is read from it until it has its response. So up serves such a connection alone: it runs down itself, if that
+// does not take long, and closes the connection without waiting for the client's FIN.
 
-// aloneTime is how long the response may take to begin. Later, or when it does not come in one piece, down and up continue
-// in two goroutines: the client may go.
+// aloneTime is how long the response may take to begin. Later, or when it does not come in one piece, down and up
+// continue in two goroutines: the client may go.
 const aloneTime = 50 * time.Millisecond
 
 // answerAlone runs the app side in up's goroutine. It reports whether the client side continues in another one.
@@ -46,15 +46,15 @@ func (d *down) part() bool {
 	d.inline = false
 	_ = c.app.SetReadDeadline(time.Time{})
 	c.ended = make(chan struct{})
-	go c.serveUp()
+	go c.up.serveUp()
 	return true
 }
 
 // partIfLate is part for an error of reading.
 func (d *down) partIfLate(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) && d.part() }
 
-// isFinished reports whether nothing can come from the client any longer that a close would answer with a reset. A drain
-// waits until its clients have acknowledged everything, for which it needs their sockets.
+// isFinished reports whether nothing can come from the client any longer that a close would answer with a reset. A
+// drain waits until its clients have acknowledged everything, for which it needs their sockets.
 func (c *conn) isFinished() bool {
 	c.mu.Lock()
 	answered := c.end.by == &endDrained && !c.end.resets

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Each connection may hold little before its request passes: a head, a header block, a ClientHello, a queue. All together
-// hold no more than the budget, which is a part of the process's memory. Beyond it the connection is ended whose request has
-// been unfinished for the longest time, of those that hold much if there are such. A request that is being served is not touched.
+// Each connection may hold little before its request passes: a head, a header block, a ClientHello, a queue. All
+// together hold no more than the budget, which is a part of the process's memory. Beyond it the connection is ended
+// whose request has been unfinished for the longest time, of those that hold much if there are such. A request that is
+// being served is not touched.
 //
 // A connection that waits without a buffer, and one whose request arrives in one piece, do not come here.
 
@@ -160,8 +161,8 @@ func (b *budget) set(c *conn, bytes int, in group) bool {
 	return !s.evicted.Load()
 }
 
-// nextLocked is the list from which the next is ended: of those that hold a part of the budget worth ending, that of the
-// largest; nil if all are empty.
+// nextLocked is the list from which the next is ended: of those that hold a part of the budget worth ending, that of
+// the largest; nil if all are empty.
 func (b *budget) nextLocked() (next *shares) {
 	for _, in := range []group{large, medium, small, amongOthers} {
 		l := &b.lists[in]
@@ -188,7 +189,8 @@ func (b *budget) evictLocked(c *conn) {
 	c.client.Wake()
 }
 
-// evictOldest makes room for another connection. It returns false if nothing is unfinished, or only next to what is served.
+// evictOldest makes room for another connection. It returns false if nothing is unfinished, or only next to what is
+// served.
 func (b *budget) evictOldest() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

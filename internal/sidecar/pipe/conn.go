@@ -58,7 +58,7 @@ type conn struct {
 
 	wmu               sync.Mutex
 	streaming         bool        // a body of parts is being sent to the client; guarded by wmu
-	lastWordRequested atomic.Bool // see lastword.go
+	lastWordRequested atomic.Bool // see lastWord
 
 	restart restarting
 	turns   turns       // of an opaque connection

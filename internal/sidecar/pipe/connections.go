@@ -14,7 +14,7 @@ import (
 type Connection struct {
 	Peer     string          `json:"peer"`
 	Listener string          `json:"listener"`           // its Label
-	Protocol string          `json:"protocol,omitempty"` // http/1.1, http/2, websocket, tls (passing through), tcp; empty: not known yet
+	Protocol string          `json:"protocol,omitempty"` // http/1.1, http/2, websocket, tls (passing through), tcp
 	State    ConnectionState `json:"state"`
 	TLS      *tcp.TLSInfo    `json:"tls,omitempty"` // terminated here, or whose ClientHello has been read; else nil
 	Age      drain.Millis    `json:"age_ms"`
@@ -60,7 +60,12 @@ func (p *Pipe) Connections() []Connection {
 }
 
 func (c *conn) list() Connection {
-	out := Connection{Peer: c.client.RemoteAddr().String(), Listener: label(&c.in.Inbound, c.in.Addr()), Age: drain.Millis(time.Since(c.began)), App: c.appName()}
+	out := Connection{
+		Peer:     c.client.RemoteAddr().String(),
+		Listener: label(&c.in.Inbound, c.in.Addr()),
+		Age:      drain.Millis(time.Since(c.began)),
+		App:      c.appName(),
+	}
 	if hello := c.hello.Load(); hello != nil && hello.Version+hello.ServerName+hello.ALPN != "" {
 		out.TLS = hello
 	}
@@ -110,8 +115,8 @@ func (c *conn) protocolLocked() string {
 	return ""
 }
 
-// Protocols counts the connections that have not ended by their protocols: the busy ones, and the others. Like Connections
-// it holds no lock for longer than one connection needs.
+// Protocols counts the connections that have not ended by their protocols: the busy ones, and the others. Like
+// Connections it holds no lock for longer than one connection needs.
 func (p *Pipe) Protocols() (busy, idle map[string]int) {
 	busy, idle = make(map[string]int), make(map[string]int)
 	for _, c := range p.all() {
@@ -130,6 +135,7 @@ func (p *Pipe) Protocols() (busy, idle map[string]int) {
 
 func (out *Connection) add(line []byte, began time.Time, status int) {
 	if out.Open++; out.Open <= requestsListed {
-		out.Requests = append(out.Requests, OpenRequest{Line: string(line), Age: drain.Millis(time.Since(began)), Status: status})
+		age := drain.Millis(time.Since(began))
+		out.Requests = append(out.Requests, OpenRequest{Line: string(line), Age: age, Status: status})
 	}
 }

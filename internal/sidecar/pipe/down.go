@@ -178,8 +178,8 @@ func (d *down) sniffApp(b []byte) mode {
 	return opaque
 }
 
-// endIfSurplus ends the connection if the app sends a response without a request, such as a 408 on an idle connection. The
-// client would take it, or a part of it, for the response to its next request.
+// endIfSurplus ends the connection if the app sends a response without a request, such as a 408 on an idle connection.
+// The client would take it, or a part of it, for the response to its next request.
 func (d *down) endIfSurplus() bool {
 	c := d.c
 	c.mu.Lock()
@@ -198,7 +198,7 @@ func (d *down) carryDown() {
 	if b := d.buf; b != nil {
 		d.carried = uint64(b.W - b.R)
 		if b.R < b.W {
-			c.sawServerHello(b.Bytes())
+			d.sawServerHello(b.Bytes())
 			c.cameFromApp()
 			_ = c.toClient(b.Bytes(), false)
 		}

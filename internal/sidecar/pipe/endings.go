@@ -33,7 +33,7 @@ import (
 //	kill                  both sockets are closed; within a response until close: RST
 //
 // A response "until close" has no other end than the connection's: after a FIN its half would look complete.
-// ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastword.go.
+// ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastWord in end.go.
 // ² If Endings asks for it, when the drain closes idle connections.
 // ³ Ended as its protocol defines, if it does; otherwise like any other response. ⁴ No response yet: 503, or
 // grpc-status 14. Within one: grpc-status 14, the end of an event stream, or RST_STREAM.
@@ -61,15 +61,26 @@ var (
 	endLastCall        = ending{&replyLastCall, accesslog.LastCall, accesslog.LastCall, accesslog.LastCall, true}
 	endLastCallSilent  = same(nil, accesslog.LastCall) // without HTTP there is no reply
 	endResponseTimeout = same(&replyResponseTimeout, accesslog.ResponseTimeout)
-	endAppClosed       = ending{reply: &replyTerminated, before: accesslog.Terminated, within: accesslog.Truncated, behind: accesslog.Terminated}
-	endAppInvalid      = ending{reply: &replyProtocolError, before: accesslog.ProtocolError, within: accesslog.Truncated, behind: accesslog.Terminated}
-	endUnreachable     = same(&replyConnectFailed, accesslog.ConnectFailed)
-	endRestarting      = same(&replyRestarting, accesslog.ConnectFailed)
-	endOverLimit       = same(&replyOverflow, accesslog.Overflow)
+	endAppClosed       = ending{
+		reply:  &replyTerminated,
+		before: accesslog.Terminated,
+		within: accesslog.Truncated,
+		behind: accesslog.Terminated,
+	}
+	endAppInvalid = ending{
+		reply:  &replyProtocolError,
+		before: accesslog.ProtocolError,
+		within: accesslog.Truncated,
+		behind: accesslog.Terminated,
+	}
+	endUnreachable = same(&replyConnectFailed, accesslog.ConnectFailed)
+	endRestarting  = same(&replyRestarting, accesslog.ConnectFailed)
+	endOverLimit   = same(&replyOverflow, accesslog.Overflow)
 )
 
-// endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was, for
-// the report; nothing if nothing was left to end; or the last word, if the conversation has to reach a boundary first.
+// endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was,
+// for the report; nothing if nothing was left to end; or the last word, if the conversation has to reach a boundary
+// first.
 func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
 	if w := c.requestLastWord(false); w != nil {
 		return nil, w
@@ -77,7 +88,7 @@ func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
 	c.mu.Lock()
 	if c.mode == modeH2 && c.end.phase < replying {
 		c.mu.Unlock()
-		return c.endH2AtLastCall()
+		return c.h2.endH2AtLastCall()
 	}
 	was := c.describeLocked()
 	e, report := &endLastCall, "503"
@@ -143,7 +154,7 @@ func (c *conn) claimIfIdle(idleFor time.Duration) bool {
 func (c *conn) sendIdleEnd() {
 	if c.modeNow() == modeH2 {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // down may be writing to a client that does not read
-		c.sendFinalGoAway()
+		c.h2.sendFinalGoAway()
 	}
 	_ = c.client.CloseWrite()
 }
@@ -230,7 +241,8 @@ func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
 }
 
 // whyUnreachable is the ending of a connection that has none to the app.
-func (c *conn) whyUnreachable() *ending {
+func (u *up) whyUnreachable() *ending {
+	c := u.c
 	switch {
 	case c.overLimit:
 		return &endOverLimit
@@ -260,11 +272,11 @@ func (d *down) appEnded() {
 		c.endBy(&endClientGone, 0)
 	case mode == modeH2 && isInvalid:
 		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
-		c.failStreams(&endAppInvalid, http2.NoError)
+		c.h2.failStreams(&endAppInvalid, http2.NoError)
 	case mode == modeH2 && streams > 0:
-		c.failStreams(&endAppClosed, http2.NoError)
+		c.h2.failStreams(&endAppClosed, http2.NoError)
 	case mode == modeH2:
-		c.sendFinalGoAway()
+		c.h2.sendFinalGoAway()
 		c.endBy(&endAppIdle, 0)
 	case mode == modeWS:
 		c.endBy(&endAppIdle, 0)
@@ -346,11 +358,11 @@ func (u *up) clientTimedOut() bool {
 	case u.timed && u.state == upH2:
 		u.clearDeadline()
 		u.state = upDiscard
-		c.endInvalidH2(http2.FloodSlow)
+		c.h2.endInvalidH2(http2.FloodSlow)
 		return true
 	case u.timed:
 		u.clearDeadline()
-		if c.endAwaitFirst() {
+		if u.endAwaitFirst() {
 			c.endBy(&endClientGone, 0)
 			return true
 		}

@@ -7,12 +7,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// h2 is the state of a connection that carries HTTP/2. Bytes pass unchanged. Header blocks are decoded on a copy, for the
-// names of requests, and frames of the pipe's are inserted between frames of the app's.
+// h2 is the state of a connection that carries HTTP/2. Bytes pass unchanged. Header blocks are decoded on a copy, for
+// the names of requests, and frames of the pipe's are inserted between frames of the app's.
 //
-// All of it is guarded by the connection's mu; down and shutdown also by its wmu, since the state of the follower is that
-// of the client only when the bytes before have been sent.
+// All of it is guarded by the connection's mu; down and shutdown also by its wmu, since the state of the follower is
+// that of the client only when the bytes before have been sent.
 type h2 struct {
+	c       *conn
 	streams streams
 	counted int    // streams that are not quiet
 	opened  int    // streams in the present batch of frames
@@ -46,7 +47,7 @@ type h2 struct {
 
 func (c *conn) newH2() *h2 {
 	limits := &c.p.cfg.H2
-	h := &h2{appLast: http2.MaxStreamID, ofClient: http2.NewTableLimit(), ofApp: http2.NewTableLimit()}
+	h := &h2{c: c, appLast: http2.MaxStreamID, ofClient: http2.NewTableLimit(), ofApp: http2.NewTableLimit()}
 	h.guard = http2.Guard{Limits: limits}
 	h.up = http2.Follower{MaxBlock: limits.MaxHeaderBlock, Guard: &h.guard}
 	h.down = http2.Follower{MaxBlock: maxAppBlock}
@@ -81,8 +82,8 @@ func (u *up) becomeH2() {
 	u.state = upH2
 	b := u.buf
 	if c.app == nil {
-		if err := c.dial(); err != nil { // requests are read and answered
-			c.sendSettings()
+		if err := u.dial(); err != nil { // requests are read and answered
+			c.h2.sendSettings()
 			c.setArriving(false)
 			b.R += len(http2.Preface)
 			return
@@ -96,11 +97,12 @@ func (u *up) becomeH2() {
 }
 
 // sendSettings sends SETTINGS in place of an unreachable app: gRPC's clients, for one, send no request before.
-func (c *conn) sendSettings() {
+func (h *h2) sendSettings() {
+	c := h.c
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if !c.hasEnded() && !c.h2.down.Spoke {
-		c.h2.down.Spoke = true
+	if !c.hasEnded() && !h.down.Spoke {
+		h.down.Spoke = true
 		_ = c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
 	}
 }
@@ -122,21 +124,21 @@ func (u *up) forwardFrames() (wait bool) {
 	n, err := h.up.Follow(b.Bytes(), upVisitor{c})
 	h.up.Release()
 	h.upTable.Release()
-	c.batchEndsLocked()
+	c.h2.batchEndsLocked()
 	asked := len(h.streams) > 0
 	slow := h.up.InHeaders()
 	u.blockHeld, u.hasStreams = h.up.Held(), asked
 	finished := h.finishing && !h.within()
 	c.mu.Unlock()
 	if finished { // the client has reset the last stream within a message
-		c.hurryLastMessages()
+		c.h2.hurryLastMessages()
 	}
 	if c.app == nil { // it cannot be reached: each request is answered so
 		b.R += n
 		if err == nil && !asked {
 			return true
 		}
-		c.failStreams(c.whyUnreachable(), http2.NoError)
+		c.h2.failStreams(u.whyUnreachable(), http2.NoError)
 		u.state = upDiscard
 		return false
 	}
@@ -150,11 +152,11 @@ func (u *up) forwardFrames() (wait bool) {
 		u.state = upDiscard
 		b.R = b.W
 		u.admitOversized(err)
-		c.endInvalidH2(err)
+		c.h2.endInvalidH2(err)
 		return false
 	}
 	u.timeHeaders(slow)
-	c.finishIfDrained()
+	c.h2.finishIfDrained()
 	return true
 }
 
@@ -175,9 +177,9 @@ func (u *up) admitOversized(err error) {
 	s := newStream(id, h.clock())
 	s.line = append(s.line, "(a head that is too large)"...)
 	s.clientEnded = true // the rest of the request does not matter
-	c.openStreamLocked(s)
+	c.h2.openStreamLocked(s)
 	c.in.stats.Requests.Add(1)
-	c.batchEndsLocked()
+	c.h2.batchEndsLocked()
 }
 
 // timeHeaders sets the deadline of an incomplete header block, and clears it afterwards.
@@ -192,8 +194,8 @@ func (u *up) timeHeaders(slow bool) {
 }
 
 // batchEndsLocked updates the counts after the frames of one read. mu is held.
-func (c *conn) batchEndsLocked() {
-	h := c.h2
+func (h *h2) batchEndsLocked() {
+	c := h.c
 	h.now = time.Time{}
 	if h.opened > 0 {
 		h.opened = 0
@@ -202,7 +204,8 @@ func (c *conn) batchEndsLocked() {
 	c.recountLocked()
 }
 
-// passFrames passes on frames of the app. It returns false if the connection has ended or the app violates the protocol.
+// passFrames passes on frames of the app. It returns false if the connection has ended or the app violates the
+// protocol.
 func (d *down) passFrames() bool {
 	c := d.c
 	b := d.buf
@@ -222,7 +225,7 @@ func (d *down) passFrames() bool {
 	n, err := h.down.Follow(b.Bytes(), downVisitor{c})
 	h.down.Release()
 	h.dnTable.Release()
-	c.batchEndsLocked()
+	c.h2.batchEndsLocked()
 	c.mu.Unlock()
 	if n > 0 {
 		if sendErr := c.client.Send(b.B[b.R:b.R+n], false); sendErr != nil {
@@ -233,14 +236,14 @@ func (d *down) passFrames() bool {
 		b.R += n
 	}
 	if err == nil {
-		c.sendPendingGoAway()
+		c.h2.sendPendingGoAway()
 	}
 	c.wmu.Unlock()
 	if err != nil {
 		d.err = http1.Malformed(err.Error())
 		return false
 	}
-	return !c.finishIfDrained()
+	return !c.h2.finishIfDrained()
 }
 
 // clock returns the time of the present batch.

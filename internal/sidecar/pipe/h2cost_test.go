@@ -58,11 +58,11 @@ func carry(t testing.TB, c *conn, request, response []byte) {
 	if n, err := c.h2.up.Follow(request, upVisitor{c}); n != len(request) || err != nil {
 		t.Fatal(n, err)
 	}
-	c.batchEndsLocked()
+	c.h2.batchEndsLocked()
 	if n, err := c.h2.down.Follow(response, downVisitor{c}); n != len(response) || err != nil {
 		t.Fatal(n, err)
 	}
-	c.batchEndsLocked()
+	c.h2.batchEndsLocked()
 	if c.busy {
 		t.Fatal("still busy")
 	}

@@ -83,7 +83,7 @@ func (c *conn) feed(t *rapid.T, h *half, f *wirehttp2.Follower, v wirehttp2.Even
 			t.Fatal(err)
 		}
 		held = held[m:]
-		c.batchEndsLocked()
+		c.h2.batchEndsLocked()
 	}
 	if len(held) > 0 || !f.AtBoundary() {
 		t.Fatalf("%d bytes are held back; boundary %v", len(held), f.AtBoundary())

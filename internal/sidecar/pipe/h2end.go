@@ -14,17 +14,18 @@ import (
 
 // endStreams ends every open stream and returns those whose clients lose something. The caller holds wmu, not mu, and
 // calls sendEnd.
-func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
+func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
+	c := h.c
 	c.mu.Lock()
-	was := c.describeStreamsLocked()
-	canSend := c.h2.canSend()
+	was := h.describeStreamsLocked()
+	canSend := h.canSend()
 	var out []byte
-	if canSend && !c.h2.down.Spoke {
+	if canSend && !h.down.Spoke {
 		out = http2.Append(out, http2.Settings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
-		c.h2.down.Spoke = true
+		h.down.Spoke = true
 	}
 	i := 0
-	for _, s := range c.h2.streams {
+	for _, s := range h.streams {
 		if s.status != 0 && !s.serverEnded && e != &endLastCall {
 			c.in.stats.Truncated.Add(1)
 		}
@@ -43,12 +44,12 @@ func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 			c.in.stats.Responded(s.status)
 		}
 	}
-	c.closeStreamsLocked(e.before)
+	h.closeStreamsLocked(e.before)
 	c.end.advance(ended)
 	c.end.by = e
 	if canSend {
-		c.h2.shutdown = http2.Final
-		out = append(out, c.finalGoAwayLocked(code)...)
+		h.shutdown = http2.Final
+		out = append(out, h.finalGoAwayLocked(code)...)
 	}
 	c.mu.Unlock()
 	if canSend {
@@ -59,17 +60,19 @@ func (c *conn) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 
 // end appends the frames that end a stream, and names them; "" if the client loses nothing.
 //
-// A truncated response is reset with INTERNAL_ERROR, as net/http's server and Envoy do: Node's node:http2 regards CANCEL
-// as an orderly end.
+// A truncated response is reset with INTERNAL_ERROR, as net/http's server and Envoy do: Node's node:http2 regards
+// CANCEL as an orderly end.
 func (s *stream) end(out []byte, e *ending) (string, []byte) {
 	const endHeaders = http2.FlagEndHeaders | http2.FlagEndStream
 	switch {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
 		block = http2.AppendField(block, "content-type", "application/grpc")
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.Message()))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id,
+			appendGRPC(block, e.reply.Message()))
 	case s.grpc && !s.serverEnded:
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(nil, e.reply.Message()))
+		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id,
+			appendGRPC(nil, e.reply.Message()))
 	case s.status == 0:
 		status := strconv.Itoa(e.reply.Status)
 		block := http2.AppendStatus(nil, status)
@@ -98,19 +101,20 @@ func appendGRPC(block []byte, message string) []byte {
 }
 
 // endH2AtLastCall ends a connection of HTTP/2. It returns the last word if the streams have to reach a boundary first.
-func (c *conn) endH2AtLastCall() ([]drain.Conversation, *lastWord) {
+func (h *h2) endH2AtLastCall() ([]drain.Conversation, *lastWord) {
+	c := h.c
 	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // a client that does not read must not delay the others
 	c.wmu.Lock()
 	if c.hasEnded() {
 		c.wmu.Unlock()
 		return nil, nil
 	}
-	if w := c.requestLastMessages(); w != nil {
+	if w := h.requestLastMessages(); w != nil {
 		_ = c.client.SetWriteDeadline(time.Time{}) // until hurryLastWord
 		c.wmu.Unlock()
 		return nil, w
 	}
-	was := c.endStreams(&endLastCall, http2.NoError)
+	was := h.endStreams(&endLastCall, http2.NoError)
 	c.wmu.Unlock()
 	c.sendEnd()
 	return was, nil
@@ -120,7 +124,8 @@ func (c *conn) endH2AtLastCall() ([]drain.Conversation, *lastWord) {
 const stuckTime = 20 * time.Millisecond
 
 // failStreams ends the connection when the app, or the client, has failed it.
-func (c *conn) failStreams(e *ending, code http2.ErrCode) {
+func (h *h2) failStreams(e *ending, code http2.ErrCode) {
+	c := h.c
 	wait := lingerTime
 	if c.evicted.Load() {
 		wait = stuckTime
@@ -131,13 +136,14 @@ func (c *conn) failStreams(e *ending, code http2.ErrCode) {
 		c.wmu.Unlock()
 		return
 	}
-	c.endStreams(e, code)
+	h.endStreams(e, code)
 	c.wmu.Unlock()
 	c.sendEnd()
 }
 
 // endInvalidH2 ends the connection of a client that violates the protocol or a limit.
-func (c *conn) endInvalidH2(err error) {
+func (h *h2) endInvalidH2(err error) {
+	c := h.c
 	c.in.stats.CountRefused(0)
 	code := http2.CodeOf(err)
 	flood, isFlood := errors.AsType[http2.Flood](err)
@@ -146,11 +152,276 @@ func (c *conn) endInvalidH2(err error) {
 	} else {
 		c.in.stats.H2.BadPeers.Add(1)
 	}
-	c.p.warn("client violates HTTP/2; closing its connection", "peer", c.client.RemoteAddr().String(), "error", err, "code", code.String())
+	c.p.warn("client violates HTTP/2; closing its connection", "peer", c.client.RemoteAddr().String(), "error", err,
+		"code", code.String())
 	r := accesslog.Reply{Status: 400, Body: err.Error()}
 	if isFlood && flood.IsHead() {
 		r.Status = 431
 	}
 	e := same(&r, accesslog.InvalidHTTP2)
-	c.failStreams(&e, code)
+	h.failStreams(&e, code)
+}
+
+// meet takes the kind of the client that has sent a request. gRPC's clients are orderly.
+func (h *h2) meet(s *stream, of http2.Client) {
+	if s.grpc {
+		of = http2.Orderly
+	}
+	h.kind = max(h.kind, of)
+}
+
+// goAwayIsDueLocked reports whether the first GOAWAY is due. A client that has sent no request yet gets it with the
+// first one, as with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent
+// it, and those that the load balancer still sends here would never be served. mu is held.
+func (h *h2) goAwayIsDueLocked() bool {
+	c := h.c
+	if c.end.last() || h.finishing || h.last == 0 {
+		return false // the last call has come, or no request yet
+	}
+	m := http2.Moment{Open: len(h.streams), Draining: c.p.draining.lasted(), Closing: c.p.closing.lasted()}
+	if m.Open == 0 {
+		m.Idle = time.Since(c.idleSince)
+	}
+	due, again := h.kind.Due(m)
+	if again > 0 {
+		h.checkLaterLocked(again)
+	}
+	return due && (m.Open > 0 || h.kind == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
+}
+
+// checkLaterLocked continues the shutdown after a while. mu is held.
+func (h *h2) checkLaterLocked(after time.Duration) {
+	c := h.c
+	if h.checkScheduled {
+		return
+	}
+	h.checkScheduled = true
+	time.AfterFunc(after, func() {
+		c.mu.Lock()
+		h.checkScheduled = false
+		c.mu.Unlock()
+		h.finishIfDrained()
+	})
+}
+
+// sendGoAway sends the first GOAWAY if it is due (RFC 9113, 6.8), between two frames of the app and after its SETTINGS.
+func (h *h2) sendGoAway() {
+	c := h.c
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if h.shutdown == http2.NotBegun {
+		c.mu.Lock()
+		due := h.goAwayIsDueLocked()
+		c.mu.Unlock()
+		if due {
+			h.shutdown = http2.Pending
+		}
+	}
+	h.sendPendingGoAway()
+}
+
+func (h *h2) sendPendingGoAway() {
+	c := h.c
+	if h.shutdown == http2.Pending && h.down.Spoke && h.canSend() {
+		h.shutdown, h.goAwayAt = http2.Announced, time.Now()
+		if h.appLast == http2.MaxStreamID { // otherwise the app has sent a GOAWAY with its last stream
+			c.in.stats.H2.GoAways.Add(1)
+			_ = c.client.Send(http2.AppendAnnouncement(nil), false)
+		}
+	}
+}
+
+// finishIfDrained continues the shutdown: it sends the first GOAWAY when it is due, and ends the connection when the
+// client has had the time to read it and the last stream has ended. It reports whether the connection has ended.
+func (h *h2) finishIfDrained() bool {
+	c := h.c
+	if !c.announcesClose() && !c.p.closing.holds() {
+		return false
+	}
+	h.sendGoAway()
+	c.wmu.Lock()
+	c.mu.Lock()
+	done := !c.end.done() && len(h.streams) == 0 && h.shutdown == http2.Announced && h.canSend()
+	if done {
+		if left := time.Until(h.goAwayAt.Add(http2.AnnounceTime)); left > 0 {
+			done = false
+			h.checkLaterLocked(left)
+		}
+	}
+	var goodbye []byte
+	if done {
+		c.end.advance(ended)
+		c.end.by = &endDrained
+		h.shutdown = http2.Final
+		goodbye = h.finalGoAwayLocked(http2.NoError)
+	}
+	hasEnded := c.end.done()
+	c.mu.Unlock()
+	if done {
+		_ = c.client.Send(goodbye, true)
+	}
+	c.wmu.Unlock()
+	if done {
+		c.sendEnd()
+	}
+	return hasEnded
+}
+
+// sendFinalGoAway sends the final GOAWAY on an idle connection.
+func (h *h2) sendFinalGoAway() {
+	c := h.c
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if h.down.Spoke && h.canSend() {
+		h.shutdown = http2.Final
+		c.mu.Lock()
+		goodbye := h.finalGoAwayLocked(http2.NoError)
+		c.mu.Unlock()
+		_ = c.client.Send(goodbye, true)
+	}
+}
+
+// finalGoAwayLocked returns the final GOAWAY. mu is held.
+func (h *h2) finalGoAwayLocked(code http2.ErrCode) []byte {
+	c := h.c
+	c.in.stats.H2.GoAways.Add(1)
+	return http2.AppendGoAway(nil, http2.LastStream(h.last, h.appLast), code, "")
+}
+
+// canSend reports whether a frame can be inserted. wmu is held.
+func (h *h2) canSend() bool { return h.down.AtBoundary() && !h.torn && h.shutdown != http2.Final }
+
+// A truncated message of gRPC makes its client report INTERNAL whatever trailers follow, and an event stream can end
+// properly only between two events. So at the last call each stream is passed on to the end of its message, and when
+// all streams are between two messages, or the time has passed, all are ended.
+
+// within reports whether the end of the connection would truncate a message. mu is held.
+func (h *h2) within() bool { return slices.ContainsFunc(h.streams, (*stream).within) }
+
+func (s *stream) within() bool {
+	switch {
+	case s.status == 0 || s.serverEnded:
+		return false
+	case s.grpc:
+		return s.messages.Within()
+	}
+	return s.events != nil && s.events.Reconnects() && !s.events.BetweenEvents()
+}
+
+// requestLastMessages ends the connection when all streams are between messages; nil means now. wmu is held.
+func (h *h2) requestLastMessages() *lastWord {
+	c := h.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end.done() || !h.canSend() || !h.within() {
+		return nil
+	}
+	if c.end.word == nil {
+		c.end.word = &lastWord{done: make(chan struct{}), was: h.describeStreamsLocked()}
+		h.finishing = true
+	}
+	return c.end.word
+}
+
+// passLastMessages passes on only the rest of begun messages and frames of no stream; false if the connection has
+// ended. wmu is held.
+func (d *down) passLastMessages() bool {
+	c := d.c
+	b, h := d.buf, c.h2
+	var out []byte
+	c.mu.Lock()
+	if c.end.done() {
+		c.mu.Unlock()
+		return false
+	}
+	var err error
+	for h.within() {
+		var n int
+		var pass bool
+		if n, pass, err = c.h2.lastFrame(b.Bytes()); n == 0 || err != nil {
+			break
+		}
+		if pass {
+			out = append(out, b.B[b.R:b.R+n]...)
+		}
+		b.R += n
+	}
+	done := err != nil || !h.within()
+	c.h2.batchEndsLocked()
+	c.mu.Unlock()
+	if len(out) > 0 {
+		h.torn = c.client.Send(out, false) != nil || h.torn
+	}
+	if done || h.torn {
+		c.h2.endLastMessages()
+		return false
+	}
+	return true
+}
+
+// lastFrame returns the length of the next frame, 0 if incomplete, and whether to pass it on. mu is held.
+func (h *h2) lastFrame(p []byte) (n int, pass bool, err error) {
+	c := h.c
+	if len(p) < http2.HeaderLen {
+		return 0, false, nil
+	}
+	at := http2.ReadHeader(p)
+	if err := h.down.Check(at); err != nil {
+		return 0, false, err
+	}
+	if n = http2.HeaderLen + int(at.Length); len(p) < n {
+		return 0, false, nil
+	}
+	s := h.streams.get(at.Stream)
+	switch {
+	case at.Stream == 0:
+		pass = at.Type != http2.GoAway
+	case s == nil, s.finished:
+	case at.Type == http2.Data && s.status != 0 && (s.within() || at.Has(http2.FlagEndStream)):
+		v := downVisitor{c}
+		if v.Data(at, p[http2.HeaderLen:n]); at.Has(http2.FlagEndStream) { // the app has ended it
+			v.EndStream(at.Stream)
+		}
+		return n, true, nil
+	case at.Type == http2.Headers && at.Has(http2.FlagEndStream) && at.Has(http2.FlagEndHeaders) && s.status != 0 &&
+		!h.skipped:
+		// The app has ended it. The client can decode the block if none before was skipped.
+		return n, true, h.down.Read(at, p[http2.HeaderLen:n], downVisitor{c})
+	case at.Type == http2.RSTStream:
+		return n, true, h.down.Read(at, p[http2.HeaderLen:n], downVisitor{c})
+	}
+	switch {
+	case pass:
+	case at.Type == http2.Headers, at.Type == http2.PushPromise, at.Type == http2.Continuation:
+		h.skipped = true
+		fallthrough
+	case at.Type == http2.Data:
+		if s != nil {
+			s.finished = true // there is a gap in it now
+			s.messages.Lose()
+		}
+	}
+	return n, pass, nil
+}
+
+// endLastMessages ends the connection. wmu is held.
+func (h *h2) endLastMessages() {
+	c := h.c
+	if c.hasEnded() {
+		return
+	}
+	was := h.endStreams(&endLastCall, http2.NoError)
+	c.mu.Lock()
+	c.end.word.was, c.end.word.ending = was, "ended"
+	c.mu.Unlock()
+	c.sendEnd()
+}
+
+// hurryLastMessages ends the connection now, unless a write to the client is blocked.
+func (h *h2) hurryLastMessages() {
+	c := h.c
+	if c.wmu.TryLock() {
+		h.endLastMessages()
+		c.wmu.Unlock()
+	}
 }

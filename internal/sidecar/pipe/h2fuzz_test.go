@@ -41,7 +41,7 @@ func streamsCounted(t *testing.T, client, app []byte, turn uint8) {
 				s.end, s.p = 0, nil
 				return
 			}
-			c.batchEndsLocked()
+			c.h2.batchEndsLocked()
 			if !slices.IsSortedFunc(c.h2.streams, func(a, b *stream) int { return int(a.id) - int(b.id) }) {
 				t.Fatal("streams out of order")
 			}

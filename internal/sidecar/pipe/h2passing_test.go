@@ -213,7 +213,7 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	c.end.advance(ended)
 	c.recountLocked()
 	c.mu.Unlock()
-	c.sendFinalGoAway()
+	c.h2.sendFinalGoAway()
 	c.sendEnd()
 	got := strings.Join(r.frames(), "\n")
 	if !strings.HasSuffix(got, "GOAWAY 1 NO_ERROR") {

@@ -70,8 +70,8 @@ func (list streams) get(id uint32) *stream {
 }
 
 // openStreamLocked adds a stream. mu is held.
-func (c *conn) openStreamLocked(s *stream) {
-	h := c.h2
+func (h *h2) openStreamLocked(s *stream) {
+	c := h.c
 	i, _ := h.streams.find(s.id)
 	h.streams = slices.Insert(h.streams, i, s)
 	if len(h.streams) > usualStreams {
@@ -88,15 +88,15 @@ func (c *conn) openStreamLocked(s *stream) {
 }
 
 // closeIfEndedLocked removes a stream that both sides have ended. mu is held.
-func (c *conn) closeIfEndedLocked(s *stream) {
+func (h *h2) closeIfEndedLocked(s *stream) {
 	if s.clientEnded && s.serverEnded {
-		c.closeStreamLocked(s, accesslog.ViaUpstream)
+		h.closeStreamLocked(s, accesslog.ViaUpstream)
 	}
 }
 
 // closeStreamLocked removes a stream. The caller recounts. mu is held.
-func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
-	h := c.h2
+func (h *h2) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
+	c := h.c
 	if i, found := h.streams.find(s.id); found {
 		if len(h.streams) > usualStreams {
 			c.p.extraStreams.Add(-1)
@@ -109,21 +109,22 @@ func (c *conn) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	if !s.quiet {
 		h.counted--
 	}
-	c.finishStreamLocked(s, outcome)
+	h.finishStreamLocked(s, outcome)
 	s.free()
 }
 
 // closeStreamsLocked removes all streams. mu is held.
-func (c *conn) closeStreamsLocked(outcome accesslog.Outcome) {
-	for _, s := range slices.Backward(c.h2.streams) {
-		c.closeStreamLocked(s, outcome)
+func (h *h2) closeStreamsLocked(outcome accesslog.Outcome) {
+	for _, s := range slices.Backward(h.streams) {
+		h.closeStreamLocked(s, outcome)
 	}
 }
 
 // describeStreamsLocked describes the open streams for the report, the oldest first. mu is held.
-func (c *conn) describeStreamsLocked() []drain.Conversation {
+func (h *h2) describeStreamsLocked() []drain.Conversation {
+	c := h.c
 	var out []drain.Conversation
-	for _, s := range c.h2.streams {
+	for _, s := range h.streams {
 		if s.quiet {
 			continue
 		}

@@ -19,8 +19,9 @@ import (
 // they are event streams.
 var (
 	requestFields       = http2.FieldsOf(http2.FieldMethod, http2.FieldPath, http2.FieldContentType, http2.FieldUserAgent)
-	loggedRequestFields = requestFields | http2.FieldsOf(http2.FieldAuthority, http2.FieldRequestID, http2.FieldForwardedFor)
-	responseFields      = http2.FieldsOf(http2.FieldStatus, http2.FieldContentType, http2.FieldContentEncoding)
+	loggedRequestFields = requestFields | http2.FieldsOf(http2.FieldAuthority, http2.FieldRequestID,
+		http2.FieldForwardedFor)
+	responseFields = http2.FieldsOf(http2.FieldStatus, http2.FieldContentType, http2.FieldContentEncoding)
 )
 
 // upVisitor handles the client's frames, with mu held.
@@ -44,7 +45,7 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	}
 	if known != nil { // trailers
 		known.clientEnded = known.clientEnded || end
-		c.closeIfEndedLocked(known)
+		c.h2.closeIfEndedLocked(known)
 		return nil
 	}
 	s := r.stream
@@ -56,7 +57,7 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	h.meet(s, max(r.client, http2.Abrupt))
 	s.quiet = s.quiet || c.isIgnored()
 	s.entry = r.entry
-	c.openStreamLocked(s)
+	c.h2.openStreamLocked(s)
 	if !s.quiet {
 		c.p.arrivals.Add(1)
 	}
@@ -67,7 +68,9 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	return h.guard.StreamBegins(len(h.streams))
 }
 
-func (v upVisitor) PushPromise(uint32, uint32, []byte) error { return http2.ErrFrameOrder } // RFC 9113, 8.4: clients do not push
+func (v upVisitor) PushPromise(uint32, uint32, []byte) error {
+	return http2.ErrFrameOrder
+} // RFC 9113, 8.4: clients do not push
 
 func (v upVisitor) Data(at http2.FrameHeader, _ []byte) {
 	if v.c.p.cfg.AccessLog != nil {
@@ -80,7 +83,7 @@ func (v upVisitor) Data(at http2.FrameHeader, _ []byte) {
 func (v upVisitor) EndStream(id uint32) {
 	if s := v.c.h2.streams.get(id); s != nil {
 		s.clientEnded = true
-		v.c.closeIfEndedLocked(s)
+		v.c.h2.closeIfEndedLocked(s)
 	}
 }
 
@@ -91,7 +94,7 @@ func (v upVisitor) Reset(id uint32) error {
 		return v.c.h2.guard.StrayReset()
 	}
 	err := v.c.h2.guard.StreamReset(time.Since(s.began), s.serverEnded)
-	v.c.closeStreamLocked(s, accesslog.ClientReset)
+	v.c.h2.closeStreamLocked(s, accesslog.ClientReset)
 	return err
 }
 
@@ -124,7 +127,7 @@ func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
 		}
 	}
 	s.serverEnded = s.serverEnded || end
-	c.closeIfEndedLocked(s)
+	c.h2.closeIfEndedLocked(s)
 	return nil
 }
 
@@ -141,7 +144,7 @@ func (v downVisitor) PushPromise(_, promised uint32, block []byte) error {
 	s := newStream(promised, h.clock())
 	s.clientEnded = true
 	s.line = append(s.line, "PUSH"...)
-	c.openStreamLocked(s)
+	c.h2.openStreamLocked(s)
 	return nil
 }
 
@@ -174,14 +177,14 @@ func (v downVisitor) Data(at http2.FrameHeader, payload []byte) {
 func (v downVisitor) EndStream(id uint32) {
 	if s := v.c.h2.streams.get(id); s != nil {
 		s.serverEnded = true
-		v.c.closeIfEndedLocked(s)
+		v.c.h2.closeIfEndedLocked(s)
 	}
 }
 
 func (v downVisitor) Reset(id uint32) error {
 	v.c.in.stats.H2.TxResets.Add(1)
 	if s := v.c.h2.streams.get(id); s != nil {
-		v.c.closeStreamLocked(s, accesslog.StreamReset)
+		v.c.h2.closeStreamLocked(s, accesslog.StreamReset)
 	}
 	return nil
 }
@@ -209,7 +212,7 @@ func (v downVisitor) GoAway(last uint32) {
 	h.appLast = min(h.appLast, last)
 	for i := len(h.streams) - 1; i >= 0; i-- {
 		if s := h.streams[i]; s.id > h.appLast && s.id%2 == 1 {
-			c.closeStreamLocked(s, accesslog.StreamRefused)
+			c.h2.closeStreamLocked(s, accesslog.StreamRefused)
 		}
 	}
 }

@@ -22,18 +22,20 @@ func (c *conn) awaitHandshakeLocked() {
 	_ = c.client.SetReadDeadline(time.Now().Add(wait))
 }
 
-// handshakeContinues is called when so many bytes of the client's handshake have come. It returns false if the connection
-// has to end for the memory's sake.
-func (c *conn) handshakeContinues(received int, isFirst bool) bool {
+// handshakeContinues is called when so many bytes of the client's handshake have come. It returns false if the
+// connection has to end for the memory's sake.
+func (u *up) handshakeContinues(received int, isFirst bool) bool {
+	c := u.c
 	if isFirst {
-		c.handshakeBegins()
+		u.handshakeBegins()
 	}
 	c.share.held = handshakeMemory + received/4*5 // a buffer that has grown
 	return c.p.budget.hold(c, c.share.held, unfinished(c.share.held))
 }
 
 // handshakeBegins makes the connection busy until the timeout: a client that begins a handshake has a request.
-func (c *conn) handshakeBegins() {
+func (u *up) handshakeBegins() {
+	c := u.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.arriving = !c.end.done()
@@ -44,10 +46,11 @@ func (c *conn) handshakeBegins() {
 }
 
 // handshake returns false if the connection has ended.
-func (c *conn) handshake() bool {
+func (u *up) handshake() bool {
+	c := u.c
 	info, silent, err := c.client.Handshake()
 	if err != nil {
-		c.handshakeFailed(err, silent)
+		u.handshakeFailed(err, silent)
 	}
 	c.holdsNothing()
 	if err != nil {
@@ -74,9 +77,10 @@ func (c *conn) handshake() bool {
 	return true
 }
 
-// handshakeFailed counts the reason and lets the alert of crypto/tls reach the client. A silent client that disconnects is
-// a port probe and does not count.
-func (c *conn) handshakeFailed(err error, silent bool) {
+// handshakeFailed counts the reason and lets the alert of crypto/tls reach the client. A silent client that disconnects
+// is a port probe and does not count.
+func (u *up) handshakeFailed(err error, silent bool) {
+	c := u.c
 	reason := tlsserver.ReasonOf(err)
 	if c.share.evicted.Load() {
 		c.countEvicted(counters.EvictedHandshake)
@@ -85,15 +89,19 @@ func (c *conn) handshakeFailed(err error, silent bool) {
 	if !c.hasEnded() && !(silent && reason == tlsserver.ClientGone) {
 		c.in.tls.Failed(reason)
 		from := c.client.RemoteAddr().String()
-		c.p.cfg.Log.Debug("TLS handshake failed", "listener", c.in.Listen, "from", from, "reason", reason.String(), "error", err)
+		c.p.cfg.Log.Debug("TLS handshake failed", "listener", c.in.Listen, "from", from, "reason", reason.String(),
+			"error", err)
 		if reason.IsConfiguration() {
-			c.p.warnEvery(time.Minute, "TLS handshakes fail; see the debug log for each and the metrics for counts by reason", "listener", c.in.Listen, "latest_from", from, "reason", reason.String(), "error", err)
+			c.p.warnEvery(time.Minute, "TLS handshakes fail; see the debug log for each and the metrics for counts by reason",
+				"listener", c.in.Listen, "latest_from", from, "reason", reason.String(), "error", err)
 		}
 	}
-	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
+	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil &&
+		looksLikeHTTP(record.RecordHeader) {
 		// As net/http does; unencrypted, since the client does not use TLS.
 		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
-		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400, Body: "the client sent an HTTP request to an HTTPS port"}, false), true)
+		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400,
+			Body: "the client sent an HTTP request to an HTTPS port"}, false), true)
 	}
 	c.endBy(&endClientGone, 0)
 	if !silent && reason != tlsserver.Overloaded { // read on, so that no reset overtakes the alert

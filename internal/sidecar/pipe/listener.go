@@ -100,7 +100,7 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	c := &conn{p: p, in: l, client: client, overLimit: overLimit, began: time.Now()}
 	c.up.c, c.down.c = c, c
 	if l.tls != nil {
-		client.Terminate(l.tls.Config, c.handshakeContinues)
+		client.Terminate(l.tls.Config, c.up.handshakeContinues)
 	}
 	if l.App == "" {
 		var err error

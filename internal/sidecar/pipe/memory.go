@@ -17,9 +17,9 @@ const (
 	// processMemory is what the process takes without connections, bytes.
 	processMemory = 16 << 20
 
-	// connectionMemory is what a connection takes that has been used within the last second, bytes: 20 KB for its state, its
-	// stacks and its descriptors, 7 KB in the kernel, and its share of buffers and garbage. TLS that ends here takes as much
-	// again. One that is idle takes a third.
+	// connectionMemory is what a connection takes that has been used within the last second, bytes: 20 KB for its state,
+	// its stacks and its descriptors, 7 KB in the kernel, and its share of buffers and garbage. TLS that ends here takes
+	// as much again. One that is idle takes a third.
 	connectionMemory = 40 << 10
 
 	// defaultUnfinished is the budget of a process without a limit of its memory, bytes.
@@ -46,7 +46,8 @@ func (l *Limits) shares(terminatesTLS bool) (connections, unfinished int64) {
 	return connections, rest / 4
 }
 
-// account notifies the budget of what the connection holds while up waits. It returns false if the connection has to end.
+// account notifies the budget of what the connection holds while up waits. It returns false if the connection has to
+// end.
 func (u *up) account() bool {
 	held := 0
 	if u.buf != nil {
@@ -128,7 +129,7 @@ func (u *up) endUnfinished() {
 		c.mu.Unlock()
 		r := accesslog.Reply{Status: 431, Body: "the header block is not complete, and memory is used up"}
 		e := same(&r, accesslog.InvalidHTTP2)
-		c.failStreams(&e, http2.EnhanceYourCalm)
+		c.h2.failStreams(&e, http2.EnhanceYourCalm)
 	case isHello:
 		u.state = upDiscard
 		c.endBy(&endClientGone, 0)
@@ -148,12 +149,13 @@ func (c *conn) countEvicted(what counters.Evicted) {
 	c.in.stats.Evicted[what].Add(1)
 	c.p.warn("the memory for requests that are not complete, or for connections, is used up; ending the oldest of them",
 		"listener", c.in.Listen, "from", c.client.RemoteAddr().String(), "what", what.String(),
-		"held_bytes", c.p.budget.held.Load(), "limit_bytes", c.p.budget.limit, "connections", c.p.open.Load(), "connection_limit", c.p.mostConnections)
+		"held_bytes", c.p.budget.held.Load(), "limit_bytes", c.p.budget.limit,
+		"connections", c.p.open.Load(), "connection_limit", c.p.mostConnections)
 }
 
-// makeRoom ends a connection for a new one if the memory has no room for more: of the unfinished the oldest, or one that
-// has never had a request, or has been idle for long. It returns false if there is none. The accept loop, which calls it,
-// never waits for a client, nor for the clock: those that are being ended need a processor, which it yields.
+// makeRoom ends a connection for a new one if the memory has no room for more: of the unfinished the oldest, or one
+// that has never had a request, or has been idle for long. It returns false if there is none. The accept loop, which
+// calls it, never waits for a client, nor for the clock: those that are being ended need a processor, which it yields.
 func (p *Pipe) makeRoom(client *tcp.Socket) bool {
 	crowd, most := p.mostConnections+p.mostConnections/4, p.mostConnections+p.mostConnections/2
 	if p.existing.Load() >= crowd {
@@ -207,8 +209,8 @@ func (c *conn) hurryLocked() {
 	_ = c.client.SetReadDeadline(time.Now())
 }
 
-// hasFew reports whether the client's address has less than an eighth of the connections: others that are busy with all of
-// them do not shut it out.
+// hasFew reports whether the client's address has less than an eighth of the connections: others that are busy with all
+// of them do not shut it out.
 func (p *Pipe) hasFew(client *tcp.Socket) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,8 +223,8 @@ func (p *Pipe) hasFew(client *tcp.Socket) bool {
 	return n < p.mostConnections/8
 }
 
-// isHurried reports whether the connection, which has sent its FIN, should not wait for the client's: there is no room for
-// it. One that was ended for the memory's sake leaves earlier.
+// isHurried reports whether the connection, which has sent its FIN, should not wait for the client's: there is no room
+// for it. One that was ended for the memory's sake leaves earlier.
 func (c *conn) isHurried() bool {
 	room := c.p.mostConnections
 	if c.evicted.Load() {
@@ -237,8 +239,8 @@ type idleConn struct {
 	since time.Time
 }
 
-// endOldestIdle ends the connection that has been idle for the longest time. Only the accept loops call it: a list is made
-// when the last one is used up.
+// endOldestIdle ends the connection that has been idle for the longest time. Only the accept loops call it: a list is
+// made when the last one is used up.
 func (p *Pipe) endOldestIdle() bool {
 	p.idlest.Lock()
 	defer p.idlest.Unlock()
@@ -284,8 +286,8 @@ func (p *Pipe) listIdle() {
 // keptIdle is how long a connection that has had a request may pause before it can be ended for another.
 const keptIdle = 5 * time.Second
 
-// silentIdle is how long a new connection may be silent before it can be ended for another. Without it, the connection of a
-// client whose first request is on its way would be ended while all others are busy.
+// silentIdle is how long a new connection may be silent before it can be ended for another. Without it, the connection
+// of a client whose first request is on its way would be ended while all others are busy.
 const silentIdle = time.Second
 
 // endIfIdleSince ends the connection unless it has been used since then.

@@ -17,5 +17,6 @@ func (c *conn) noteOpaque(kind counters.Opaque) {
 		return
 	}
 	msg := "opaque connection (" + kind.String() + "): busy while open, HTTP limits do not apply"
-	c.p.throttle.Log(c.p.cfg.Log, slog.LevelInfo, opaqueInterval, msg, "listener", c.in.Listen, "from", c.client.RemoteAddr().String())
+	c.p.throttle.Log(c.p.cfg.Log, slog.LevelInfo, opaqueInterval, msg, "listener", c.in.Listen,
+		"from", c.client.RemoteAddr().String())
 }

@@ -76,7 +76,8 @@ func Start(cfg Config) (*Pipe, error) {
 		timers:  make(map[*time.Timer]struct{}),
 		exited:  make(chan struct{}),
 	}
-	p.mostConnections, p.budget.limit = cfg.shares(slices.ContainsFunc(cfg.Inbound, func(in Inbound) bool { return in.TLS != nil }))
+	p.mostConnections, p.budget.limit = cfg.shares(slices.ContainsFunc(cfg.Inbound,
+		func(in Inbound) bool { return in.TLS != nil }))
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, in := range cfg.Inbound {
 		l := &listener{p: p, Inbound: in}
@@ -109,7 +110,7 @@ func (p *Pipe) Drain(context.Context) error {
 		isH2 := c.mode == modeH2 && !c.end.done()
 		c.mu.Unlock()
 		if isH2 { // HTTP/1 announces it in its next response
-			c.sendGoAway()
+			c.h2.sendGoAway()
 		}
 	}
 	return nil
@@ -258,43 +259,6 @@ func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 		}
 	}
 	return out, nil
-}
-
-// LastCall ends every connection: the busy ones one after another over a part of window, the oldest first, then the
-// idle ones. Those that have to reach a boundary first have the rest of window for it.
-func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
-	began := time.Now()
-	p.closing.begin()
-	p.stopTimers()
-	stopped := p.StopAccepting(ctx) // even after an error, the listeners are closed
-	var out []drain.Conversation
-	var words []waiting
-	awaited := make(map[*lastWord]bool)
-	end := func(c *conn) {
-		was, word := c.endAtLastCall()
-		out = append(out, was...)
-		if word != nil && !awaited[word] {
-			awaited[word] = true
-			words = append(words, waiting{c, word})
-		}
-	}
-	busy := p.busiest()
-	spread := p.cfg.spread(window)
-	for i, c := range busy {
-		// By the clock, not by pauses: thousands of short pauses take long.
-		due := time.Until(began.Add(spread * time.Duration(i) / time.Duration(len(busy))))
-		if due >= time.Millisecond && ctx.Err() == nil {
-			select {
-			case <-time.After(due):
-			case <-ctx.Done(): // end the rest at once
-			}
-		}
-		end(c)
-	}
-	for _, c := range p.all() {
-		end(c)
-	}
-	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), stopped
 }
 
 // Close ends the pipe once nothing is busy. It returns when the clients have acknowledged all data and the access log

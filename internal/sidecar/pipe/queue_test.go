@@ -148,7 +148,7 @@ func fillQueue(t *testing.T, p *Pipe, app *slowApp, n int) *client {
 	}
 	c.send(all.String())
 	app.awaitRequests(t, maxQueued)
-	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].awaitsRoom() })
+	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].up.awaitsRoom() })
 	return c
 }
 
@@ -207,7 +207,7 @@ func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 		}
 	}()
 	app.awaitRequests(t, maxQueuedBytes/(size+1<<10))
-	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].awaitsRoom() })
+	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].up.awaitsRoom() })
 	app.answer <- n
 	c.wantAnswers(0, n)
 }

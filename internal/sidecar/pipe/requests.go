@@ -136,8 +136,8 @@ func (u *up) batchHead(to *batch) batchStep {
 	return nextPart
 }
 
-// declineH2 removes the offer of an upgrade to HTTP/2 (RFC 7540, 3.2; removed in RFC 9113) from a head of n bytes in the
-// buffer, as Envoy does: the app responds in HTTP/1.1. It returns the rest of the head.
+// declineH2 removes the offer of an upgrade to HTTP/2 (RFC 7540, 3.2; removed in RFC 9113) from a head of n bytes in
+// the buffer, as Envoy does: the app responds in HTTP/1.1. It returns the rest of the head.
 func (u *up) declineH2(at, n int) []byte {
 	b := u.buf
 	from, to := http1.FieldLine(b.B[at:at+n], "upgrade")
@@ -146,9 +146,9 @@ func (u *up) declineH2(at, n int) []byte {
 	return b.B[at : at+n-(to-from)]
 }
 
-// beforeHead skips empty lines before a request line (RFC 9112, 2.2), and looks for the preface of HTTP/2, which can only
-// begin a connection (RFC 9113, 3.4). Later its first line is a request of HTTP/2.0, which gets a 505: another parser in
-// front of this one would still see HTTP/1.1.
+// beforeHead skips empty lines before a request line (RFC 9112, 2.2), and looks for the preface of HTTP/2, which can
+// only begin a connection (RFC 9113, 3.4). Later its first line is a request of HTTP/2.0, which gets a 505: another
+// parser in front of this one would still see HTTP/1.1.
 func (u *up) beforeHead(to *batch) batchStep {
 	b := u.buf
 	rest := b.B[to.end:b.W]
@@ -185,14 +185,14 @@ func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 		return false
 	}
 	u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
-	if err := c.dial(); err == nil {
+	if err := u.dial(); err == nil {
 		return true
 	}
 	u.alone = false
 	u.admit(h, raw)
 	u.buf.R = u.buf.W
 	u.state = upDiscard
-	c.endBy(c.whyUnreachable(), 0)
+	c.endBy(u.whyUnreachable(), 0)
 	return false
 }
 
@@ -297,7 +297,7 @@ func (u *up) setAfterRequest() {
 // headBegins is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
 func (u *up) headBegins(part []byte) {
 	c := u.c
-	if len(part) == 0 || u.timed && !c.endAwaitFirst() {
+	if len(part) == 0 || u.timed && !u.endAwaitFirst() {
 		return
 	}
 	now := time.Now()

@@ -9,6 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // passHead passes on the response head in the first n bytes of the buffer, and as much of its body as has arrived.
@@ -66,7 +67,7 @@ func (d *down) takeHead(h *http1.Head) headKind {
 	req := c.queue.at(0)
 	switch {
 	case h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2:
-		c.becomeTunnelLocked(h, req)
+		d.becomeTunnelLocked(h, req)
 		return headTunnel
 	case h.Status == http.StatusSwitchingProtocols:
 		return headSwitches
@@ -77,10 +78,12 @@ func (d *down) takeHead(h *http1.Head) headKind {
 }
 
 // becomeTunnelLocked makes the connection a tunnel or a WebSocket.
-func (c *conn) becomeTunnelLocked(h *http1.Head, req *request) {
+func (d *down) becomeTunnelLocked(h *http1.Head, req *request) {
+	c := d.c
 	switch {
 	case req.wantsWS && h.WebSocket:
-		c.becomeWebSocketLocked()
+		c.mode = modeWS
+		c.ws = &webSocket{c: c, up: ws.Follower{Masked: true}}
 	case req.connect:
 		c.mode = opaque
 		c.noteOpaque(counters.OpaqueConnect)
@@ -150,7 +153,8 @@ func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 	return headFinal
 }
 
-// passLastHead passes on a final head with the announcement of the connection's close, and the buffered part of the body.
+// passLastHead passes on a final head with the announcement of the connection's close, and the buffered part of the
+// body.
 func (d *down) passLastHead(h *http1.Head, raw []byte) bool {
 	c := d.c
 	c.in.stats.Responded(h.Status)
@@ -172,8 +176,8 @@ func (r *request) responded(status int) {
 // isGET reports whether the request is a GET. All clients that reconnect by themselves send one.
 func (r *request) isGET() bool { return bytes.HasPrefix(r.line, []byte("GET ")) }
 
-// passMessage forwards the first n bytes of the buffer, which are a head, and the buffered part of the body, in one write.
-// If the message ends here and is the last one, the FIN shares a packet with its last byte.
+// passMessage forwards the first n bytes of the buffer, which are a head, and the buffered part of the body, in one
+// write. If the message ends here and is the last one, the FIN shares a packet with its last byte.
 func (d *down) passMessage(n int) bool {
 	c := d.c
 	b := d.buf

@@ -51,7 +51,7 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		}
 		c.restart.leaves.Store(true)
 		if !c.endIfIdle(justUsed) && isH2 {
-			c.finishIfDrained()
+			c.h2.finishIfDrained()
 		}
 	}
 	return r
@@ -66,7 +66,9 @@ func (r *Restart) InFlight() int {
 		}
 		connects := c.restart.dialing.Load() // read before c.app
 		c.mu.Lock()
-		if !c.end.done() && (connects || c.app != nil && c.restart.leaves.Load() && !c.isTunnelLocked() && (c.arriving || c.hasRequestLocked())) {
+		if !c.end.done() &&
+			(connects || c.app != nil && c.restart.leaves.Load() && !c.isTunnelLocked() &&
+				(c.arriving || c.hasRequestLocked())) {
 			n++
 		}
 		c.mu.Unlock()
@@ -132,30 +134,31 @@ var errRestarting = errors.New("the app's container is restarting and has not co
 const retryRefused = 250 * time.Millisecond
 
 // dialApp connects to the app, and waits for it during a restart.
-func (c *conn) dialApp() (*tcp.Socket, error) {
+func (u *up) dialApp() (*tcp.Socket, error) {
+	c := u.c
 	for {
 		c.restart.dialing.Store(true) // first: a restart that begins now counts it
 		r, isOurs := c.p.restarting(c)
 		if r == nil {
-			return c.dialOnce()
+			return u.dialOnce()
 		}
 		if c.restart.deadline.IsZero() {
 			c.restart.deadline = time.Now().Add(r.wait)
 		}
 		if isOurs {
 			c.restart.dialing.Store(false)
-			if !c.await(r.released, r.ended) {
+			if !u.await(r.released, r.ended) {
 				return nil, errRestarting
 			}
 		}
-		app, err := c.dialOnce()
+		app, err := u.dialOnce()
 		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
 			return app, err
 		}
 		c.restart.dialing.Store(false)
 		retry := make(chan struct{})
 		timer := time.AfterFunc(retryRefused, func() { close(retry) })
-		again := c.await(retry, r.ended)
+		again := u.await(retry, r.ended)
 		timer.Stop()
 		if !again {
 			return nil, errRestarting
@@ -164,7 +167,8 @@ func (c *conn) dialApp() (*tcp.Socket, error) {
 }
 
 // connected follows dialApp: if a restart has begun meanwhile, the container that was reached is about to stop.
-func (c *conn) connected() {
+func (u *up) connected() {
+	c := u.c
 	if r, isOurs := c.p.restarting(c); isOurs {
 		select {
 		case <-r.released:
@@ -176,7 +180,8 @@ func (c *conn) connected() {
 }
 
 // await waits for either event. It returns false if the connection has waited for too long, or has ended.
-func (c *conn) await(one, other <-chan struct{}) bool {
+func (u *up) await(one, other <-chan struct{}) bool {
+	c := u.c
 	timer := time.NewTimer(time.Until(c.restart.deadline))
 	defer timer.Stop()
 	select {
@@ -190,7 +195,8 @@ func (c *conn) await(one, other <-chan struct{}) bool {
 	return !c.hasEnded()
 }
 
-func (c *conn) dialOnce() (*tcp.Socket, error) {
+func (u *up) dialOnce() (*tcp.Socket, error) {
+	c := u.c
 	if c.in.App == "" {
 		return tcp.DialCaptured(c.p.ctx, c.origin, c.p.cfg.DialTimeout)
 	}

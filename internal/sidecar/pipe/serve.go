@@ -13,37 +13,38 @@ import (
 // serve runs a connection from its first byte to its last.
 func (c *conn) serve() {
 	switch {
-	case !c.begin():
+	case !c.up.begin():
 		c.cleanUp()
 	case c.up.state == upOpaque: // connecting takes a deep stack, which a tunnel, never idle, would keep
-		go c.serveUp()
+		go c.up.serveUp()
 	default:
-		c.serveUp()
+		c.up.serveUp()
 	}
 }
 
 // begin prepares for the client's first bytes. It returns false if the connection has ended already.
-func (c *conn) begin() bool {
-	if c.in.tls != nil && !c.handshake() {
+func (u *up) begin() bool {
+	c := u.c
+	if c.in.tls != nil && !u.handshake() {
 		return false
 	}
 	switch c.in.Protocol {
 	case HTTP:
-		c.up.state = upHead // it recognises the preface of HTTP/2
+		u.state = upHead // it recognises the preface of HTTP/2
 		if c.overLimit {
-			c.awaitRequest()
+			u.awaitRequest()
 		}
 	case TCP:
-		c.up.state = upOpaque
-		return c.dial() == nil
+		u.state = upOpaque
+		return u.dial() == nil
 	case Auto:
 		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {
-			c.up.owes = true // the client spoke first, and may have sent a whole request
+			u.owes = true // the client spoke first, and may have sent a whole request
 			return true
 		}
 		c.setArriving(true) // what the client has sent is not read meanwhile
-		if err := c.dial(); err != nil {
-			c.awaitRequest()
+		if err := u.dial(); err != nil {
+			u.awaitRequest()
 		}
 		c.setArriving(false)
 	}
@@ -51,11 +52,12 @@ func (c *conn) begin() bool {
 }
 
 // serveUp runs the client side to its end, and to the connection's.
-func (c *conn) serveUp() {
-	ended, again := c.up.run()
+func (u *up) serveUp() {
+	c := u.c
+	ended, again := u.run()
 	switch {
 	case again:
-		go c.serveUp()
+		go u.serveUp()
 	case ended:
 		if c.ended != nil {
 			<-c.ended
@@ -74,12 +76,13 @@ func (c *conn) serveDown() {
 }
 
 // dial connects to the app and starts the app side, unless up is alone.
-func (c *conn) dial() error {
+func (u *up) dial() error {
+	c := u.c
 	if c.overLimit {
 		return errOverLimit
 	}
-	app, err := c.dialApp()
-	defer c.connected()
+	app, err := u.dialApp()
+	defer u.connected()
 	if err != nil {
 		c.restart.timedOut = errors.Is(err, errRestarting)
 		c.in.stats.ConnectFailed.Add(1)
@@ -95,12 +98,12 @@ func (c *conn) dial() error {
 	if done { // the pipe has been killed meanwhile
 		app.Shut()
 	}
-	if c.up.alone {
+	if u.alone {
 		return nil
 	}
 	app.SetNoDelay()
 	c.ended = make(chan struct{})
-	if c.up.state == upHead {
+	if u.state == upHead {
 		c.p.start(c.serveDown)
 	} else {
 		go c.serveDown() // it may become a tunnel
@@ -108,8 +111,8 @@ func (c *conn) dial() error {
 	return nil
 }
 
-// setArriving sets whether something not queued yet makes the connection busy. While idle ones are closed, one without a
-// request so far has a moment for its first.
+// setArriving sets whether something not queued yet makes the connection busy. While idle ones are closed, one without
+// a request so far has a moment for its first.
 func (c *conn) setArriving(arriving bool) {
 	c.mu.Lock()
 	c.arriving = arriving || c.awaitsFirst
@@ -130,7 +133,7 @@ func (c *conn) cleanUp() {
 	resets := c.end.resets
 	unanswered := c.queue.take()
 	if c.h2 != nil {
-		c.closeStreamsLocked(accesslog.ClientClosed)
+		c.h2.closeStreamsLocked(accesslog.ClientClosed)
 	}
 	c.recountLocked()
 	c.mu.Unlock()
@@ -153,7 +156,8 @@ func (c *conn) cleanUp() {
 }
 
 // appHasEnded reports whether down has returned. Only up may ask.
-func (c *conn) appHasEnded() bool {
+func (u *up) appHasEnded() bool {
+	c := u.c
 	select {
 	case <-c.ended:
 		return true
@@ -178,14 +182,14 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 			} else {
 				c.turns.clientLeft()
 			}
-			if from == c.app || !c.appHasEnded() { // else both are closed at once
+			if from == c.app || !c.up.appHasEnded() { // else both are closed at once
 				_ = to.CloseWrite()
 			}
 			return carried
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
 			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
 		case from == c.client && c.turns.isHalved(): // after our half-close: the app's end is the answer
-			c.noteSilentRace()
+			c.up.noteSilentRace()
 			_, _ = io.Copy(io.Discard, c.client)
 			return carried
 		default:

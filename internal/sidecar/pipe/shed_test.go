@@ -27,7 +27,7 @@ func TestShed(t *testing.T) {
 	}
 	p.shedStacks()
 	deadline := time.Now().Add(patience)
-	for _, way := range []string{"serveUp", "serveDown"} {
+	for _, way := range []string{"(*up).serveUp", "(*conn).serveDown"} {
 		for startedBy(way) < many {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d of %d continue in new goroutines (%s)", startedBy(way), many, way)
@@ -96,7 +96,7 @@ func TestNudgeKeepsDeadline(t *testing.T) {
 // startedBy is how many goroutines a method of a connection has started.
 func startedBy(method string) int {
 	b := make([]byte, 8<<20)
-	return bytes.Count(b[:runtime.Stack(b, true)], []byte("created by github.com/lastcall-dev/lastcall/internal/sidecar/pipe.(*conn)."+method+" "))
+	return bytes.Count(b[:runtime.Stack(b, true)], []byte("created by github.com/lastcall-dev/lastcall/internal/sidecar/pipe."+method+" "))
 }
 
 func (c *client) wantOK() {

@@ -21,11 +21,11 @@ func (p *Pipe) Unfinished() (held, limit int64) { return p.budget.held.Load(), p
 func (p *Pipe) Durations(i int) []counters.Durations { return p.listeners[i].stats.Durations.List() }
 
 // finishStreamLocked counts and logs a request of HTTP/2. mu is held.
-func (c *conn) finishStreamLocked(s *stream, outcome accesslog.Outcome) {
+func (h *h2) finishStreamLocked(s *stream, outcome accesslog.Outcome) {
 	protocol := counters.HTTP2
 	if s.grpc {
 		protocol = counters.GRPC
 	}
-	c.in.stats.Durations.Observe(protocol, s.status, c.h2.clock().Sub(s.began))
-	c.p.writeEntry(s.entry, s.status, outcome)
+	h.c.in.stats.Durations.Observe(protocol, s.status, h.clock().Sub(s.began))
+	h.c.p.writeEntry(s.entry, s.status, outcome)
 }

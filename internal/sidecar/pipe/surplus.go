@@ -33,7 +33,8 @@ func (l *listener) isOverLimit() bool {
 // refuseOverLimit counts a connection beyond the limit. It reports whether it gets a reply; else it is closed.
 func (l *listener) refuseOverLimit(client *tcp.Socket) bool {
 	l.stats.Overflowed.Add(1)
-	l.p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(), "from", client.RemoteAddr().String())
+	l.p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(),
+		"from", client.RemoteAddr().String())
 	if l.Protocol == TCP || l.stats.OverLimit.Load() >= maxOverLimit {
 		_ = client.Close()
 		return false

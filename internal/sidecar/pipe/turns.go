@@ -13,12 +13,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
 )
 
-// turns follows which side of an opaque connection sends. Its messages are not visible, so this is all that shows whether
-// an answer is due.
+// turns follows which side of an opaque connection sends. Its messages are not visible, so this is all that shows
+// whether an answer is due.
 //
 // An HTTP/1.1 app ends a kept connection when it reads the end of its input between two requests. In a drain the pipe
-// sends that end, a half-close, once the app was the last to send and neither side has sent for a while. With HTTP/2 this
-// would be wrong: a slow response may be due while a fast one was the last to be sent.
+// sends that end, a half-close, once the app was the last to send and neither side has sent for a while. With HTTP/2
+// this would be wrong: a slow response may be due while a fast one was the last to be sent.
 type turns struct {
 	mu      sync.Mutex
 	app     bool          // the app was the last to send
@@ -35,8 +35,8 @@ type turns struct {
 }
 
 const (
-	// firstRequest is the turn of the client that certainly is a request. The first is its ClientHello. The second ends the
-	// handshake and may contain the first request, but session tickets may be what follows it (RFC 8446, 4.6.1).
+	// firstRequest is the turn of the client that certainly is a request. The first is its ClientHello. The second ends
+	// the handshake and may contain the first request, but session tickets may be what follows it (RFC 8446, 4.6.1).
 	firstRequest = 3
 
 	// silenceMin is the shortest silence. Packets of one answer, and a client that sends its next request at once, are
@@ -70,7 +70,8 @@ func (t *turns) came(fromApp bool) (begins bool) {
 	return fromApp && !t.follows
 }
 
-// silenceLocked is how long the silence must still last, which is at most of the whole; false while an answer may be due.
+// silenceLocked is how long the silence must still last, which is at most of the whole; false while an answer may be
+// due.
 func (t *turns) silenceLocked(most time.Duration) (left time.Duration, ok bool) {
 	if !t.app || t.asked < firstRequest || t.halved || t.left {
 		return 0, false
@@ -92,7 +93,8 @@ func (c *conn) cameFromApp() {
 }
 
 // sawServerHello reads what the app has chosen, from its first bytes.
-func (c *conn) sawServerHello(b []byte) {
+func (d *down) sawServerHello(b []byte) {
+	c := d.c
 	if !c.passesTLS() {
 		return
 	}
@@ -157,7 +159,8 @@ func (t *turns) isHalved() bool {
 }
 
 // noteSilentRace counts a request that met our half-close.
-func (c *conn) noteSilentRace() {
+func (u *up) noteSilentRace() {
+	c := u.c
 	c.turns.mu.Lock()
 	over := c.turns.over
 	c.turns.mu.Unlock()

@@ -98,7 +98,7 @@ func (u *up) readClient(fd uintptr) bool {
 	c := u.c
 	for {
 		if u.paused {
-			if c.awaitsRoom() {
+			if u.awaitsRoom() {
 				if tcp.IsBroken(fd) {
 					u.err = os.NewSyscallError("read", unix.ECONNRESET)
 					return true
@@ -150,7 +150,8 @@ func (u *up) readClient(fd uintptr) bool {
 }
 
 // awaitsRoom reports whether the next request still has to wait for the queue.
-func (c *conn) awaitsRoom() bool {
+func (u *up) awaitsRoom() bool {
+	c := u.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.paused
@@ -217,7 +218,7 @@ func (u *up) fromClient() bool {
 // dialOwed connects to the app if the client's first bytes are no whole request: it may speak first nevertheless.
 func (u *up) dialOwed() {
 	if u.owes && u.c.app == nil && !u.c.hasEnded() && u.account() {
-		_ = u.c.dial() // once more for a request, or carryUp ends the connection
+		_ = u.dial() // once more for a request, or carryUp ends the connection
 	}
 	u.owes = false
 }

@@ -1,21 +1,20 @@
 package pipe
 
 import (
-	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
-// webSocket is the state of a connection that carries one (RFC 6455). Bytes pass unchanged. Only the headers of frames are
-// followed, so that a close frame can be inserted between two messages. An idle one holds no buffer, whereas an opaque
-// connection moved by splice(2) holds two pipes.
+// webSocket is the state of a connection that carries one (RFC 6455). Bytes pass unchanged. Only the headers of frames
+// are followed, so that a close frame can be inserted between two messages. An idle one holds no buffer, whereas an
+// opaque connection moved by splice(2) holds two pipes.
 //
-// At its end the client gets a close frame, and nothing after it. Its own close frame passes to the app. If it sends none
-// in time, the app gets one from the pipe. Then both get a FIN.
+// At its end the client gets a close frame, and nothing after it. Its own close frame passes to the app. If it sends
+// none in time, the app gets one from the pipe. Then both get a FIN.
 type webSocket struct {
+	c         *conn
 	up        ws.Follower // used by up only
 	down      ws.Follower // guarded by wmu
 	closeSent atomic.Bool
@@ -23,12 +22,6 @@ type webSocket struct {
 
 // wsReason is the reason in close frames of the pipe.
 const wsReason = accesslog.MessageLastCall
-
-// becomeWebSocketLocked follows frames after the app's 101. mu is held.
-func (c *conn) becomeWebSocketLocked() {
-	c.mode = modeWS
-	c.ws = &webSocket{up: ws.Follower{Masked: true}}
-}
 
 // passWebSocket passes on bytes of the app.
 func (d *down) passWebSocket() bool {
@@ -76,53 +69,4 @@ func (u *up) forwardWebSocket() {
 	if f.IsClosed() && u.c.ws.closeSent.Load() {
 		u.endWebSocket()
 	}
-}
-
-// sendWebSocketClose sends a close frame between messages, with force also between frames (RFC 6455, 5.4). wmu is held.
-func (c *conn) sendWebSocketClose(force bool) {
-	w := c.ws
-	if w.closeSent.Load() || c.hasEnded() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {
-		return
-	}
-	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-	w.closeSent.Store(true)
-	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
-		_ = c.client.SetReadDeadline(time.Now())
-		return
-	}
-	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime)) // for its close frame; then up ends the connection
-}
-
-// endWebSocket ends the connection after the client has answered our close frame, or has not in time. up calls it.
-func (u *up) endWebSocket() {
-	c := u.c
-	c.mu.Lock()
-	if c.end.done() {
-		c.mu.Unlock()
-		return
-	}
-	c.end.phase, c.end.by = ended, &endLastCall
-	if c.end.word != nil {
-		c.end.word.ending = c.webSocketEnding()
-	}
-	c.mu.Unlock()
-	u.state = upDiscard
-	if c.ws.up.BetweenFrames() {
-		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
-	}
-	// Read on: the app may still write, and a reset would discard what it has not read.
-	_ = c.app.CloseWrite()
-	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
-	_ = c.client.CloseWrite()
-	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
-	c.logLastWord()
-}
-
-// webSocketEnding is how the report describes the end.
-func (c *conn) webSocketEnding() string {
-	if c.ws.closeSent.Load() {
-		return "close " + strconv.Itoa(c.p.cfg.WebSocketCode)
-	}
-	return "truncated"
 }
