@@ -159,7 +159,8 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	if err := s.listen(addressOf(server, useTLS)); err != nil {
 		return Report{}, err
 	}
-	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted, OnShutdown: signals.shutdown})
+	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted,
+		OnShutdown: signals.shutdown})
 	serve := plane.Serve
 	if useTLS {
 		serve = plane.ServeTLS

@@ -50,7 +50,8 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 
 // terminate is one termination: from the signal that begins it to the end, or until the drain is
 // cancelled.
-func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals, failed <-chan struct{}) (Report, error) {
+func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals,
+	failed <-chan struct{}) (Report, error) {
 	trigger, name := s.await(ctx, plane, planes, signals, failed)
 	config := s.timers(trigger, plane)
 	log := s.log.Info
@@ -59,7 +60,8 @@ func (s *settings) terminate(ctx context.Context, plane *monitored, planes []dra
 	}
 	crashed := name == serverEnded
 	name = cmp.Or(name, signals.name(trigger))
-	log("draining", "trigger", name, "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period", config.GracePeriod)
+	log("draining", "trigger", name, "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period",
+		config.GracePeriod)
 	report, err := drain.Termination{
 		Plane:    plane,
 		Config:   config,
@@ -85,7 +87,8 @@ const (
 )
 
 // await serves until a signal, until a plane ends by itself or a background function fails. name is empty for a signal.
-func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals, failed <-chan struct{}) (trigger drain.Signal, name string) {
+func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals,
+	failed <-chan struct{}) (trigger drain.Signal, name string) {
 	ended := make(chan struct{}, len(planes))
 	over := make(chan struct{})
 	defer close(over)

@@ -13,16 +13,16 @@ const (
 	stopNow                    // quitquitquit, or ctx ended
 )
 
-// condition reports whether a wait may end. If it only depends on time, at is when it will be true, otherwise zero. Both
-// results belong to one reading of the clock: between two readings the moment could pass unnoticed.
+// condition reports whether a wait may end. If it only depends on time, at is when it will be true, otherwise zero.
+// Both results belong to one reading of the clock: between two readings the moment could pass unnoticed.
 type condition func(now time.Time) (met bool, at time.Time)
 
 // never is a time that is not reached.
 func never() time.Time { return time.Time{} }
 
-// await waits until the time that until returns, or until met returns true. All events of a termination are received here
-// and in call: signals, the end of the data plane, changes of activity. After each event until and met are called again,
-// because a new connection moves the end of the drain.
+// await waits until the time that until returns, or until met returns true. All events of a termination are received
+// here and in call: signals, the end of the data plane, changes of activity. After each event until and met are called
+// again, because a new connection moves the end of the drain.
 //
 // Events that occur at the same instant are handled in this order: the end of the data plane, signals, the condition,
 // the clock.

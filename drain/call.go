@@ -10,8 +10,8 @@ import (
 // namesTimeout is shorter than callTimeout, since names only improve the report.
 const namesTimeout = callTimeout / 4
 
-// errInterrupted is the error of a call that a signal or the end of the data plane has interrupted. It is not a fault of
-// the data plane.
+// errInterrupted is the error of a call that a signal or the end of the data plane has interrupted. It is not a fault
+// of the data plane.
 var errInterrupted = errors.New("interrupted")
 
 // overrun is how long to wait for a call after its deadline. A call that respects its context returns at once, but on a
@@ -30,10 +30,10 @@ func (r *run) call(until time.Time, f func(context.Context) error) error {
 	return err
 }
 
-// callFor runs one call of the data plane until it returns, or until the deadline. Signals and the end of the data plane
-// are received meanwhile: a call that hangs must not delay /quitquitquit, a second SIGTERM or the report of a crash. A
-// call that does not return when its context ends is abandoned, and no other begins before it returns, so that no two run
-// at the same time.
+// callFor runs one call of the data plane until it returns, or until the deadline. Signals and the end of the data
+// plane are received meanwhile: a call that hangs must not delay /quitquitquit, a second SIGTERM or the report of a
+// crash. A call that does not return when its context ends is abandoned, and no other begins before it returns, so that
+// no two run at the same time.
 func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

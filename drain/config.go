@@ -132,8 +132,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Contradictions describes timers that contradict each other, for the log at start-up. They are not errors: in ExitOnZero
-// the deadline wins.
+// Contradictions describes timers that contradict each other, for the log at start-up. They are not errors: in
+// ExitOnZero the deadline wins.
 func (c Config) Contradictions() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -154,7 +154,8 @@ func (c Config) Contradictions() []string {
 			add("the last-call margin is 0s: the last call comes at the moment of SIGKILL, and nothing can end in an orderly way; the default is %v", DefaultMargin)
 		}
 		if c.Margin > c.margin() {
-			add("the last-call margin %v is more than a quarter of the grace period %v: using %v", c.Margin, c.GracePeriod, c.margin())
+			add("the last-call margin %v is more than a quarter of the grace period %v: using %v", c.Margin, c.GracePeriod,
+				c.margin())
 		}
 	}
 	return out

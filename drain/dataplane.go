@@ -98,8 +98,8 @@ type Activity struct {
 	// show whether it is idle (opaque TCP, an upgraded connection).
 	Busy int
 
-	// Opaque is the number of Busy connections that show neither idleness nor an end of their own, so that only the app can
-	// end them without a loss: opaque TCP, TLS that the app terminates. A data plane that has none leaves it at 0.
+	// Opaque is the number of Busy connections that show neither idleness nor an end of their own, so that only the app
+	// can end them without a loss: opaque TCP, TLS that the app terminates. A data plane that has none leaves it at 0.
 	Opaque int
 
 	// OpaqueEnds counts, since the start of the data plane, those that the app has ended.

@@ -64,8 +64,8 @@ func (r *run) lastCall() {
 	r.finish(verdict)
 }
 
-// reopen accepts connections again after a last call that only an app's hook has led to: if just that container restarts,
-// the pod stays ready. The data plane continues to drain. After SIGTERM reopen does nothing.
+// reopen accepts connections again after a last call that only an app's hook has led to: if just that container
+// restarts, the pod stays ready. The data plane continues to drain. After SIGTERM reopen does nothing.
 func (r *run) reopen() {
 	r.ending, r.reopening = false, true
 	defer func() { r.reopening = false }()

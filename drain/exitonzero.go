@@ -9,7 +9,8 @@ import (
 // exitOnZero is lastcall's own mode, from start to end.
 func (r *run) exitOnZero() {
 	r.drain()
-	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain, "quiet_time", r.cfg.QuietTime)
+	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain,
+		"quiet_time", r.cfg.QuietTime)
 
 	// Endpoints and load balancers learn late that the pod ends: accept until no client has connected for the quiet time,
 	// but not without limit.
@@ -92,8 +93,8 @@ func (r *run) drained() bool {
 	return false
 }
 
-// leave ends the data plane when no connection is busy. A client that connects now is refused, which is safe to retry; one
-// that has connected just before is still served.
+// leave ends the data plane when no connection is busy. A client that connects now is refused, which is safe to retry;
+// one that has connected just before is still served.
 func (r *run) leave() {
 	r.do("stop accepting", r.dp.StopAccepting)
 	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })

@@ -33,10 +33,10 @@ func ParseAppEnd(text string) (AppEnd, error) {
 	return AppEnd(max(0, i)), nil
 }
 
-// TrialBefore is how long before the last call an app of AppAuto gets its SIGTERM, at most an eighth of the grace period.
-// By then its opaque connections have outlived most of the grace period, so few would still end by themselves. With the
-// default timers 5 s remain until SIGKILL, as after a hook without a sidecar, and an app that finishes answers most of its
-// requests in that time.
+// TrialBefore is how long before the last call an app of AppAuto gets its SIGTERM, at most an eighth of the grace
+// period. By then its opaque connections have outlived most of the grace period, so few would still end by themselves.
+// With the default timers 5 s remain until SIGKILL, as after a hook without a sidecar, and an app that finishes answers
+// most of its requests in that time.
 const TrialBefore = 3 * time.Second
 
 // Finish is how an app has ended connections that only it can end.
@@ -102,8 +102,8 @@ func (r *run) isLeft(now time.Time) (bool, time.Time) {
 	return !now.Before(at), at
 }
 
-// leaveToApp gives the app its SIGTERM while opaque connections are open: only the app can end them between two requests.
-// It returns when they have ended, or why not.
+// leaveToApp gives the app its SIGTERM while opaque connections are open: only the app can end them between two
+// requests. It returns when they have ended, or why not.
 func (r *run) leaveToApp() reason {
 	if r.cfg.HookOnly {
 		r.report.Finish = &Finish{After: Millis(time.Since(r.start)), Opaque: r.activity.Opaque}
@@ -140,7 +140,8 @@ func (f *Finish) finished(v Verdict) Verdict {
 
 // sentence is the part of the summary.
 func (f *Finish) sentence() string {
-	text := fmt.Sprintf("; the app's SIGTERM came after %s, with %d connections that only it can end", seconds(f.After), f.Opaque)
+	text := fmt.Sprintf("; the app's SIGTERM came after %s, with %d connections that only it can end", seconds(f.After),
+		f.Opaque)
 	switch {
 	case f.Dropped > 0:
 		text += fmt.Sprintf(": it ended %d, of them %d without an answer", f.Ended, f.Dropped)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// fixed is pilot-agent's default: sleep, then kill. After a hook the kill waits for SIGTERM: hooks return after the sleep,
-// and the app gets its SIGTERM then. Istio's own native sidecar does not wait (see istioDrained).
+// fixed is pilot-agent's default: sleep, then kill. After a hook the kill waits for SIGTERM: hooks return after the
+// sleep, and the app gets its SIGTERM then. Istio's own native sidecar does not wait (see istioDrained).
 func (r *run) fixed() {
 	r.drain()
 	r.istio.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
@@ -23,9 +23,9 @@ func (r *run) fixed() {
 	r.report.Verdict = Ended
 }
 
-// istioExitOnZero is pilot-agent's EXIT_ON_ZERO_ACTIVE_CONNECTIONS: it polls once a second, counts connections, gives up
-// after five failed polls or one unknown count, and has no deadline. The only difference: a crash of the data plane is
-// noticed at once, not at the next tick.
+// istioExitOnZero is pilot-agent's EXIT_ON_ZERO_ACTIVE_CONNECTIONS: it polls once a second, counts connections, gives
+// up after five failed polls or one unknown count, and has no deadline. The only difference: a crash of the data plane
+// is noticed at once, not at the next tick.
 func (r *run) istioExitOnZero() {
 	r.drain()
 	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain)
@@ -81,8 +81,8 @@ func (r *run) istioExitOnZero() {
 	}
 }
 
-// istioDrained is Istio's native sidecar after its preStop hook: it drains without limit, and SIGTERM, which follows the
-// exit of the app, ends it at once.
+// istioDrained is Istio's native sidecar after its preStop hook: it drains without limit, and SIGTERM, which follows
+// the exit of the app, ends it at once.
 func (r *run) istioDrained() {
 	r.istio.Info(lineHandlingDrain)
 	r.drain()

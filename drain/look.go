@@ -70,8 +70,8 @@ func (r *run) record(a Activity) {
 	}
 }
 
-// logStillActive writes Istio's line when the number has changed, at most once a second. It returns when the next line is
-// due.
+// logStillActive writes Istio's line when the number has changed, at most once a second. It returns when the next line
+// is due.
 func (r *run) logStillActive(now time.Time) time.Time {
 	if r.phase != Waiting && r.phase != Finishing || r.cfg.Mode != ExitOnZero || !r.activity.Known {
 		return never()

@@ -2,8 +2,8 @@ package drain
 
 import "time"
 
-// drainEnds is when the draining phase ends, unless a client connects before: after the minimum drain and the quiet time
-// since the last arrival, but no later than the cap.
+// drainEnds is when the draining phase ends, unless a client connects before: after the minimum drain and the quiet
+// time since the last arrival, but no later than the cap.
 func (r *run) drainEnds() time.Time {
 	ends, most := r.quietFrom(), r.start.Add(r.cfg.DrainCap())
 	if !r.lookedAt.Before(ends) && r.mayHaveMissed(ends) {
@@ -42,19 +42,19 @@ func (r *run) shorten() {
 	}
 }
 
-// cancelAt is when a drain is cancelled if no SIGTERM has followed the hook. A native sidecar gets its SIGTERM after the
-// exit of the app, which may take the whole grace period and, if the hook has used that up, the kubelet's two seconds
-// more; and the kubelet of a busy node is late.
+// cancelAt is when a drain is cancelled if no SIGTERM has followed the hook. A native sidecar gets its SIGTERM after
+// the exit of the app, which may take the whole grace period and, if the hook has used that up, the kubelet's two
+// seconds more; and the kubelet of a busy node is late.
 func (r *run) cancelAt() time.Time { return r.graceEnds().Add(cancelSlack) }
 
 const cancelSlack = 5 * time.Second
 
-// least is the time that the kubelet leaves a container after SIGTERM even if a preStop hook has used up the grace period:
-// two seconds (minimumGracePeriodInSeconds in its kuberuntime). No more than the margin is used of it.
+// least is the time that the kubelet leaves a container after SIGTERM even if a preStop hook has used up the grace
+// period: two seconds (minimumGracePeriodInSeconds in its kuberuntime). No more than the margin is used of it.
 func (r *run) least() time.Duration { return min(r.cfg.margin(), 2*time.Second) }
 
-// killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so that
-// the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.
+// killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so
+// that the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.
 // Istio's modes have no grace period: they need it only after a hurry.
 func (r *run) killBy() time.Time {
 	by := later(r.graceEnds(), r.terminated.Add(r.least()))

@@ -69,8 +69,8 @@ func (r Report) Publish(log *slog.Logger, file string) {
 // writeTime is how long the exit waits for the termination message to be written: a disk may hang.
 const writeTime = 500 * time.Millisecond
 
-// WriteMessage writes a report to a file, no more of it than the kubelet reads. It does not wait for a FIFO without a reader,
-// nor for a disk that hangs.
+// WriteMessage writes a report to a file, no more of it than the kubelet reads. It does not wait for a FIFO without a
+// reader, nor for a disk that hangs.
 func WriteMessage(file string, r Report) error {
 	text := r.message()
 	written := make(chan error, 1)

@@ -93,7 +93,8 @@ type Span struct {
 // Phase is the state of a termination.
 type Phase int
 
-// The phases in their order. In Finishing, the app has its SIGTERM and ends its opaque connections. In Drained, a drain that a hook has begun waits for SIGTERM, or is cancelled.
+// The phases in their order. In Finishing, the app has its SIGTERM and ends its opaque connections. In Drained, a drain
+// that a hook has begun waits for SIGTERM, or is cancelled.
 const (
 	Serving Phase = iota
 	Draining

@@ -71,7 +71,8 @@ func (t Termination) Run(ctx context.Context) (Report, error) {
 func (t Termination) run(ctx context.Context) Report {
 	now := time.Now()
 	r := &run{
-		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, sigkill: t.Deadline, log: t.Log, istio: t.IstioLog, watch: t.Watch,
+		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, sigkill: t.Deadline, log: t.Log, istio: t.IstioLog,
+		watch: t.Watch,
 		start: now, phaseBegan: now, lastArrival: now,
 		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}

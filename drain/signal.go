@@ -40,7 +40,8 @@ const (
 	Sooner
 )
 
-var signalNames = []string{"SIGTERM", "SIGINT", "hook", "app hook", "notice", "quitquitquit", "app exit", "/drain", "deadline"}
+var signalNames = []string{"SIGTERM", "SIGINT", "hook", "app hook", "notice", "quitquitquit", "app exit", "/drain",
+	"deadline"}
 
 func (s Signal) String() string { return nameOf(s, "Signal", signalNames) }
 
@@ -89,8 +90,8 @@ func (r *run) hurryUp() {
 	}
 }
 
-// interrupted receives all pending signals without waiting, so that none loses a race against the clock, and returns what
-// follows from them.
+// interrupted receives all pending signals without waiting, so that none loses a race against the clock, and returns
+// what follows from them.
 func (r *run) interrupted() (reason, bool) {
 	for {
 		select {

@@ -14,7 +14,8 @@ const writeTime = 20 * time.Millisecond
 // follow follows the response if it is an event stream that may be ended between two events. x.mu is held.
 func (x *exchange) follow(status int) {
 	coding := x.own.Get("Content-Encoding")
-	if eventstream.Is(x.own.Get("Content-Type")) && !x.hasLength() && (coding == "" || strings.EqualFold(coding, "identity")) {
+	if eventstream.Is(x.own.Get("Content-Type")) && !x.hasLength() &&
+		(coding == "" || strings.EqualFold(coding, "identity")) {
 		x.events = eventstream.New(x.r.Method == http.MethodGet && status == http.StatusOK)
 	}
 }
@@ -33,9 +34,9 @@ func (x *exchange) writeEvents(b []byte) (int, error) {
 	return n, err
 }
 
-// breakOff truncates a response that has begun, and returns the name of the ending for the report: "" if the client loses
-// nothing. endBody does the rest in the handler's goroutine. breakOff must be called before the handler's context ends,
-// or the handler might return and end the body as if it were complete.
+// breakOff truncates a response that has begun, and returns the name of the ending for the report: "" if the client
+// loses nothing. endBody does the rest in the handler's goroutine. breakOff must be called before the handler's context
+// ends, or the handler might return and end the body as if it were complete.
 func (x *exchange) breakOff() string {
 	x.mu.Lock() // endBody waits for the ending
 	defer x.mu.Unlock()
@@ -60,7 +61,8 @@ func (x *exchange) breakOff() string {
 	return ending.Name
 }
 
-// endsInBody reports whether a truncated response ends with bytes in its body, and not only with the end of its connection.
+// endsInBody reports whether a truncated response ends with bytes in its body, and not only with the end of its
+// connection.
 func (x *exchange) endsInBody() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

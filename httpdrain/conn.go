@@ -207,8 +207,8 @@ func closeWrite(nc net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// Close ends the connection. While draining, and after an early response, it sends a FIN, and another goroutine waits for
-// the client's: closing a socket with unread bytes resets the connection, which may destroy the last response. The
+// Close ends the connection. While draining, and after an early response, it sends a FIN, and another goroutine waits
+// for the client's: closing a socket with unread bytes resets the connection, which may destroy the last response. The
 // client's FIN confirms that it has received everything.
 func (c *conn) Close() error {
 	c.closeMu.Lock()
@@ -348,7 +348,8 @@ func (c *conn) conversations() []drain.Conversation {
 	case c.hijacked != nil:
 		all = append(all, c.hijacked.conversation())
 	default: // its head is incomplete, or the end of its response being written
-		all = append(all, drain.Conversation{Peer: c.RemoteAddr().String(), Protocol: "http/1.1", Age: drain.Millis(time.Since(c.since))})
+		all = append(all, drain.Conversation{Peer: c.RemoteAddr().String(), Protocol: "http/1.1",
+			Age: drain.Millis(time.Since(c.since))})
 	}
 	return all
 }

@@ -9,7 +9,8 @@ import (
 // length (RFC 9112, 6.3). x.mu is held.
 func (x *exchange) endsWithConnection(status int) bool {
 	switch {
-	case x.c.h2 != nil, x.hasLength(), x.r.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
+	case x.c.h2 != nil, x.hasLength(), x.r.Method == http.MethodHead, status == http.StatusNoContent,
+		status == http.StatusNotModified:
 		return false
 	}
 	return !x.r.ProtoAtLeast(1, 1) || strings.EqualFold(x.own.Get("Transfer-Encoding"), "identity") // as net/http reads it

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// requestBody is the body of an HTTP/1.1 request, and records whether the handler has read all of it. net/http reads up to
-// 256 KiB of an unread body before it sends the response's head, so that the connection can be kept, and waits for a
+// requestBody is the body of an HTTP/1.1 request, and records whether the handler has read all of it. net/http reads up
+// to 256 KiB of an unread body before it sends the response's head, so that the connection can be kept, and waits for a
 // client that pauses. In a drain no connection is kept, and nothing is worth that wait.
 type requestBody struct {
 	io.ReadCloser
@@ -50,9 +50,9 @@ func (x *exchange) leaveBody() {
 	}
 }
 
-// answerEarly makes the server send a response without waiting for the rest of the request, if no connection is kept. The
-// connection is then closed in an orderly way: a reset might destroy the response to a client that still sends. p.mu is
-// held.
+// answerEarly makes the server send a response without waiting for the rest of the request, if no connection is kept.
+// The connection is then closed in an orderly way: a reset might destroy the response to a client that still sends.
+// p.mu is held.
 func (c *conn) answerEarly() bool {
 	isEnd := c.leaves && (c.p.early || c.p.draining.Load())
 	if isEnd {

@@ -20,8 +20,8 @@ const handlersTime = 500 * time.Millisecond
 
 const shuttingDown = drain.BodyLastCall + "\n"
 
-// recover, deferred, logs a panic of the program's own function. The last call runs such functions outside of net/http's
-// goroutines, where a panic would end the process.
+// recover, deferred, logs a panic of the program's own function. The last call runs such functions outside of
+// net/http's goroutines, where a panic would end the process.
 func (p *Plane) recover() {
 	fault := recover()
 	if fault == nil || fault == http.ErrAbortHandler {

@@ -168,8 +168,8 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// endConnection asks the client, while draining, to go elsewhere: over HTTP/1.1 by the header, over HTTP/2 by a frame of
-// its own or, if the connection ends with this request, by the GOAWAY that net/http's server sends for that header.
+// endConnection asks the client, while draining, to go elsewhere: over HTTP/1.1 by the header, over HTTP/2 by a frame
+// of its own or, if the connection ends with this request, by the GOAWAY that net/http's server sends for that header.
 func (x *exchange) endConnection() {
 	p := x.c.p
 	switch {

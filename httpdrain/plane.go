@@ -119,7 +119,8 @@ func New(s *http.Server, o Options) *Plane {
 	return p
 }
 
-// takeHTTP2 makes net/http hand the HTTP/2 connections to the Plane. A program that has switched HTTP/2 off keeps it off.
+// takeHTTP2 makes net/http hand the HTTP/2 connections to the Plane. A program that has switched HTTP/2 off keeps it
+// off.
 func (p *Plane) takeHTTP2() {
 	s := p.server
 	_, hasHTTP2 := s.TLSNextProto["h2"]

@@ -10,7 +10,8 @@ import (
 )
 
 // callOnShutdown calls the functions of RegisterOnShutdown when the draining phase ends, as Shutdown would: before, new
-// clients might still come, which the functions would miss. If the program has called Shutdown, net/http has called them.
+// clients might still come, which the functions would miss. If the program has called Shutdown, net/http has called
+// them.
 func (p *Plane) callOnShutdown() {
 	p.mu.Lock()
 	isOwners := p.shut
@@ -23,8 +24,8 @@ func (p *Plane) callOnShutdown() {
 	}
 }
 
-// onShutdown returns the functions of RegisterOnShutdown. Only Shutdown would call them, which also disables keep-alive for
-// good, and a drain can be cancelled. The field is not documented: TestRegisterOnShutdown fails if it changes.
+// onShutdown returns the functions of RegisterOnShutdown. Only Shutdown would call them, which also disables keep-alive
+// for good, and a drain can be cancelled. The field is not documented: TestRegisterOnShutdown fails if it changes.
 func onShutdown(s *http.Server) []func() {
 	field := reflect.ValueOf(s).Elem().FieldByName("onShutdown")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[[]func()]() {
@@ -43,8 +44,8 @@ func (p *Plane) shutDown() {
 	_ = p.Close(context.Background())
 }
 
-// watched notes that a server has accepted from a listener: net/http returns ErrServerClosed at once for a server that was
-// shut down or served before.
+// watched notes that a server has accepted from a listener: net/http returns ErrServerClosed at once for a server that
+// was shut down or served before.
 type watched struct {
 	net.Listener
 	isUsed atomic.Bool

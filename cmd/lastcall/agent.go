@@ -32,7 +32,8 @@ const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod
 
 Runs next to the app as a sidecar. At SIGTERM, or when the app's preStop hook (lastcall wait) requests it, it asks every client to close its connection, serves the requests in flight and those that still arrive, and exits as soon as none is left, always before the kubelet's SIGKILL. A second SIGTERM ends the remaining requests at once.
 
-Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings, 3 for a cut with --fail-on-cut.`
+Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings,
+	3 for a cut with --fail-on-cut.`
 
 func agentCommand() *cobra.Command {
 	var f agentFlags
@@ -51,11 +52,14 @@ func agentCommand() *cobra.Command {
 
 const runHelp = `Start an app, carry its inbound traffic, and drain it before the app stops.
 
-At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). A second signal ends the remaining requests at once.
+At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal,
+	lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). A second signal ends the remaining requests at once.
 
-{port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free one; then lastcall hot-restart replaces lastcall and the app without losing a request. With --pid-file or under systemd SIGUSR2 does the same, and SIGHUP where there is no terminal.
+{port} in the app's arguments is the port of --inbound's APP,
+	and so is the app's variable PORT. Port 0 picks a free one; then lastcall hot-restart replaces lastcall and the app without losing a request. With --pid-file or under systemd SIGUSR2 does the same, and SIGHUP where there is no terminal.
 
-/healthz/ready, lastcall ready and systemd (Type=notify, WatchdogSec) report ready when the app accepts connections on the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
+/healthz/ready, lastcall ready and systemd (Type=notify,
+	WatchdogSec) report ready when the app accepts connections on the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
 
 Exit code: the app's own, except that an app which ends by the signal from lastcall (SIGTERM: 143) counts as 0 unless it is a job; 2 for wrong flags or settings; 3 for a cut with --fail-on-cut.`
 
@@ -212,7 +216,8 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 	return o, func() {}, err
 }
 
-// addEnvoy makes an Envoy the data plane. What Envoy logs goes through lastcall: a log reader that stalls must not stop it.
+// addEnvoy makes an Envoy the data plane. What Envoy logs goes through lastcall: a log reader that stalls must not stop
+// it.
 func (f *agentFlags) addEnvoy(o *agent.Options, stdout io.Writer, written *logs.Writer) (closeLog func(), err error) {
 	o.Envoy, err = f.envoy.options(o.Settings, o.Inbound, f.adminAddress, f.adminAddress != "", f.accessLog, o.Log)
 	if err != nil {

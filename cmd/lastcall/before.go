@@ -46,8 +46,8 @@ func (b *before) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// first runs what is to run before wait, then wait, whatever has become of the first. Its failure is the result, which the
-// kubelet reports as an Event.
+// first runs what is to run before wait, then wait, whatever has become of the first. Its failure is the result, which
+// the kubelet reports as an Event.
 func (b *before) first(cmd *cobra.Command, wait func() error) error {
 	if len(b.args) == 0 {
 		return wait()
@@ -78,8 +78,8 @@ func (b *before) run(ctx context.Context, output io.Writer) error {
 	return c.Run()
 }
 
-// request is the kubelet's httpGet: any status is a success. The kubelet sends it to the pod's address, where an app may
-// listen alone.
+// request is the kubelet's httpGet: any status is a success. The kubelet sends it to the pod's address, where an app
+// may listen alone.
 func (b *before) request(ctx context.Context) error {
 	header := make(http.Header)
 	for _, field := range b.args[1:] {

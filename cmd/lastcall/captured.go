@@ -30,9 +30,11 @@ type captureFlags struct {
 func (f *captureFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.on, "capture", false, "carry the traffic that lastcall capture redirects: the same as --inbound-captured "+capturedInbound+" --outbound "+capturedOutbound)
 	flags.StringVar(&f.in, "inbound-captured", "", "`address` that receives captured inbound connections; they are carried to their original port")
-	cli.ChoiceFlag(flags, &f.protocol, "inbound-captured-protocol", "auto", []string{"auto", "http", "tcp"}, "protocol of captured inbound connections")
+	cli.ChoiceFlag(flags, &f.protocol, "inbound-captured-protocol", "auto", []string{"auto", "http", "tcp"},
+		"protocol of captured inbound connections")
 	flags.StringVar(&f.out, "outbound", "", "`address` that receives captured outbound connections; they are carried to their original destination until the app has ended")
-	flags.UintSliceVar(&f.ignore, "ignore-inbound-port", nil, "`port` of the app whose connections never hold the drain (probes, scrapes); may be repeated")
+	flags.UintSliceVar(&f.ignore, "ignore-inbound-port", nil,
+		"`port` of the app whose connections never hold the drain (probes, scrapes); may be repeated")
 }
 
 // proxyID is the user and group whose connections lastcall capture does not redirect: Istio's.
@@ -58,7 +60,8 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	return []pipe.Inbound{{Listen: listen, Protocol: protocol, Ignore: ignore}}, err
 }
 
-// verify reports an error if the traffic is to be redirected already and is not, also as the container's termination message.
+// verify reports an error if the traffic is to be redirected already and is not, also as the container's termination
+// message.
 func (f *captureFlags) verify(terminationLog string) error {
 	if !f.check {
 		return nil

@@ -15,7 +15,8 @@ import (
 
 const copyHelp = `Copy this program to DEST, a file or an existing folder.
 
-Made for an init container: the image has no shell and no cp, and the preStop hook of an app without a sidecar (lastcall wait --ports) needs the program in a volume of the pod. DEST is replaced atomically. All users may read and run the copy, none may write it (mode 0555).`
+Made for an init container: the image has no shell and no cp,
+	and the preStop hook of an app without a sidecar (lastcall wait --ports) needs the program in a volume of the pod. DEST is replaced atomically. All users may read and run the copy, none may write it (mode 0555).`
 
 func copyCommand() *cobra.Command {
 	return &cobra.Command{
@@ -71,8 +72,8 @@ func copyProgram(source, dest string) (err error) {
 	return nil
 }
 
-// fill writes all of in and closes out. It does not wait for the disk (fsync), which would delay the pod: Linux reports a full
-// volume to the write, and the pod's volume ends with its node.
+// fill writes all of in and closes out. It does not wait for the disk (fsync), which would delay the pod: Linux reports
+// a full volume to the write, and the pod's volume ends with its node.
 func fill(out *os.File, in io.Reader) error {
 	_, err := io.Copy(out, in)
 	return cmp.Or(err, out.Chmod(0o555), out.Close())
@@ -90,7 +91,8 @@ func copyTarget(dest string) (string, error) {
 		return "", usage(fmt.Errorf("copy to %s/: not a folder", dest))
 	case err == nil, errors.Is(err, fs.ErrNotExist) && !isFolder:
 		if parent, err := os.Stat(filepath.Dir(dest)); err != nil || !parent.IsDir() {
-			return "", usage(fmt.Errorf("copy to %s: no folder %s; in a container, mount the volume there", dest, filepath.Dir(dest)))
+			return "", usage(fmt.Errorf("copy to %s: no folder %s; in a container, mount the volume there", dest,
+				filepath.Dir(dest)))
 		}
 		return dest, nil
 	case errors.Is(err, fs.ErrNotExist):

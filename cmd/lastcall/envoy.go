@@ -34,17 +34,21 @@ func (f *envoyFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.path, "envoy-path", "envoy", "`program` to start as Envoy")
 	flags.StringVar(&f.config, "envoy-config", "", "Envoy's configuration `file` (default: generated from --inbound)")
 	flags.StringArrayVar(&f.args, "envoy-arg", nil, "additional `argument` for Envoy; may be repeated")
-	cli.ChoiceFlag(flags, &f.logLevel, "envoy-log-level", "warning", []string{"trace", "debug", "info", "warning", "error", "critical", "off"}, "Envoy's log `level`")
-	flags.DurationVar(&f.startTimeout, "envoy-start-timeout", envoy.DefaultStartTimeout, "how long an Envoy may take until it serves, both one that is started and one at --admin-address")
+	cli.ChoiceFlag(flags, &f.logLevel, "envoy-log-level", "warning",
+		[]string{"trace", "debug", "info", "warning", "error", "critical", "off"}, "Envoy's log `level`")
+	flags.DurationVar(&f.startTimeout, "envoy-start-timeout", envoy.DefaultStartTimeout,
+		"how long an Envoy may take until it serves, both one that is started and one at --admin-address")
 	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false, "make Envoy fail its health checks when the drain begins")
-	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil, "`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
+	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil,
+		"`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
 }
 
 // isEnvoy reports whether the data plane is an Envoy.
 func (f *envoyFlags) isEnvoy() bool { return f.proxy == "envoy" }
 
 // options are those of the Envoy to start or, with attach, of the one that runs already and serves its API at admin.
-func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, admin string, attach bool, accessLog string, log *slog.Logger) (*envoy.Options, error) {
+func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, admin string, attach bool,
+	accessLog string, log *slog.Logger) (*envoy.Options, error) {
 	if !attach && f.config == "" && len(inbound) == 0 {
 		return nil, usage(errors.New("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running"))
 	}
@@ -75,7 +79,8 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		if in.TLS != nil || in.MaxConnections != 0 {
 			return nil, usage(fmt.Errorf("--inbound %s: with --proxy envoy, set TLS and limits in --envoy-config", in.Listen))
 		}
-		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound, envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
+		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound,
+			envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
 	}
 	var err error
 	if o.LeaveOut, err = ports("ignore-port", f.leaveOut); err != nil {

@@ -41,21 +41,27 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 		f.capture.register(flags)
 		flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
 		f.settings.registerStatusPort(flags)
-		flags.StringVar(&f.adminAddress, "admin-address", "", "serve Envoy's admin API at this `address`, host or host:port, or off (default of agent: 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run: off). With --proxy envoy: host:port or unix:PATH of a running Envoy to drain")
+		flags.StringVar(&f.adminAddress, "admin-address", "",
+			"serve Envoy's admin API at this `address`, host or host:port, or off (default of agent: 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run: off). With --proxy envoy: host:port or unix:PATH of a running Envoy to drain")
 	})
 	f.settings.register(flags)
 	cli.Group(flags, "App and pod", func(flags *pflag.FlagSet) {
 		own(flags)
 		f.stop.register(flags)
-		flags.BoolVar(&f.exitWithApp, "exit-with-app", false, "exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
+		flags.BoolVar(&f.exitWithApp, "exit-with-app", false,
+			"exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
 		flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests were cut")
-		flags.StringVar(&f.terminationLog, "termination-log", cli.DefaultTerminationLog(), "`file` for the container's termination message")
+		flags.StringVar(&f.terminationLog, "termination-log", cli.DefaultTerminationLog(),
+			"`file` for the container's termination message")
 	})
 	cli.Group(flags, "Observability", func(flags *pflag.FlagSet) {
 		cli.LogFormatFlag(flags, &f.logFormat)
-		flags.StringVar(&f.accessLog, "access-log", "off", "`file` for one line per request, - for standard output, or off; may be a FIFO, also without a reader")
-		cli.ChoiceFlag(flags, &f.accessLogForm, "access-log-format", "text", []string{"text", "json"}, "format of the access log, as Istio's Envoys write it")
-		flags.BoolVar(&f.leanScrape, "lean-scrape", false, "leave Envoy's gauges that only a drain needs out of /stats/prometheus")
+		flags.StringVar(&f.accessLog, "access-log", "off",
+			"`file` for one line per request, - for standard output, or off; may be a FIFO, also without a reader")
+		cli.ChoiceFlag(flags, &f.accessLogForm, "access-log-format", "text", []string{"text", "json"},
+			"format of the access log, as Istio's Envoys write it")
+		flags.BoolVar(&f.leanScrape, "lean-scrape", false,
+			"leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 		flags.BoolVar(&f.pprof, "pprof", false, "serve Go's profiles at /debug/pprof/ of the status port, to requests from loopback only")
 	})
 	cli.Group(flags, "Limits", f.limits.register)
@@ -65,8 +71,10 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 
 // registerAgent registers the flags that only agent has.
 func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
-	cli.ChoiceFlag(flags, &f.sidecar, "sidecar", "", []string{"native", "classic"}, "form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, and no client is refused. native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
-	flags.BoolVar(&f.capture.check, "check-capture", false, "fail at the start unless the traffic is redirected already: in a pod that the node's network plugin lastcall-cni captures")
+	cli.ChoiceFlag(flags, &f.sidecar, "sidecar", "", []string{"native", "classic"},
+		"form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, and no client is refused. native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
+	flags.BoolVar(&f.capture.check, "check-capture", false,
+		"fail at the start unless the traffic is redirected already: in a pod that the node's network plugin lastcall-cni captures")
 	flags.StringVar(&f.copyTo, "copy-to", "", "first copy this program to `file`, in a volume of the pod, for preStop hooks that run in the apps' containers (lastcall wait)")
 	setting, _ := meshconfig.FlagOverrides("app-containers")
 	flags.IntVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")

@@ -29,7 +29,8 @@ type successionFlags struct {
 
 func (f *successionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.pidFile, "pid-file", "", "`file` for the process id; after a hot restart it holds that of the old process until it has drained")
-	flags.DurationVar(&f.timeout, "hot-restart-timeout", hotrestart.DefaultTimeout, "how long the new process of a hot restart waits for its app to accept connections; 1s or more")
+	flags.DurationVar(&f.timeout, "hot-restart-timeout", hotrestart.DefaultTimeout,
+		"how long the new process of a hot restart waits for its app to accept connections; 1s or more")
 }
 
 // isEnabled reports whether a signal may start a hot restart. Without a PID file or systemd, the parent process would
@@ -39,7 +40,8 @@ func (f *successionFlags) isEnabled() bool {
 }
 
 // begin takes over from the old process of a hot restart, if there is one, and prepares for the next restart.
-func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, requests <-chan struct{}, log *slog.Logger) (*hotrestart.Service, error) {
+func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, requests <-chan struct{},
+	log *slog.Logger) (*hotrestart.Service, error) {
 	if f.timeout < time.Second {
 		return nil, usage(fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout))
 	}
@@ -90,9 +92,13 @@ func (f *agentFlags) refusesSuccessor() error {
 
 const hotRestartHelp = `Replace a lastcall run and its app with new processes without losing a request.
 
-The new process is the program at the path that the old one was started from, with the same arguments; it reads all configuration again. It takes over the listening sockets once its app accepts connections. Then the old process drains: it closes idle connections, serves the requests in flight, stops its app and exits, no later than parentShutdownDuration (60s) after that. If the new process fails to start, nothing changes.
+The new process is the program at the path that the old one was started from,
+	with the same arguments; it reads all configuration again. It takes over the listening sockets once its app accepts connections. Then the old process drains: it closes idle connections, serves the requests in flight, stops its app and exits, no later than parentShutdownDuration (60s) after that. If the new process fails to start, nothing changes.
 
-The command asks on the status port, waits until the new process serves, and otherwise fails with the reason. With --pid-file it signals the process in that file instead, and waits until the file holds the new process, that is, until the old one has drained. Only root and the user of that process may do so.`
+The command asks on the status port, waits until the new process serves,
+	and otherwise fails with the reason. With --pid-file it signals the process in that file instead,
+	and waits until the file holds the new process, that is,
+	until the old one has drained. Only root and the user of that process may do so.`
 
 func hotRestartCommand() *cobra.Command {
 	var f statusFlags
@@ -147,7 +153,8 @@ func (f *statusFlags) restartByPIDFile(ctx context.Context, file string) error {
 		}
 		return err != nil
 	}) != nil {
-		return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor, f.timeout)
+		return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor,
+			f.timeout)
 	}
 	return err
 }

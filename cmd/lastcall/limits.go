@@ -27,17 +27,25 @@ type limitsFlags struct {
 func (f *limitsFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.Int64Var(&f.memory, "memory-limit", 0, "`bytes` that this process may use, from which the limits of connections and of unfinished requests follow (default the container's limit or GOMEMLIMIT)")
-	flags.DurationVar(&f.head, "head-timeout", pipe.DefaultHeadTimeout, "time limit for a request's head, from its first byte; then 408")
+	flags.DurationVar(&f.head, "head-timeout", pipe.DefaultHeadTimeout,
+		"time limit for a request's head, from its first byte; then 408")
 	flags.IntVar(&f.headBytes, "max-head-bytes", pipe.DefaultMaxHead, "size limit of a message's head, in bytes; then 431")
 	flags.IntVar(&f.fields, "max-headers", pipe.DefaultMaxFields, "limit of header fields in a request; then 431")
 	flags.IntVar(&f.line, "max-request-line", 0, "size limit of a request line, in bytes; then 414 (default --max-head-bytes)")
-	flags.DurationVar(&f.request, "request-timeout", 0, "time limit for an HTTP/1 request to arrive, including its body; then 408. 0 for no limit")
-	flags.DurationVar(&f.connect, "connect-timeout", pipe.DefaultDialTimeout, "time limit for a connection to the app; then 503")
-	flags.DurationVar(&f.handshake, "tls-handshake-timeout", pipe.DefaultHandshakeTimeout, "time limit for a client's TLS handshake")
-	flags.DurationVar(&f.idle, "idle-timeout", pipe.DefaultIdleTimeout, "how long an HTTP connection may be idle; 0 for no limit, or until the app closes it")
-	flags.DurationVar(&f.response, "response-timeout", 0, "time limit from a request's head to the end of its response, with HTTP/1; then 504. 0 for no limit")
-	flags.DurationVar(&f.keepAlive, "tcp-keepalive", pipe.DefaultKeepAlive, "send TCP keep-alive probes to a client that has been silent for this long; 0 for never")
-	flags.IntVar(&f.connections, "max-connections", 0, "limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit (default one for each 40 KiB of --memory-limit; beyond it the oldest that is unfinished or idle is ended)")
+	flags.DurationVar(&f.request, "request-timeout", 0,
+		"time limit for an HTTP/1 request to arrive, including its body; then 408. 0 for no limit")
+	flags.DurationVar(&f.connect, "connect-timeout", pipe.DefaultDialTimeout,
+		"time limit for a connection to the app; then 503")
+	flags.DurationVar(&f.handshake, "tls-handshake-timeout", pipe.DefaultHandshakeTimeout,
+		"time limit for a client's TLS handshake")
+	flags.DurationVar(&f.idle, "idle-timeout", pipe.DefaultIdleTimeout,
+		"how long an HTTP connection may be idle; 0 for no limit, or until the app closes it")
+	flags.DurationVar(&f.response, "response-timeout", 0,
+		"time limit from a request's head to the end of its response, with HTTP/1; then 504. 0 for no limit")
+	flags.DurationVar(&f.keepAlive, "tcp-keepalive", pipe.DefaultKeepAlive,
+		"send TCP keep-alive probes to a client that has been silent for this long; 0 for never")
+	flags.IntVar(&f.connections, "max-connections", 0,
+		"limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit (default one for each 40 KiB of --memory-limit; beyond it the oldest that is unfinished or idle is ended)")
 }
 
 // leastMemory is about what the process takes without connections, bytes.
@@ -95,8 +103,8 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 	return l, nil
 }
 
-// limitMemory lets the garbage collector work harder before the container's limit is reached. The rest is for the kernel's
-// part of connections and for the program itself.
+// limitMemory lets the garbage collector work harder before the container's limit is reached. The rest is for the
+// kernel's part of connections and for the program itself.
 func limitMemory(memory int64) {
 	if memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memory / 8 * 5)

@@ -1,5 +1,5 @@
-// Lastcall lets a pod, or any service, finish its connections before it stops. It runs next to the app (lastcall agent),
-// around it (lastcall run, which lastcall hot-restart replaces), and as its preStop hook (lastcall wait).
+// Lastcall lets a pod, or any service, finish its connections before it stops. It runs next to the app (lastcall
+// agent), around it (lastcall run, which lastcall hot-restart replaces), and as its preStop hook (lastcall wait).
 //
 // Its configuration is Istio's ProxyConfig, environment variables and flags. meshconfig.Table lists them all;
 // lastcall agent --help and docs/configuration.md print that table, and lastcall config the values in force and where
@@ -61,7 +61,9 @@ func rootCommand() *cobra.Command {
 func command() *cobra.Command {
 	root := rootCommand()
 	cli.AddGroup(root, "Serve:", agentCommand(), runCommand(), hotRestartCommand())
-	cli.AddGroup(root, "Hooks and init containers:", waitCommand(), readyCommand(), captureCommand(), copyCommand(), presentCommand())
-	cli.AddGroup(root, "Inspect:", connectionsCommand(), observeCommand(), configCommand(), requestCommand(), cli.VersionCommand(cli.Version(version)))
+	cli.AddGroup(root, "Hooks and init containers:", waitCommand(), readyCommand(), captureCommand(), copyCommand(),
+		presentCommand())
+	cli.AddGroup(root, "Inspect:", connectionsCommand(), observeCommand(), configCommand(), requestCommand(),
+		cli.VersionCommand(cli.Version(version)))
 	return root
 }

@@ -59,20 +59,25 @@ func (f *portsFlags) register(flags *pflag.FlagSet) {
 	f.mesh.register(flags)
 	flags.StringSliceVar(&f.ports, "ports", nil, "watch the connections of the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc. "+
 		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
-	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil, "clients that do not count, such as probes: `CIDR` or address, separated by commas (default $"+variableIgnoreFrom+")")
+	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil,
+		"clients that do not count, such as probes: `CIDR` or address, separated by commas (default $"+variableIgnoreFrom+")")
 	flags.BoolVar(&f.opaque, "opaque", false, "count every open connection of every port as busy")
 	flags.Uint16Var(&f.linkerd, "linkerd", 0, "admin `port` of linkerd's proxy in this pod, such as 4191: by its counters, connections of HTTP/1.1, HTTP/2 and gRPC are idle as soon as no request is in flight at their port")
-	flags.BoolVar(&f.shutdown, "linkerd-shutdown", false, "with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. It asks clients to close their kept connections, finishes their requests, and refuses new connections, the app's own to others included")
-	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause, "how long a response that arrives in pieces may pause before it counts as complete")
+	flags.BoolVar(&f.shutdown, "linkerd-shutdown", false,
+		"with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. It asks clients to close their kept connections, finishes their requests, and refuses new connections, the app's own to others included")
+	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause,
+		"how long a response that arrives in pieces may pause before it counts as complete")
 	for _, s := range meshconfig.Table() {
 		if slices.Contains([]string{"minimum-drain", "quiet-time", "idle-grace", "grace-period", "app"}, s.Flag) {
 			f.settings.registerSetting(flags, s)
 		}
 	}
-	flags.DurationVar(&f.leave, "leave", hook.DefaultLeave, "how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
+	flags.DurationVar(&f.leave, "leave", hook.DefaultLeave,
+		"how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
 	flags.StringVar(&f.probes, "app-probes", "", "the container's livenessProbe and startupProbe, `JSON` such as "+
 		`{"liveness": {"httpGet": {"path": "/live", "port": 8080}}}: if the app fails them, only its container restarts, and the command returns at once`)
-	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false, "exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
+	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false,
+		"exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
 	cli.OutputFlag(flags, &f.output, "`text|json`: text is a log line on standard error, json the report on standard output")
 	flags.StringVar(&f.report, "report", "", "also write the report as JSON to `file`, such as /dev/termination-log")
 	cli.LogFormatFlag(flags, &f.logFormat)
@@ -118,7 +123,8 @@ func (f *portsFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err er
 	return given != "", err
 }
 
-func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar bool, rest func(drain.Config) drain.Config) error {
+func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar bool,
+	rest func(drain.Config) drain.Config) error {
 	log, _ := cli.Log(cmd, f.logFormat, slog.LevelInfo)
 	config, err := f.config(cmd.Flags(), timeout)
 	if err != nil {
@@ -150,7 +156,8 @@ func (f *portsFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar boo
 }
 
 // watch runs the hook of a pod without a proxy.
-func (f *portsFlags) watch(ctx context.Context, config drain.Config, log *slog.Logger, report func(drain.Report) error) (drain.Report, error) {
+func (f *portsFlags) watch(ctx context.Context, config drain.Config, log *slog.Logger,
+	report func(drain.Report) error) (drain.Report, error) {
 	o, app, err := f.options(config, log)
 	if err != nil {
 		return drain.Report{}, err
@@ -167,7 +174,8 @@ func (f *portsFlags) watch(ctx context.Context, config drain.Config, log *slog.L
 
 // options are those of the sockets, and the probes of --app-probes.
 func (f *portsFlags) options(config drain.Config, log *slog.Logger) (sockets.Options, *hook.App, error) {
-	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: config.IdleGrace, Log: log, Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
+	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: config.IdleGrace, Log: log,
+		Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
 	if f.shutdown && f.linkerd == 0 {
 		return o, nil, usage(errors.New("--linkerd-shutdown needs --linkerd, such as --linkerd 4191"))
 	}

@@ -32,7 +32,8 @@ type settingsFlags struct {
 func (f *settingsFlags) registerSources(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.StringVar(&f.meshConfig, "mesh-config", meshconfig.DefaultMeshFile, "`file` with Istio's MeshConfig")
-	flags.StringVar(&f.annotations, "annotations", meshconfig.DefaultAnnotationsFile, "`file` with the pod's annotations (downward API)")
+	flags.StringVar(&f.annotations, "annotations", meshconfig.DefaultAnnotationsFile,
+		"`file` with the pod's annotations (downward API)")
 }
 
 func (f *settingsFlags) registerStatusPort(flags *pflag.FlagSet) {
@@ -63,7 +64,10 @@ func (f *settingsFlags) registerSetting(flags *pflag.FlagSet, s meshconfig.Setti
 // register registers all of them.
 func (f *settingsFlags) register(flags *pflag.FlagSet) {
 	cli.Group(flags, meshconfig.GroupTimers, func(flags *pflag.FlagSet) { f.registerGroup(flags, meshconfig.GroupTimers) })
-	cli.Group(flags, meshconfig.GroupEndings, func(flags *pflag.FlagSet) { f.registerGroup(flags, meshconfig.GroupEndings) })
+	cli.Group(flags, meshconfig.GroupEndings, func(flags *pflag.FlagSet) {
+		f.registerGroup(flags,
+			meshconfig.GroupEndings)
+	})
 	cli.Group(flags, "Configuration", func(flags *pflag.FlagSet) {
 		f.registerGroup(flags, meshconfig.GroupIstio)
 		f.registerSources(flags)

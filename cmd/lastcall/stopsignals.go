@@ -18,7 +18,8 @@ type stopFlags struct {
 }
 
 func (f *stopFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.signals, "stop-signal", nil, "`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
+	flags.StringSliceVar(&f.signals, "stop-signal", nil,
+		"`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
 }
 
 func (f *stopFlags) registerRun(flags *pflag.FlagSet) {

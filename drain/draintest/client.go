@@ -21,8 +21,8 @@ type client struct {
 	goes     bool          // it closes its connection when no request is in flight
 }
 
-// join adds a client's events to the agenda. It panics if a request comes before its connection or before the response to
-// the previous one.
+// join adds a client's events to the agenda. It panics if a request comes before its connection or before the response
+// to the previous one.
 func (p *Plane) join(c *client) {
 	p.clients = append(p.clients, c)
 	p.agenda.add(c.At, func() {

@@ -38,8 +38,8 @@ type Ending struct {
 	How     Way
 }
 
-// Calls returns the calls so far, in the order in which they began. Activity, which is called at every change, is left out
-// unless it is named.
+// Calls returns the calls so far, in the order in which they began. Activity, which is called at every change, is left
+// out unless it is named.
 func (p *Plane) Calls(only ...Method) []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -107,8 +107,8 @@ const (
 	Kill          Method = "Kill"
 )
 
-// Fault is a fault of the calls of one method that begin between From and To (zero: without end). The first fault of the
-// script that matches applies.
+// Fault is a fault of the calls of one method that begin between From and To (zero: without end). The first fault of
+// the script that matches applies.
 type Fault struct {
 	Method   Method
 	From, To time.Duration

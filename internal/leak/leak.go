@@ -42,7 +42,8 @@ func others() []string {
 	all = all[:runtime.Stack(all, true)]
 	var out []string
 	for _, stack := range strings.Split(strings.TrimSpace(string(all)), "\n\n")[1:] {
-		if !strings.Contains(stack, "os/signal.loop") && !strings.Contains(stack, "testing.(*T).Run") && !strings.Contains(stack, "testing.(*M).startAlarm") {
+		if !strings.Contains(stack, "os/signal.loop") && !strings.Contains(stack, "testing.(*T).Run") &&
+			!strings.Contains(stack, "testing.(*M).startAlarm") {
 			out = append(out, stack)
 		}
 	}

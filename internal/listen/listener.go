@@ -18,7 +18,8 @@ const Settle = time.Millisecond
 // Listener is a net.Listener that can stop and resume listening while its owner stays in Accept. No client that has
 // completed its handshake is reset.
 type Listener struct {
-	// accepted handles each new connection, and has returned before Stop does. Accept returns its result, unless that is nil.
+	// accepted handles each new connection, and has returned before Stop does. Accept returns its result, unless that is
+	// nil.
 	accepted func(net.Conn) net.Conn
 	listen   func(network, address string) (net.Listener, error)
 	addr     net.Addr // of the first socket; Resume listens there again
@@ -32,7 +33,8 @@ type Listener struct {
 }
 
 // New takes over an open listener. listen reopens it in Resume.
-func New(open net.Listener, listen func(network, address string) (net.Listener, error), accepted func(net.Conn) net.Conn) *Listener {
+func New(open net.Listener, listen func(network, address string) (net.Listener, error),
+	accepted func(net.Conn) net.Conn) *Listener {
 	return &Listener{accepted: accepted, listen: listen, addr: open.Addr(), inner: open, changed: make(chan struct{})}
 }
 

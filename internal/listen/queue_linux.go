@@ -27,8 +27,8 @@ func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPCon
 	})
 }
 
-// TakeQueuedBy is TakeQueued for any kind of listener. accept takes a connection from the queue; it returns false if there
-// is none.
+// TakeQueuedBy is TakeQueued for any kind of listener. accept takes a connection from the queue; it returns false if
+// there is none.
 func TakeQueuedBy(ctx context.Context, raw syscall.RawConn, accept func(listener int) bool) error {
 	left, more := -1, true
 	for more && ctx.Err() == nil && left != 0 {

@@ -58,8 +58,8 @@ func (s *State) Await(ctx context.Context, is func() bool) error {
 // ErrCancelled is returned by Reached after a drain that was cancelled.
 var ErrCancelled = errors.New("the drain was cancelled")
 
-// Reached waits until the phase now, a part of the data, is one of these or drain.Done. It returns ErrCancelled when the
-// data plane serves again after a drain.
+// Reached waits until the phase now, a part of the data, is one of these or drain.Done. It returns ErrCancelled when
+// the data plane serves again after a drain.
 func (s *State) Reached(ctx context.Context, now *drain.Phase, any ...drain.Phase) error {
 	begun, cancelled := false, false
 	err := s.Await(ctx, func() bool {

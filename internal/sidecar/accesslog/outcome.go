@@ -90,7 +90,8 @@ const (
 // Server is the Server header of local replies, by which users distinguish a proxy's 503 from the app's.
 const Server = "envoy"
 
-// Reply is a local reply in place of the app's response, with Envoy's fields, as users' tools and dashboards expect them.
+// Reply is a local reply in place of the app's response, with Envoy's fields, as users' tools and dashboards expect
+// them.
 type Reply struct {
 	Status      int
 	Body        string

@@ -51,7 +51,8 @@ func connectionsTable(list []pipe.Connection) []byte {
 	fmt.Fprintln(w, "PEER\tLISTENER\tAPP\tPROTOCOL\tTLS\tSTATE\tAGE\tRECEIVED\tSENT\tREQUEST")
 	for _, c := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n",
-			c.Peer, c.Listener, c.App, cmp.Or(c.Protocol, "-"), tlsText(c.TLS), stateText(&c), age(c.Age), c.Received, c.Sent, oldest(&c))
+			c.Peer, c.Listener, c.App, cmp.Or(c.Protocol, "-"), tlsText(c.TLS), stateText(&c), age(c.Age), c.Received, c.Sent,
+			oldest(&c))
 	}
 	_ = w.Flush()
 	return b.Bytes()

@@ -34,7 +34,8 @@ func (a *agent) startAdmin() error {
 	case err == nil:
 		a.log.Info("serving Envoy's admin API", "address", a.admin.Addr().String())
 	case a.Admin.Optional:
-		a.log.Warn("cannot serve Envoy's admin API", "error", err, "hint", "choose another port by proxyAdminPort, another address by --admin-address, or off")
+		a.log.Warn("cannot serve Envoy's admin API", "error", err, "hint",
+			"choose another port by proxyAdminPort, another address by --admin-address, or off")
 	default:
 		return fmt.Errorf("%w; choose another by --admin-address, or off", err)
 	}

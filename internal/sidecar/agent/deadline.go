@@ -8,8 +8,8 @@ import (
 )
 
 // deadline is POST /deadline/TOKEN?at=TIME&from=SOURCE: SIGKILL comes at TIME (RFC 3339), sooner than the grace period
-// says. The node's observer sends it from within the pod's network namespace. It begins no termination and only shortens
-// one: a moment that has passed, or is no sooner than the known one, is refused (409).
+// says. The node's observer sends it from within the pod's network namespace. It begins no termination and only
+// shortens one: a moment that has passed, or is no sooner than the known one, is refused (409).
 func (s *status) deadline(w http.ResponseWriter, r *http.Request) {
 	if !isToken(r.PathValue("token"), s.a.HookToken) {
 		s.refuse(w, r)

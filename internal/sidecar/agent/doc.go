@@ -5,8 +5,8 @@
 // never outlives its grace period.
 //
 // How a pod ends: Run starts everything (start), and hear merges what can end the agent into drainSignals. serve takes
-// the first of these and calls runTermination, or leaveToSuccessor after a hot restart; the rest is package drain's. With
-// its report, end stops the app and chooses the exit code, and Run's defers close the rest, the status port last.
+// the first of these and calls runTermination, or leaveToSuccessor after a hot restart; the rest is package drain's.
+// With its report, end stops the app and chooses the exit code, and Run's defers close the rest, the status port last.
 //
 // Files:
 //

@@ -27,26 +27,41 @@ type metrics struct {
 }
 
 var (
-	descPhase       = prometheus.NewDesc("lastcall_drain_phase", "1 for the current phase of the termination.", []string{"phase"}, nil)
-	descDuration    = prometheus.NewDesc("lastcall_drain_duration_seconds", "Duration of the current termination, or of the latest.", nil, nil)
-	descRemaining   = prometheus.NewDesc("lastcall_deadline_remaining_seconds", "Time until the platform's SIGKILL, during a termination.", nil, nil)
+	descPhase = prometheus.NewDesc("lastcall_drain_phase", "1 for the current phase of the termination.",
+		[]string{"phase"}, nil)
+	descDuration = prometheus.NewDesc("lastcall_drain_duration_seconds",
+		"Duration of the current termination, or of the latest.", nil, nil)
+	descRemaining = prometheus.NewDesc("lastcall_deadline_remaining_seconds",
+		"Time until the platform's SIGKILL, during a termination.", nil, nil)
 	descConnections = prometheus.NewDesc("lastcall_connections", "Open inbound connections.", []string{"state"}, nil)
-	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total", "Connections that were closed while a request was arriving.", nil, nil)
-	descTruncated   = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not complete.", nil, nil)
-	descRefused     = prometheus.NewDesc("lastcall_requests_refused_total", "Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.", []string{"code"}, nil)
-	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.", nil, nil)
+	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total",
+		"Connections that were closed while a request was arriving.", nil, nil)
+	descTruncated = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not complete.",
+		nil, nil)
+	descRefused = prometheus.NewDesc("lastcall_requests_refused_total",
+		"Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.", []string{"code"}, nil)
+	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.",
+		nil, nil)
 
-	descOutbound       = prometheus.NewDesc("lastcall_outbound_connections", "Open outbound connections of the app.", nil, nil)
-	descOutboundTotal  = prometheus.NewDesc("lastcall_outbound_connections_total", "Outbound connections of the app.", nil, nil)
-	descOutboundFailed = prometheus.NewDesc("lastcall_outbound_failures_total", "Outbound connections whose destination was unreachable.", nil, nil)
+	descOutbound = prometheus.NewDesc("lastcall_outbound_connections", "Open outbound connections of the app.", nil,
+		nil)
+	descOutboundTotal = prometheus.NewDesc("lastcall_outbound_connections_total", "Outbound connections of the app.",
+		nil, nil)
+	descOutboundFailed = prometheus.NewDesc("lastcall_outbound_failures_total",
+		"Outbound connections whose destination was unreachable.", nil, nil)
 
 	// Envoy's names, for existing dashboards.
-	descCxActive      = prometheus.NewDesc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabels, nil)
-	descCxTotal       = prometheus.NewDesc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabels, nil)
-	descRqActive      = prometheus.NewDesc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabels, nil)
-	descRqTotal       = prometheus.NewDesc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabels, nil)
-	descRqXX          = prometheus.NewDesc("envoy_http_downstream_rq_xx", "Responses by class.", append([]string{"envoy_response_code_class"}, envoyLabels...), nil)
-	descConnectFailed = prometheus.NewDesc("envoy_cluster_upstream_cx_connect_fail", "Failed connections to the app.", []string{"envoy_cluster_name"}, nil)
+	descCxActive = prometheus.NewDesc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabels,
+		nil)
+	descCxTotal = prometheus.NewDesc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabels,
+		nil)
+	descRqActive = prometheus.NewDesc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabels,
+		nil)
+	descRqTotal = prometheus.NewDesc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabels, nil)
+	descRqXX    = prometheus.NewDesc("envoy_http_downstream_rq_xx", "Responses by class.",
+		append([]string{"envoy_response_code_class"}, envoyLabels...), nil)
+	descConnectFailed = prometheus.NewDesc("envoy_cluster_upstream_cx_connect_fail", "Failed connections to the app.",
+		[]string{"envoy_cluster_name"}, nil)
 
 	envoyLabels = []string{"envoy_http_conn_manager_prefix"}
 )
@@ -59,12 +74,16 @@ const (
 func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	m := &metrics{
-		registry:     prometheus.NewRegistry(),
-		phases:       p,
-		cut:          prometheus.NewCounterVec(counter("lastcall_requests_cut_total", "Requests and connections ended by the last call, by the kind of ending."), []string{"reason"}),
-		scrapeFailed: prometheus.NewCounterVec(counter("lastcall_scrape_failures_total", "Scrapes that lack the metrics of the proxy or the app."), []string{"of"}),
-		hookRefused:  prometheus.NewCounter(counter("lastcall_hook_refused_total", "Hooks refused because they lack the pod's token.")),
-		restarts:     prometheus.NewCounter(counter("lastcall_app_restarts_total", "Restarts of an app container in a pod that kept running.")),
+		registry: prometheus.NewRegistry(),
+		phases:   p,
+		cut: prometheus.NewCounterVec(counter("lastcall_requests_cut_total",
+			"Requests and connections ended by the last call, by the kind of ending."), []string{"reason"}),
+		scrapeFailed: prometheus.NewCounterVec(counter("lastcall_scrape_failures_total",
+			"Scrapes that lack the metrics of the proxy or the app."), []string{"of"}),
+		hookRefused: prometheus.NewCounter(counter("lastcall_hook_refused_total",
+			"Hooks refused because they lack the pod's token.")),
+		restarts: prometheus.NewCounter(counter("lastcall_app_restarts_total",
+			"Restarts of an app container in a pod that kept running.")),
 	}
 	for _, reason := range []string{"503", "truncated", "fin", "ended", "close 1001"} {
 		m.cut.WithLabelValues(reason)
@@ -90,7 +109,8 @@ func (m *metrics) count(r drain.Report) {
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 
 // sendTo returns functions that send one value.
-func sendTo(out chan<- prometheus.Metric) (gauge func(*prometheus.Desc, float64, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+func sendTo(out chan<- prometheus.Metric) (gauge func(*prometheus.Desc, float64, ...string),
+	counter func(*prometheus.Desc, uint64, ...string)) {
 	gauge = func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

@@ -94,7 +94,8 @@ func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
 		err = a.presences.awaitGone(ctx, max(1, a.AppContainers))
 	}
 	if err != nil {
-		a.log.Warn("app still running at the deadline; closing its outbound connections", "open", a.outbound.Stats().Open, "error", err,
+		a.log.Warn("app still running at the deadline; closing its outbound connections", "open", a.outbound.Stats().Open,
+			"error", err,
 			"hint", "a native sidecar ends after the app; a classic one detects its exit with shareProcessNamespace, or with lastcall wait as the preStop hook of every app container")
 		return false
 	}

@@ -48,7 +48,8 @@ func (p *phases) watcher(cfg drain.Config) drain.Watcher {
 	}}
 }
 
-// hasten records that SIGKILL comes at a moment. It returns false, and changes nothing, if the grace period ends no later.
+// hasten records that SIGKILL comes at a moment. It returns false, and changes nothing, if the grace period ends no
+// later.
 func (p *phases) hasten(at time.Time, from string, grace time.Duration) (isSooner bool) {
 	p.Set(func() {
 		began := time.Now()

@@ -28,7 +28,8 @@ func ParseProbes(text string) (Probes, error) {
 		case err != nil:
 			return nil, fmt.Errorf("read ISTIO_KUBE_APP_PROBERS: %s: %w", path, err)
 		case one.Exec != nil:
-			return nil, fmt.Errorf("read ISTIO_KUBE_APP_PROBERS: %s is an exec probe, which runs in the app's container only", path)
+			return nil, fmt.Errorf("read ISTIO_KUBE_APP_PROBERS: %s is an exec probe, which runs in the app's container only",
+				path)
 		}
 	}
 	return p, nil

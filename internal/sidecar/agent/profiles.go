@@ -19,7 +19,8 @@ func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/{name}", fromPod(func(w http.ResponseWriter, r *http.Request) {
 		profile := pprof.Lookup(r.PathValue("name"))
 		if profile == nil {
-			http.Error(w, "no such profile: must be goroutine, heap, allocs, block, mutex, threadcreate or profile", http.StatusNotFound)
+			http.Error(w, "no such profile: must be goroutine, heap, allocs, block, mutex, threadcreate or profile",
+				http.StatusNotFound)
 			return
 		}
 		text := r.URL.Query().Get("debug") // FormValue would link mime/multipart

@@ -96,8 +96,8 @@ func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 	return nil
 }
 
-// handleRestarts handles each restart, until ctx ends. A container that restarts again is followed once, from its latest
-// hook.
+// handleRestarts handles each restart, until ctx ends. A container that restarts again is followed once, from its
+// latest hook.
 func (a *agent) handleRestarts(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -165,8 +165,8 @@ func (a *agent) beginRestart(ports []uint16) restart {
 	return planeRestart{a.plane}
 }
 
-// followRestart lets the hook return, and then waits until the container is back. It calls begun when new connections wait
-// for this restart.
+// followRestart lets the hook return, and then waits until the container is back. It calls begun when new connections
+// wait for this restart.
 func (a *agent) followRestart(ctx context.Context, c restartedContainer, begun func()) {
 	a.status.metrics.restarts.Inc()
 	a.log.Info("app container restart detected; new connections wait for it", "wait", a.Settings.RestartWait.Value)

@@ -59,7 +59,8 @@ func (a *agent) startStatus() (*status, error) {
 	}
 	mux.Handle("/app-health/", a.Probes)
 	mux.Handle("/app-lifecycle/", a.Probes)
-	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape, failed: s.metrics.scrapeFailed, log: a.log}
+	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape,
+		failed: s.metrics.scrapeFailed, log: a.log}
 	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
 	mux.Handle("/metrics", scrapes)
 	mux.Handle("/stats/prometheus", scrapes)
@@ -118,7 +119,8 @@ func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not started yet", http.StatusServiceUnavailable)
 		return
 	case now.starts:
-		http.Error(w, "the app does not yet accept connections on "+strings.Join(s.a.appAddresses(), ", "), http.StatusServiceUnavailable)
+		http.Error(w, "the app does not yet accept connections on "+strings.Join(s.a.appAddresses(), ", "),
+			http.StatusServiceUnavailable)
 		return
 	}
 	answer(w, "ready\n")
@@ -144,8 +146,8 @@ func (s *status) drain(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// HeaderLimit in a hook's request asks for an informational response at once, in which the header is how long the hook may
-// wait for the response.
+// HeaderLimit in a hook's request asks for an informational response at once, in which the header is how long the hook
+// may wait for the response.
 const HeaderLimit = "Lastcall-Limit"
 
 // wait is a preStop hook from within the pod: an app's, or with ?of=sidecar the sidecar's own.
@@ -161,7 +163,8 @@ func (s *status) wait(w http.ResponseWriter, r *http.Request) {
 	case "sidecar":
 		s.waitAsSidecar(w, r)
 	default:
-		http.Error(w, fmt.Sprintf("of=%s: must be sidecar, or absent for an app's hook", strconv.Quote(of)), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("of=%s: must be sidecar, or absent for an app's hook", strconv.Quote(of)),
+			http.StatusBadRequest)
 	}
 }
 

@@ -12,10 +12,11 @@ import (
 )
 
 // Become installs c, as Install does, and turns this process into a program without any right, for good: no capability
-// in any set, and no way to gain one (no_new_privs). NET_ADMIN and SETPCAP must be permitted; file capabilities without the
-// effective flag are enough. It returns only with an error.
+// in any set, and no way to gain one (no_new_privs). NET_ADMIN and SETPCAP must be permitted; file capabilities without
+// the effective flag are enough. It returns only with an error.
 //
-// The thread that has raised the rights gives them up again before it becomes the program, and the kernel ends the others.
+// The thread that has raised the rights gives them up again before it becomes the program, and the kernel ends the
+// others.
 func Become(c Config, program string, argv []string) error {
 	runtime.LockOSThread()
 	if err := raise(); err != nil {
@@ -74,13 +75,14 @@ func giveUp() error {
 	return nil
 }
 
-// GiveUpUnused gives up what the file's capabilities permit, in a process that does not raise them: a hook in the sidecar's
-// container. A user's own rights stay.
+// GiveUpUnused gives up what the file's capabilities permit, in a process that does not raise them: a hook in the
+// sidecar's container. A user's own rights stay.
 func GiveUpUnused() {
 	var c, none capabilities
 	if err := unix.Capget(version(), &c[0]); err != nil || c[0].Permitted == 0 || c[0].Effective != 0 {
 		return
 	}
 	// All threads; programs with cgo, which cannot do this, are only in tests.
-	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(version())), uintptr(unsafe.Pointer(&none)), 0)
+	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(version())),
+		uintptr(unsafe.Pointer(&none)), 0)
 }

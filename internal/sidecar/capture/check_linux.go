@@ -11,8 +11,9 @@ import (
 	"github.com/google/nftables"
 )
 
-// The rules redirect the proxy's own connections to loopback port checkFrom to checkTo: a process without any capability,
-// which may not read the rules, thus sees whether they are there. Both are in the range that Istio reserves.
+// The rules redirect the proxy's own connections to loopback port checkFrom to checkTo: a process without any
+// capability, which may not read the rules, thus sees whether they are there. Both are in the range that Istio
+// reserves.
 const checkFrom, checkTo = 15002, 15003
 
 // checkTime limits the check of one family. Its connections stay on loopback.
@@ -64,7 +65,8 @@ func (f family) check() error {
 	}
 }
 
-// IsInstalled reports whether the network namespace of the calling thread has the tables of Install. It needs CAP_NET_ADMIN.
+// IsInstalled reports whether the network namespace of the calling thread has the tables of Install. It needs
+// CAP_NET_ADMIN.
 func IsInstalled() (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {

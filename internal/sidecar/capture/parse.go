@@ -35,8 +35,8 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:shown], "") + "…"
 }
 
-// list parses the items between commas, and reports all invalid ones. Blanks and empty items, which templates leave, are
-// skipped.
+// list parses the items between commas, and reports all invalid ones. Blanks and empty items, which templates leave,
+// are skipped.
 func list[T any](text, accepts string, one func(string) (T, error)) ([]T, error) {
 	var out []T
 	var bad []string
@@ -117,7 +117,8 @@ func ids(text string) ([]uint32, error) {
 // nothing.
 func interfaces(text string) ([]string, error) {
 	return list(text, acceptsNames, func(name string) (string, error) {
-		if len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/:*\"\\ \t\n\v\f\r\x00") || strings.HasSuffix(name, "+") {
+		if len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/:*\"\\ \t\n\v\f\r\x00") ||
+			strings.HasSuffix(name, "+") {
 			return "", strconv.ErrSyntax
 		}
 		return name, nil

@@ -102,7 +102,8 @@ func (c *Config) outbound(f family) []rule {
 	var rules []rule
 	byLoopback := matchInterface("oifname", "lo")
 	for _, id := range c.UIDs {
-		rules = append(rules, rule{[]match{matchOwner("skuid", id), matchAddresses(f, "daddr", []netip.Prefix{loopback[f]}), matchPorts([]uint16{checkFrom})}, verdict{redirect: checkTo}})
+		rules = append(rules, rule{[]match{matchOwner("skuid", id), matchAddresses(f, "daddr", []netip.Prefix{loopback[f]}),
+			matchPorts([]uint16{checkFrom})}, verdict{redirect: checkTo}})
 	}
 	for _, name := range c.ExcludeInterfaces {
 		rules = append(rules, rule{[]match{matchInterface("oifname", name)}, verdict{}})
@@ -142,7 +143,8 @@ func (c *Config) destinations(f family) []rule {
 	case c.IncludeRanges.All:
 		rules = append(rules, rule{[]match{matchTCP()}, to})
 	case len(include) > 0:
-		rules = append(rules, rule{append([]match{matchTCP()}, anywhere(include, matchAddresses(f, "daddr", include))...), to})
+		rules = append(rules, rule{append([]match{matchTCP()}, anywhere(include, matchAddresses(f, "daddr", include))...),
+			to})
 	}
 	return rules
 }

@@ -58,7 +58,8 @@ func (f *Files) Run(ctx context.Context, seen func(error)) error {
 	return nil
 }
 
-func (f *Files) follow(ctx context.Context, events <-chan fsnotify.Event, problems <-chan error, interval time.Duration, seen func(error)) {
+func (f *Files) follow(ctx context.Context, events <-chan fsnotify.Event, problems <-chan error,
+	interval time.Duration, seen func(error)) {
 	load := func() { seen(f.Reload()) }
 	load() // it may have changed before the watch began
 	late, isSoon := time.NewTimer(interval), false

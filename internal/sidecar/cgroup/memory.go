@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Memory is how many bytes this process may use: the lowest limit of its control groups, or GOMEMLIMIT if that is lower; 0
-// if there is none.
+// Memory is how many bytes this process may use: the lowest limit of its control groups, or GOMEMLIMIT if that is
+// lower; 0 if there is none.
 func Memory() int64 {
 	groups, _ := os.ReadFile("/proc/self/cgroup")
 	return lower(memory("/sys/fs/cgroup", string(groups)), debug.SetMemoryLimit(-1))

@@ -21,8 +21,8 @@ var protocolNames = [protocols]string{"http/1.1", "http/2", "grpc"}
 
 func (p Protocol) String() string { return protocolNames[p] }
 
-// Bounds are the upper bounds of the buckets of durations, seconds: 0.5 ms, and from there on twice the one before, up to
-// 131 s. Longer durations are in one more bucket.
+// Bounds are the upper bounds of the buckets of durations, seconds: 0.5 ms, and from there on twice the one before, up
+// to 131 s. Longer durations are in one more bucket.
 var Bounds = func() (bounds [19]float64) {
 	for i := range bounds {
 		bounds[i] = 0.0005 * float64(uint64(1)<<i)

@@ -61,7 +61,8 @@ func (a *Admin) call(ctx context.Context, method, path string) ([]byte, error) {
 		return nil, fmt.Errorf("envoy's admin at %s: %s %s: read the response: %w", a.address, method, path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return body, fmt.Errorf("envoy's admin: %s %s: unexpected status %d: %.200s", method, path, resp.StatusCode, bytes.TrimSpace(body))
+		return body, fmt.Errorf("envoy's admin: %s %s: unexpected status %d: %.200s", method, path, resp.StatusCode,
+			bytes.TrimSpace(body))
 	}
 	return body, nil
 }
@@ -179,7 +180,8 @@ func (a *Admin) awaitReady(ctx context.Context, log *slog.Logger, stop <-chan st
 		if now := time.Now(); now.Sub(announced) >= wait {
 			announced = now
 			until, _ := ctx.Deadline()
-			log.Info("waiting for Envoy to become ready", "admin", a.address, "at_most", time.Until(until).Round(time.Second), "error", why)
+			log.Info("waiting for Envoy to become ready", "admin", a.address, "at_most", time.Until(until).Round(time.Second),
+				"error", why)
 		}
 		select {
 		case <-time.After(readyPoll):

@@ -77,7 +77,8 @@ func shownStats() (patterns []m) {
 		patterns = append(patterns, m{"prefix": prefix})
 	}
 	for _, suffix := range []string{
-		"downstream_cx_active", "downstream_cx_total", "downstream_rq_active", "downstream_rq_total", "downstream_cx_upgrades_active",
+		"downstream_cx_active", "downstream_cx_total", "downstream_rq_active", "downstream_rq_total",
+		"downstream_cx_upgrades_active",
 		"upstream_cx_active", "upstream_cx_connect_fail", "upstream_rq_active",
 	} {
 		patterns = append(patterns, m{"suffix": suffix})
@@ -97,7 +98,8 @@ func (r Route) cluster(name string) (m, error) {
 	c := m{
 		"name": name, "connect_timeout": "5s", "circuit_breakers": unlimited,
 		"typed_extension_protocol_options": m{
-			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": m{"@type": typeHTTPOptions, "use_downstream_protocol_config": m{}},
+			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": m{"@type": typeHTTPOptions,
+				"use_downstream_protocol_config": m{}},
 		},
 	}
 	if r.App == "" {

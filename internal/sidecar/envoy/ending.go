@@ -128,7 +128,8 @@ func (p *Plane) awaitDelivery(ctx context.Context) {
 			return
 		}
 		if time.Now().After(end) {
-			p.log.Warn("clients have not received everything that Envoy had written", "connections", owing, "within", deliveryTime)
+			p.log.Warn("clients have not received everything that Envoy had written", "connections", owing,
+				"within", deliveryTime)
 			return
 		}
 	}

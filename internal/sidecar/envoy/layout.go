@@ -76,8 +76,8 @@ type layout struct {
 // layOut selects listeners by direction, address and port, never by name: a user's listener may be called worker_api or
 // admin-eu. shown are the stats that Envoy has. With kernel false, the kernel's table does not show Envoy's sockets.
 //
-// Outbound listeners are the app's own requests, and do not count. Istio's gateways mark theirs as outbound, though, and
-// have no others: those count.
+// Outbound listeners are the app's own requests, and do not count. Istio's gateways mark theirs as outbound, though,
+// and have no others: those count.
 func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *layout {
 	l := layOutOf(listeners, shown, leaveOut, kernel, false)
 	if len(l.ports)+len(l.unseen)+len(l.unknown) == 0 {
@@ -101,10 +101,12 @@ func layOutOf(listeners []Listener, shown Stats, leaveOut []uint16, kernel, outb
 	}
 	for _, listener := range listeners {
 		counts := func(port uint16) bool {
-			return (outbound || listener.Direction != "OUTBOUND") && !slices.Contains(leaveOut, port) && !slices.Contains(Infrastructure, port) &&
+			return (outbound || listener.Direction != "OUTBOUND") && !slices.Contains(leaveOut, port) &&
+				!slices.Contains(Infrastructure, port) &&
 				(port != OutboundPort || listener.Direction == "INBOUND")
 		}
-		addresses := slices.DeleteFunc(slices.Clone(listener.Addresses), func(a netip.AddrPort) bool { return !counts(a.Port()) })
+		addresses := slices.DeleteFunc(slices.Clone(listener.Addresses),
+			func(a netip.AddrPort) bool { return !counts(a.Port()) })
 		if !counts(0) || len(addresses) == 0 && len(listener.Addresses) > 0 {
 			continue
 		}
@@ -200,7 +202,8 @@ const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive
 // counts reports whether a connection to a local address counts: on a machine with several addresses, other programs
 // may listen on the same port.
 func (l *layout) counts(local netip.AddrPort) bool {
-	return slices.ContainsFunc(l.bound[local.Port()], func(a netip.Addr) bool { return a.IsUnspecified() || a == local.Addr() })
+	return slices.ContainsFunc(l.bound[local.Port()],
+		func(a netip.Addr) bool { return a.IsUnspecified() || a == local.Addr() })
 }
 
 // tally is the result of a response of Envoy's stats.

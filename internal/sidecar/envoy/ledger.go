@@ -80,7 +80,8 @@ func (g *ledger) use(l *layout) {
 func (g *ledger) forget() { g.answeredAt = time.Time{} }
 
 // connectionStates are those of open connections: Envoy has not closed them, or the client has not received everything.
-var connectionStates = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.Closing, sockdiag.LastAck)
+var connectionStates = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.Closing,
+	sockdiag.LastAck)
 
 // look adds one look at the kernel's table.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {

@@ -150,7 +150,8 @@ func (p *Plane) listening() ([]sockdiag.Socket, error) {
 	defer p.mu.Unlock()
 	all, err := p.sockets(sockdiag.Of(sockdiag.Listen))
 	return slices.DeleteFunc(all, func(s sockdiag.Socket) bool {
-		return !slices.Contains(p.layout.bound[s.Local.Port()], s.Local.Addr()) || !slices.Contains(p.layout.closing, s.Local.Port())
+		return !slices.Contains(p.layout.bound[s.Local.Port()], s.Local.Addr()) ||
+			!slices.Contains(p.layout.closing, s.Local.Port())
 	}), err
 }
 

@@ -66,7 +66,8 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), answered: make(chan struct{}, 1), exited: make(chan struct{})}
+	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		exited: make(chan struct{})}
 	p.life, p.over = context.WithCancel(context.Background())
 	if p.table, err = sockdiag.OpenTable(); err != nil {
 		p.log.Warn("cannot read the kernel's socket table; using Envoy's own gauges", "error", err)

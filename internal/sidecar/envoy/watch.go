@@ -6,8 +6,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// How often the kernel's table is read during a drain; see sockdiag.Loop. It costs 0.3 % of a core. The kernel reports the
-// end of sockets: looks at intervals only show bytes that move and new connections.
+// How often the kernel's table is read during a drain; see sockdiag.Loop. It costs 0.3 % of a core. The kernel reports
+// the end of sockets: looks at intervals only show bytes that move and new connections.
 const (
 	lookShare = 800
 	lookMin   = 50 * time.Millisecond

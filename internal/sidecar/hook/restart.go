@@ -54,9 +54,9 @@ const (
 
 // awaitFailure returns the error of a probe that has failed as often as its threshold; nil if ctx ends before.
 //
-// A refused connection is not enough: an app may close its listener when it notices the end of the pod, and still answer
-// on open connections. Nor is the startup probe, which may fail once the app has started. Both count only while the app
-// has no connection, so that an early end loses nothing.
+// A refused connection is not enough: an app may close its listener when it notices the end of the pod, and still
+// answer on open connections. Nor is the startup probe, which may fail once the app has started. Both count only while
+// the app has no connection, so that an early end loses nothing.
 func (a *App) awaitFailure(ctx context.Context, isAlone func() bool) error {
 	p, isCertain := a.Liveness, true
 	if p == nil {

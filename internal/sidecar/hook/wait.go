@@ -25,9 +25,11 @@ func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, log *slog.
 }
 
 // WaitApp is Wait for an app whose container may only restart: it returns at once when the app fails its probe.
-func WaitApp(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, log *slog.Logger) (drain.Report, error) {
+func WaitApp(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, log *slog.Logger) (drain.Report,
+	error) {
 	limit, _ := c.Limit()
-	log.Info("draining", "minimum_drain", c.MinimumDrain.Round(time.Millisecond), "deadline_in", limit.Round(time.Millisecond))
+	log.Info("draining", "minimum_drain", c.MinimumDrain.Round(time.Millisecond),
+		"deadline_in", limit.Round(time.Millisecond))
 	n := narrator{log: log}
 	signals := make(chan drain.Signal, 1)
 	asks, stop := context.WithCancel(ctx)

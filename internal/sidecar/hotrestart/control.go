@@ -195,7 +195,8 @@ func askControl(ctx context.Context, pidFile string, pid int) (status int, body 
 		if ctx.Err() != nil {
 			return 0, "", 0, ctx.Err()
 		}
-		return 0, "", 0, fmt.Errorf("process %d, which %s names, is not a lastcall run with --pid-file %s: %w", pid, pidFile, pidFile, err)
+		return 0, "", 0, fmt.Errorf("process %d, which %s names, is not a lastcall run with --pid-file %s: %w", pid, pidFile,
+			pidFile, err)
 	}
 	transport := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },

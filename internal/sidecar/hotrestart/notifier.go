@@ -53,7 +53,8 @@ func (n *Notifier) Reloading() error {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return fmt.Errorf("read the monotonic clock: %w", err)
 	}
-	return n.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond)), "STATUS=starting a successor")
+	return n.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond)),
+		"STATUS=starting a successor")
 }
 
 // HandedOver reports that another process serves and sends all further notifications (NotifyAccess=all); this notifier
@@ -103,7 +104,8 @@ func WatchdogTime(tookOver bool) time.Duration {
 
 // Watch notifies the service manager, four times in each period within, that the service is alive, if alive returns
 // nil, until ctx ends. Four times, so that neither one late check nor the change to a successor looks like a failure.
-func (n *Notifier) Watch(ctx context.Context, within time.Duration, alive func(context.Context) error, log *slog.Logger) {
+func (n *Notifier) Watch(ctx context.Context, within time.Duration, alive func(context.Context) error,
+	log *slog.Logger) {
 	if n == nil || within <= 0 {
 		return
 	}

@@ -49,7 +49,8 @@ type Service struct {
 
 // NewService returns a service that is not ready.
 func NewService(o ServiceOptions) *Service {
-	return &Service{o: o, log: o.Log, handed: make(chan struct{}), stopped: make(chan struct{}), lastCall: make(chan struct{}, 1)}
+	return &Service{o: o, log: o.Log, handed: make(chan struct{}), stopped: make(chan struct{}),
+		lastCall: make(chan struct{}, 1)}
 }
 
 func (s *Service) isSuccessor() bool { return s.o.Handover != nil && s.o.Handover.Succeeds() }

@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// Clients write into logs, and people read logs in terminals. The controls U+0080 to U+009F begin escape sequences there,
-// the marks of bidirectional text reverse what follows them, and others hide text. So what strconv.IsPrint excludes is
-// escaped.
+// Clients write into logs, and people read logs in terminals. The controls U+0080 to U+009F begin escape sequences
+// there, the marks of bidirectional text reverse what follows them, and others hide text. So what strconv.IsPrint
+// excludes is escaped.
 
 const hexDigits = "0123456789abcdef"
 
-// AppendText appends s with escapes as in Go's strings, but also of the single bytes that are no UTF-8. Quotation marks and
-// backslashes are escaped.
+// AppendText appends s with escapes as in Go's strings, but also of the single bytes that are no UTF-8. Quotation marks
+// and backslashes are escaped.
 func AppendText(b []byte, s string) []byte {
 	return escape(b, s, func(b []byte, r rune, invalid byte) []byte {
 		switch {
@@ -80,7 +80,8 @@ func appendHex(b []byte, value uint32, digits int) []byte {
 	return b
 }
 
-// printable escapes what slog's JSON leaves, which escapes control characters below U+0020 only. slog's text needs nothing.
+// printable escapes what slog's JSON leaves, which escapes control characters below U+0020 only. slog's text needs
+// nothing.
 type printable struct{ to io.Writer }
 
 // Write takes whole lines of valid JSON: what is not printable in them is in strings.

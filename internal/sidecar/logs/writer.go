@@ -84,7 +84,8 @@ func (l *Writer) run() {
 			l.drop(lines)
 		}
 		// onLoss writes into the buffer: if that is full, another write follows.
-		if lost, report := l.unreported, l.onLoss; report != nil && (lost > 0 || l.failed && err == nil) && len(l.buf) <= l.bound/2 {
+		if lost, report := l.unreported, l.onLoss; report != nil && (lost > 0 || l.failed && err == nil) &&
+			len(l.buf) <= l.bound/2 {
 			l.unreported, l.failed = 0, err != nil
 			l.mu.Unlock()
 			report(lost, err)

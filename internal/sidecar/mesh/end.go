@@ -52,8 +52,8 @@ const (
 	appGone = 100 * time.Millisecond // how long the other containers must have had no socket
 )
 
-// awaitApp returns when the pod's app has exited: the containers whose hooks have come have ended, and no other container
-// has a socket. A gateway's pod has neither.
+// awaitApp returns when the pod's app has exited: the containers whose hooks have come have ended, and no other
+// container has a socket. A gateway's pod has neither.
 func (h *Hook) awaitApp(ctx context.Context, by time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()

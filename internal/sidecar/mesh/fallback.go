@@ -16,9 +16,9 @@ import (
 // virtualInbound is the port of Istio's inbound listener.
 const virtualInbound = 15006
 
-// fallBack is the data plane without Envoy's admin API, and what it does. Without ports it watches every listener of the
-// pod. Their protocols are unknown, so an idle connection holds the hook, until the deadline at most: it would be worse
-// to cut a request.
+// fallBack is the data plane without Envoy's admin API, and what it does. Without ports it watches every listener of
+// the pod. Their protocols are unknown, so an idle connection holds the hook, until the deadline at most: it would be
+// worse to cut a request.
 func (h *Hook) fallBack() (drain.DataPlane, string) {
 	o := h.o.Fallback
 	if len(o.Ports) > 0 {
@@ -30,7 +30,8 @@ func (h *Hook) fallBack() (drain.DataPlane, string) {
 
 // everyPort lists the ports with a listener, without those of the mesh itself.
 func (h *Hook) everyPort() (ports []uint16) {
-	not := slices.Concat(envoy.Infrastructure, h.o.LeaveOut, []uint16{envoy.OutboundPort, meshconfig.DefaultAdminPort, h.o.PilotAgent})
+	not := slices.Concat(envoy.Infrastructure, h.o.LeaveOut,
+		[]uint16{envoy.OutboundPort, meshconfig.DefaultAdminPort, h.o.PilotAgent})
 	if _, text, err := net.SplitHostPort(h.o.Admin); err == nil {
 		n, _ := strconv.ParseUint(text, 10, 16)
 		not = append(not, uint16(n))

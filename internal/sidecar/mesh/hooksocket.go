@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// socketPrefix begins the name of the socket by which the hooks of a pod find each other: an abstract unix socket belongs
-// to the network namespace, which the containers of a pod share. It needs no port, and no volume.
+// socketPrefix begins the name of the socket by which the hooks of a pod find each other: an abstract unix socket
+// belongs to the network namespace, which the containers of a pod share. It needs no port, and no volume.
 const socketPrefix = "@lastcall.dev/hook"
 
-// socketOf is the name for the hooks of one Envoy: with hostNetwork pods share the network namespace, and each Envoy has
-// an admin port of its own.
+// socketOf is the name for the hooks of one Envoy: with hostNetwork pods share the network namespace, and each Envoy
+// has an admin port of its own.
 func socketOf(admin string) string {
 	return socketPrefix + admin[strings.LastIndexAny(admin, ":/"):]
 }
 
-// connectEvery is how often an app's hook looks for the sidecar's. The kubelet starts both at the same time, but on a busy
-// node one of them later.
+// connectEvery is how often an app's hook looks for the sidecar's. The kubelet starts both at the same time, but on a
+// busy node one of them later.
 const connectEvery = 50 * time.Millisecond
 
-// appConn is the connection of an app's hook to the sidecar's. A process of the container holds it later, so that it ends
-// with the container.
+// appConn is the connection of an app's hook to the sidecar's. A process of the container holds it later, so that it
+// ends with the container.
 type appConn struct {
 	stop context.CancelFunc
 	conn chan net.Conn // nil: no sidecar's hook runs
@@ -79,7 +79,8 @@ func acceptContainers(name string, log *slog.Logger) *containers {
 	h := &containers{}
 	var err error
 	if h.ln, err = net.Listen("unix", name); err != nil {
-		log.Warn("the hooks of the app's containers cannot find this one; does another hook with --sidecar run in this pod?", "error", err)
+		log.Warn("the hooks of the app's containers cannot find this one; does another hook with --sidecar run in this pod?",
+			"error", err)
 		return h
 	}
 	go func() {

@@ -130,7 +130,8 @@ func (h *Hook) drainByAgent(ctx context.Context) error {
 // attach uses the Envoy that runs.
 func (h *Hook) attach(ctx context.Context) (drain.DataPlane, error) {
 	return envoy.Start(ctx, envoy.Options{
-		Admin: h.o.Admin, Attach: true, Hook: true, WatchOnly: !h.o.Sidecar, FailHealthcheck: h.o.FailHealthcheck && h.o.Sidecar,
+		Admin: h.o.Admin, Attach: true, Hook: true, WatchOnly: !h.o.Sidecar, FailHealthcheck: h.o.FailHealthcheck &&
+			h.o.Sidecar,
 		LeaveOut: h.o.LeaveOut, Log: h.o.Log,
 	})
 }

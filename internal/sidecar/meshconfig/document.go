@@ -114,7 +114,8 @@ func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 			if text, ok := data["mesh"].(string); ok {
 				m, _, err := parseTree(text)
 				if err != nil {
-					r.fail(&FieldError{Field: dotted(join(path, "data", "mesh")), Value: "not readable", Source: l.at(join(path, "data", "mesh")), Accepts: "a MeshConfig as YAML", Err: err})
+					r.fail(&FieldError{Field: dotted(join(path, "data", "mesh")), Value: "not readable",
+						Source: l.at(join(path, "data", "mesh")), Accepts: "a MeshConfig as YAML", Err: err})
 					return tree{}, path
 				}
 				inner, kind, key = m, "a ConfigMap", []string{"data", "mesh"}

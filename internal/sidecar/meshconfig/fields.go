@@ -78,7 +78,8 @@ func jsonNames(md protoreflect.MessageDescriptor) []string {
 
 // unknownFields calls report for every field at or below value that is not in fd's type, with its path and the names
 // that may have been meant.
-func unknownFields(fd protoreflect.FieldDescriptor, value any, path []string, report func(path []string, candidates []string)) {
+func unknownFields(fd protoreflect.FieldDescriptor, value any, path []string,
+	report func(path []string, candidates []string)) {
 	switch {
 	case fd.IsMap():
 		if entries, ok := value.(tree); ok && fd.MapValue().Message() != nil {

@@ -26,7 +26,8 @@ func readBounded(name string) ([]byte, error) {
 
 // read returns a file's text without a byte order mark; false when there is none. A missing file is not reported if it
 // is the usual one.
-func (r *resolver) read(readFile func(string) ([]byte, error), what, name string, src Source, usual string) (string, bool) {
+func (r *resolver) read(readFile func(string) ([]byte, error), what, name string, src Source, usual string) (string,
+	bool) {
 	if name == "" {
 		return "", false
 	}
@@ -41,7 +42,8 @@ func (r *resolver) read(readFile func(string) ([]byte, error), what, name string
 		r.fail(fmt.Errorf("read %s: %w: must be a readable file, or missing", what, err))
 		return "", false
 	case len(text) > maxFile:
-		r.fail(fmt.Errorf("read %s: %s has more than %d bytes: must be the file that Istio's injector mounts", what, name, maxFile))
+		r.fail(fmt.Errorf("read %s: %s has more than %d bytes: must be the file that Istio's injector mounts", what, name,
+			maxFile))
 		return "", false
 	}
 	return strings.TrimPrefix(string(text), "\ufeff"), true
@@ -61,11 +63,13 @@ func parseAnnotations(text string) (map[string]string, error) {
 		}
 		key, quoted, ok := strings.Cut(line, "=")
 		if !ok || key == "" {
-			return nil, fmt.Errorf("line %d: %q: must be key=\"value\", as the downward API writes annotations", number, brief(line))
+			return nil, fmt.Errorf("line %d: %q: must be key=\"value\", as the downward API writes annotations", number,
+				brief(line))
 		}
 		value, err := strconv.Unquote(quoted)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: value of %s is %s: must be a string in double quotes, with Go's escapes", number, key, brief(quoted))
+			return nil, fmt.Errorf("line %d: value of %s is %s: must be a string in double quotes, with Go's escapes", number,
+				key, brief(quoted))
 		}
 		annotations[key] = value
 	}

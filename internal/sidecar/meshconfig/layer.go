@@ -105,7 +105,8 @@ func (r *resolver) readDefaultConfig(l *layer, value any, path []string) {
 	case tree:
 		r.readProxy(l, v, path)
 	default:
-		r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path), Accepts: "a map, the ProxyConfig"})
+		r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path),
+			Accepts: "a map, the ProxyConfig"})
 	}
 }
 
@@ -144,7 +145,8 @@ func (r *resolver) readProxy(l *layer, content tree, prefix []string) {
 		path := join(prefix, key)
 		text, ok := scalar(strayVariables[key])
 		if !ok {
-			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(strayVariables[key])), Source: l.at(path), Accepts: "a string, and that under " + fieldMetadata})
+			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(strayVariables[key])), Source: l.at(path),
+				Accepts: "a string, and that under " + fieldMetadata})
 			continue
 		}
 		r.warn(l.at(path), dotted(path), "belongs under %s; lastcall uses it, Istio ignores it", fieldMetadata)
@@ -156,7 +158,8 @@ func (r *resolver) readProxy(l *layer, content tree, prefix []string) {
 func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []func()) {
 	entries, ok := value.(tree)
 	if !ok {
-		r.fail(&FieldError{Field: dotted(prefix), Value: brief(literal(value)), Source: l.at(prefix), Accepts: accepted[fieldMetadata]})
+		r.fail(&FieldError{Field: dotted(prefix), Value: brief(literal(value)), Source: l.at(prefix),
+			Accepts: accepted[fieldMetadata]})
 		return nil
 	}
 	md := proxyDescriptor()
@@ -178,13 +181,15 @@ func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []f
 				unknownFields(fd, value, path, func(p []string, names []string) { r.unknown(l, p, names) })
 			}
 			stray = append(stray, func() {
-				r.warn(l.at(path), dotted(path), "belongs next to %s, not inside it; lastcall uses it, Istio ignores it", fieldMetadata)
+				r.warn(l.at(path), dotted(path), "belongs next to %s, not inside it; lastcall uses it, Istio ignores it",
+					fieldMetadata)
 				r.putField(l, name, value, path)
 			})
 		case isString:
 			r.putMetadata(l, key, text, path, true)
 		case isScalar:
-			r.warn(l.at(path), dotted(path), "%s where Istio accepts strings only: read as %q; write it in quotes", kindOf(value), text)
+			r.warn(l.at(path), dotted(path), "%s where Istio accepts strings only: read as %q; write it in quotes",
+				kindOf(value), text)
 			r.putMetadata(l, key, text, path, true)
 		default:
 			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path), Accepts: "a string"})
@@ -288,7 +293,8 @@ func (r *resolver) unknown(l *layer, path, names []string) {
 	name := path[len(path)-1]
 	switch meant, ok := Nearest(name, names); {
 	case name == "terminationGracePeriodSeconds":
-		r.warn(l.at(path), dotted(path), "belongs in the pod's spec, has no effect here; set %s for lastcall", variableGracePeriod)
+		r.warn(l.at(path), dotted(path), "belongs in the pod's spec, has no effect here; set %s for lastcall",
+			variableGracePeriod)
 	case ok:
 		r.warn(l.at(path), dotted(path), "unknown field, has no effect: did you mean %s?", meant)
 	default:

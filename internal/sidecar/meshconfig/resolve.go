@@ -30,7 +30,8 @@ const (
 	annotationInclusionRegexps  = "sidecar.istio.io/statsInclusionRegexps"
 )
 
-var annotationsRead = []string{annotationConfig, annotationInclusionPrefixes, annotationInclusionSuffixes, annotationInclusionRegexps}
+var annotationsRead = []string{annotationConfig, annotationInclusionPrefixes, annotationInclusionSuffixes,
+	annotationInclusionRegexps}
 
 // Input is everything that settings are made of.
 type Input struct {
@@ -69,13 +70,15 @@ func Resolve(in Input) (*Settings, error) {
 	if readFile == nil {
 		readFile = readBounded
 	}
-	if text, ok := r.read(readFile, "mesh config file", in.MeshFile, Source{Origin: MeshFile, Name: in.MeshFile}, DefaultMeshFile); ok {
+	if text, ok := r.read(readFile, "mesh config file", in.MeshFile, Source{Origin: MeshFile, Name: in.MeshFile},
+		DefaultMeshFile); ok {
 		r.layers = append(r.layers, r.parseLayer(Source{Origin: MeshFile, Name: in.MeshFile}, text))
 	}
 	if text := r.env[variableProxyConfig]; text != "" {
 		r.layers = append(r.layers, r.parseLayer(Source{Origin: ProxyConfigVariable, Name: variableProxyConfig}, text))
 	}
-	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile, Source{Origin: AnnotationsFile, Name: in.AnnotationsFile}, DefaultAnnotationsFile); ok {
+	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile,
+		Source{Origin: AnnotationsFile, Name: in.AnnotationsFile}, DefaultAnnotationsFile); ok {
 		r.readAnnotations(in.AnnotationsFile, text)
 	}
 	r.layers = append(r.layers, r.flagLayer())
@@ -101,7 +104,8 @@ func (r *resolver) readAnnotations(file, text string) {
 			continue
 		}
 		if meant, ok := Nearest(key, annotationsRead); ok {
-			r.warn(Source{Origin: Annotation, Name: key}, key, "no annotation of this name, has no effect: did you mean %s?", meant)
+			r.warn(Source{Origin: Annotation, Name: key}, key,
+				"no annotation of this name, has no effect: did you mean %s?", meant)
 		}
 	}
 	if config, ok := annotations[annotationConfig]; ok {
@@ -119,7 +123,8 @@ func (r *resolver) variable(name string) (entry, bool) {
 	if text := r.env[name]; text != "" {
 		own := entry{text: text, source: Source{Origin: Environment, Name: name}, path: name}
 		if ok && said.text != text {
-			r.warn(said.source, said.path, "%q is not used: the container's own environment sets %q, which takes precedence", brief(said.text), brief(text))
+			r.warn(said.source, said.path, "%q is not used: the container's own environment sets %q, which takes precedence",
+				brief(said.text), brief(text))
 		}
 		return own, true
 	}
@@ -180,18 +185,22 @@ func readField[T any](r *resolver, name string, fallback T, get func(*mesh.Proxy
 // settings reads each setting from the highest layer that sets it.
 func (r *resolver) settings() *Settings {
 	s := &Settings{}
-	s.TerminationDrain = readField(r, fieldTerminationDrain, drain.DefaultTerminationDrain, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
-		return notNegative(pc.GetTerminationDrainDuration())
-	})
+	s.TerminationDrain = readField(r, fieldTerminationDrain, drain.DefaultTerminationDrain,
+		func(pc *mesh.ProxyConfig) (time.Duration, bool) {
+			return notNegative(pc.GetTerminationDrainDuration())
+		})
 	s.DrainDuration = readField(r, fieldDrain, DefaultDrainDuration, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
 		d := pc.GetDrainDuration().AsDuration()
 		return d, d >= time.Second && d%time.Second == 0 // as Istio's ValidateDrainDuration: it becomes --drain-time-s
 	})
-	s.ParentShutdown = readField(r, fieldParentShutdown, DefaultParentShutdown, func(pc *mesh.ProxyConfig) (time.Duration, bool) {
-		return notNegative(pc.GetDrainDuration())
-	})
-	s.AdminPort = readField(r, fieldAdminPort, DefaultAdminPort, func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetProxyAdminPort()) })
-	s.StatusPort = readField(r, fieldStatusPort, DefaultStatusPort, func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetStatusPort()) })
+	s.ParentShutdown = readField(r, fieldParentShutdown, DefaultParentShutdown,
+		func(pc *mesh.ProxyConfig) (time.Duration, bool) {
+			return notNegative(pc.GetDrainDuration())
+		})
+	s.AdminPort = readField(r, fieldAdminPort, DefaultAdminPort,
+		func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetProxyAdminPort()) })
+	s.StatusPort = readField(r, fieldStatusPort, DefaultStatusPort,
+		func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetStatusPort()) })
 	s.Concurrency = readField(r, fieldConcurrency, nil, func(pc *mesh.ProxyConfig) (*int, bool) {
 		if pc.Concurrency == nil {
 			return nil, true
@@ -206,20 +215,26 @@ func (r *resolver) settings() *Settings {
 		b := pc.HoldApplicationUntilProxyStarts.GetValue()
 		return &b, true
 	})
-	s.StatsPrefixes = r.statsNames("inclusionPrefixes", annotationInclusionPrefixes, (*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionPrefixes)
-	s.StatsSuffixes = r.statsNames("inclusionSuffixes", annotationInclusionSuffixes, (*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionSuffixes)
-	s.StatsRegexps = r.statsNames("inclusionRegexps", annotationInclusionRegexps, (*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionRegexps)
+	s.StatsPrefixes = r.statsNames("inclusionPrefixes", annotationInclusionPrefixes,
+		(*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionPrefixes)
+	s.StatsSuffixes = r.statsNames("inclusionSuffixes", annotationInclusionSuffixes,
+		(*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionSuffixes)
+	s.StatsRegexps = r.statsNames("inclusionRegexps", annotationInclusionRegexps,
+		(*mesh.ProxyConfig_ProxyStatsMatcher).GetInclusionRegexps)
 	for _, expression := range s.StatsRegexps.Value {
 		if _, err := regexp.Compile(expression); err != nil {
-			r.fail(&FieldError{Field: s.StatsRegexps.Path, Value: strconv.Quote(brief(expression)), Source: s.StatsRegexps.Source, Accepts: "regular expressions of RE2's syntax", Err: err})
+			r.fail(&FieldError{Field: s.StatsRegexps.Path, Value: strconv.Quote(brief(expression)),
+				Source: s.StatsRegexps.Source, Accepts: "regular expressions of RE2's syntax", Err: err})
 		}
 	}
 
 	s.Compat = readVariable(r, variableCompat, "", acceptsCompat, oneOf("", CompatIstio))
 	// Istio's default is the fixed wait; lastcall's own is to exit when nothing is busy.
 	s.ExitOnZero = readVariable(r, variableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)
-	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration, timers.ParseDuration)
-	s.GracePeriod = readVariable(r, variableGracePeriod, drain.DefaultGracePeriod, timers.GracePeriodFormat, timers.ParseGracePeriod)
+	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration,
+		timers.ParseDuration)
+	s.GracePeriod = readVariable(r, variableGracePeriod, drain.DefaultGracePeriod, timers.GracePeriodFormat,
+		timers.ParseGracePeriod)
 	s.QuietTime = readVariable(r, variableQuietTime, drain.DefaultQuietTime, acceptsDuration, timers.ParseDuration)
 	s.Margin = readVariable(r, variableMargin, drain.DefaultMargin, acceptsDuration, timers.ParseDuration)
 	s.IdleGrace = readVariable(r, variableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, timers.ParseDuration)
@@ -236,9 +251,11 @@ func (r *resolver) settings() *Settings {
 
 // statsNames reads one list of proxyStatsMatcher; the annotation of the same
 // purpose replaces it, as in Istio's bootstrap.
-func (r *resolver) statsNames(part, annotation string, get func(*mesh.ProxyConfig_ProxyStatsMatcher) []string) Value[[]string] {
+func (r *resolver) statsNames(part, annotation string,
+	get func(*mesh.ProxyConfig_ProxyStatsMatcher) []string) Value[[]string] {
 	if list := r.annotations[annotation]; list != "" {
-		return Value[[]string]{Value: strings.Split(list, ","), Source: Source{Origin: Annotation, Name: annotation}, Path: annotation}
+		return Value[[]string]{Value: strings.Split(list, ","), Source: Source{Origin: Annotation, Name: annotation},
+			Path: annotation}
 	}
 	f, _ := r.field(fieldStatsMatcher)
 	if names := get(f.config.GetProxyStatsMatcher()); len(names) > 0 {

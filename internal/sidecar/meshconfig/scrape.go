@@ -23,13 +23,15 @@ const (
 func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 	source := Source{Origin: Annotation, Name: annotationScrape}
 	said := struct{ Scrape, Port, Path, Scheme string }{
-		r.annotations[annotationScrape], r.annotations[annotationPort], r.annotations[annotationPath], r.annotations[annotationScheme],
+		r.annotations[annotationScrape], r.annotations[annotationPort], r.annotations[annotationPath],
+		r.annotations[annotationScheme],
 	}
 	if text := r.env[variablePrometheus]; text != "" {
 		source = Source{Origin: Environment, Name: variablePrometheus}
 		said = struct{ Scrape, Port, Path, Scheme string }{}
 		if err := json.Unmarshal([]byte(text), &said); err != nil {
-			r.warn(source, variablePrometheus, `%s is not used: must be {"scrape":"true","port":"8080","path":"/metrics"}: %v`, brief(text), err)
+			r.warn(source, variablePrometheus, `%s is not used: must be {"scrape":"true","port":"8080","path":"/metrics"}: %v`,
+				brief(text), err)
 			return Value[string]{}
 		}
 	}
@@ -42,7 +44,8 @@ func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 	port, err := strconv.ParseUint(said.Port, 10, 16)
 	switch {
 	case err != nil || port == 0:
-		r.warn(source, annotationPort, "%s is not used, the app's metrics are not merged: must be a port, 1 to 65535", brief(said.Port))
+		r.warn(source, annotationPort, "%s is not used, the app's metrics are not merged: must be a port, 1 to 65535",
+			brief(said.Port))
 		return Value[string]{}
 	case int(port) == statusPort:
 		return Value[string]{}
@@ -54,5 +57,6 @@ func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 	if said.Path == "" {
 		path = "/metrics"
 	}
-	return Value[string]{Value: "http://" + net.JoinHostPort("127.0.0.1", said.Port) + path, Source: source, Path: annotationScrape}
+	return Value[string]{Value: "http://" + net.JoinHostPort("127.0.0.1", said.Port) + path, Source: source,
+		Path: annotationScrape}
 }

@@ -67,7 +67,8 @@ func (n *Namespace) Dial(ctx context.Context, network, address string) (net.Conn
 }
 
 // DialFrom is Dial from a source address.
-func (n *Namespace) DialFrom(ctx context.Context, source netip.Addr, network, address string) (conn net.Conn, err error) {
+func (n *Namespace) DialFrom(ctx context.Context, source netip.Addr, network, address string) (conn net.Conn,
+	err error) {
 	var d net.Dialer
 	if source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))

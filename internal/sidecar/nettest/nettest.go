@@ -6,8 +6,8 @@
 //	ln := net.Pod.Listen(t, "tcp", ":8080")
 //	conn, err := net.Client.Dial(ctx, net.Pod.TCP4(8080))
 //
-// The namespaces have no names: they exist as long as a process or descriptor holds them, so that nothing remains even if a
-// test is killed.
+// The namespaces have no names: they exist as long as a process or descriptor holds them, so that nothing remains even
+// if a test is killed.
 //
 // Making namespaces needs root. Without it a test is skipped, or in CI fails, by the rules of internal/sidecar/peers.
 package nettest
@@ -107,7 +107,8 @@ func (n *Net) wire() error {
 	defer client.Close()
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = Interface
-	err = pod.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: Interface, PeerNamespace: netlink.NsFd(n.Client.handle())})
+	err = pod.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: Interface,
+		PeerNamespace: netlink.NsFd(n.Client.handle())})
 	if err != nil {
 		return fmt.Errorf("add the veth pair: %w", err)
 	}
@@ -148,7 +149,8 @@ func (n *Namespace) up(handle *netlink.Handle) error {
 	return nil
 }
 
-// addAddress gives an interface an address. IPv6 would first check for a second whether it is in use (duplicate address detection).
+// addAddress gives an interface an address. IPv6 would first check for a second whether it is in use (duplicate address
+// detection).
 func addAddress(handle *netlink.Handle, name string, prefix netip.Prefix) error {
 	link, err := handle.LinkByName(name)
 	if err != nil {

@@ -105,7 +105,8 @@ func (p *Proxy) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			p.throttle.Warn(p.log, time.Second, "accept of an outbound connection failed; retrying", "error", err, "hint", listen.AcceptHint(err))
+			p.throttle.Warn(p.log, time.Second, "accept of an outbound connection failed; retrying", "error", err,
+				"hint", listen.AcceptHint(err))
 			select {
 			case <-time.After(pause):
 			case <-p.ctx.Done():
@@ -147,7 +148,8 @@ func (p *Proxy) forward(app *net.TCPConn) {
 	}
 	if err != nil {
 		p.failed.Add(1)
-		p.throttle.Warn(p.log, time.Second, "outbound connection has no destination; closing it", "from", app.RemoteAddr().String(), "error", err)
+		p.throttle.Warn(p.log, time.Second, "outbound connection has no destination; closing it",
+			"from", app.RemoteAddr().String(), "error", err)
 		return
 	}
 	conn, err := (&net.Dialer{KeepAliveConfig: tcp.KeepAlive}).DialContext(p.ctx, "tcp", to.String())

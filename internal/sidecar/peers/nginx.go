@@ -2,8 +2,8 @@ package peers
 
 import "fmt"
 
-// NginxConf is the text of a configuration with which nginx runs in the foreground, as any user, with its files in dir. It
-// listens on address, answers / itself and passes every other path to the app at backend. Both are HOST:PORT.
+// NginxConf is the text of a configuration with which nginx runs in the foreground, as any user, with its files in dir.
+// It listens on address, answers / itself and passes every other path to the app at backend. Both are HOST:PORT.
 func NginxConf(dir, address, backend string) string {
 	return fmt.Sprintf(`daemon off;
 worker_processes 2;

@@ -68,7 +68,8 @@ func Find(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("peer %s: %w (`make peers` fetches it; %s=PATH names one that you have)", name, ErrMissing, variable)
+	return "", fmt.Errorf("peer %s: %w (`make peers` fetches it; %s=PATH names one that you have)", name, ErrMissing,
+		variable)
 }
 
 // binFolder is the folder that lab/peers/install fills; both must name the same one.

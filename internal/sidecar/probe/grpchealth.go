@@ -30,7 +30,8 @@ func checkHealth(ctx context.Context, address, service string, dial Dial) error 
 }
 
 // callHealth makes the call on a connection of its own, and returns the response's trailers and message.
-func callHealth(ctx context.Context, address, service string, dial Dial) (status, message string, body []byte, err error) {
+func callHealth(ctx context.Context, address, service string, dial Dial) (status, message string, body []byte,
+	err error) {
 	if len(service) > 127 {
 		return "", "", nil, errors.New("the service's name is longer than 127 bytes")
 	}

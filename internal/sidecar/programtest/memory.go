@@ -13,9 +13,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 )
 
-// Within has a program run in a cgroup with a limit of memory, in bytes, as a container does: beyond it the kernel kills the
-// program. It is called before the program's start. Without the right to make a cgroup it reports false, and Peak is all
-// that limits the program.
+// Within has a program run in a cgroup with a limit of memory, in bytes, as a container does: beyond it the kernel
+// kills the program. It is called before the program's start. Without the right to make a cgroup it reports false, and
+// Peak is all that limits the program.
 func Within(t *testing.T, program *exec.Cmd, limit int) bool {
 	t.Helper()
 	folder, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes" // version 1
@@ -31,7 +31,8 @@ func Within(t *testing.T, program *exec.Cmd, limit int) bool {
 		t.Logf("no cgroup limits the memory of the program: %v", err)
 		return false
 	}
-	program.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(group, "cgroup.procs"), program.Path}, program.Args[1:]...)
+	program.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(group, "cgroup.procs"),
+		program.Path}, program.Args[1:]...)
 	program.Path, program.Err = "/bin/sh", nil
 	return true
 }

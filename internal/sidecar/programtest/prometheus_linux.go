@@ -13,8 +13,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
-// Prometheus starts a real one until the end of the test and returns its URL. Its data is in folder/data, and files that the
-// configuration names are in folder.
+// Prometheus starts a real one until the end of the test and returns its URL. Its data is in folder/data, and files
+// that the configuration names are in folder.
 func Prometheus(t *testing.T, folder string, config map[string]any) (url string) {
 	t.Helper()
 	program := peers.Need(t, "prometheus")
@@ -26,7 +26,8 @@ func Prometheus(t *testing.T, folder string, config map[string]any) (url string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command(program, "--config.file", file, "--storage.tsdb.path", filepath.Join(folder, "data"), "--web.listen-address", address, "--log.level", "warn")
+	server := exec.Command(program, "--config.file", file, "--storage.tsdb.path", filepath.Join(folder, "data"),
+		"--web.listen-address", address, "--log.level", "warn")
 	var log bytes.Buffer
 	server.Stdout, server.Stderr = &log, &log
 	if err := server.Start(); err != nil {

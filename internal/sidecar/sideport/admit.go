@@ -2,8 +2,8 @@ package sideport
 
 import "net"
 
-// Admit bounds the open connections of a server that accepts them itself: it returns the connection to serve. At the limit
-// the oldest one of the address with the most is ended, so a new one is always served.
+// Admit bounds the open connections of a server that accepts them itself: it returns the connection to serve. At the
+// limit the oldest one of the address with the most is ended, so a new one is always served.
 func Admit(limit int) func(net.Conn) net.Conn {
 	open := newSlots(limit)
 	return func(c net.Conn) net.Conn {

@@ -29,8 +29,8 @@ func Scrapes(h http.Handler) http.Handler {
 	})
 }
 
-// atMost bounds the number of concurrent requests. One that has to go is cancelled, and its connection closed, which ends a
-// write that waits for the peer.
+// atMost bounds the number of concurrent requests. One that has to go is cancelled, and its connection closed, which
+// ends a write that waits for the peer.
 func atMost(limit int, h http.Handler) http.Handler {
 	under := newSlots(limit)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

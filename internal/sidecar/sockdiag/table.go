@@ -71,8 +71,8 @@ type Table struct {
 	families []uint8 // one dump for each
 }
 
-// OpenTable opens the table of the network namespace of the calling thread, which is the process's own unless the caller
-// has entered another one. The table stays there.
+// OpenTable opens the table of the network namespace of the calling thread, which is the process's own unless the
+// caller has entered another one. The table stays there.
 func OpenTable() (*Table, error) {
 	nl, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {

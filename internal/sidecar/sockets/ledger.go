@@ -28,7 +28,8 @@ const (
 
 // states are those of a connection that still concerns the app or its clients. FinWait2 is needed only to recognise
 // known connections.
-var states = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2, sockdiag.Closing, sockdiag.LastAck)
+var states = sockdiag.Of(sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2,
+	sockdiag.Closing, sockdiag.LastAck)
 
 // turn is the side that sent last.
 type turn int
@@ -108,9 +109,11 @@ type ledger struct {
 
 func newLedger(o Options) *ledger {
 	return &ledger{
-		ignored: o.IgnoreFrom, opaque: o.Opaque, opaquePorts: o.OpaquePorts, idleGrace: o.IdleGrace, streamPause: o.StreamPause,
-		seen: make(map[uint64]*sighting), ended: make(map[uint64]bool), answered: make(map[uint16]time.Time), muxedPorts: o.MuxedPorts,
-		proxyEnds: o.LinkerdShutdown,
+		ignored: o.IgnoreFrom, opaque: o.Opaque, opaquePorts: o.OpaquePorts, idleGrace: o.IdleGrace,
+		streamPause: o.StreamPause,
+		seen:        make(map[uint64]*sighting), ended: make(map[uint64]bool), answered: make(map[uint16]time.Time),
+		muxedPorts: o.MuxedPorts,
+		proxyEnds:  o.LinkerdShutdown,
 	}
 }
 

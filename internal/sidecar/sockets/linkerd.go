@@ -16,12 +16,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// tally is what linkerd's proxy has counted at a port of the app: requests, and their ends. A request whose client leaves
-// before the response begins has no end, nor has one that was answered by 101: what follows is not counted.
+// tally is what linkerd's proxy has counted at a port of the app: requests, and their ends. A request whose client
+// leaves before the response begins has no end, nor has one that was answered by 101: what follows is not counted.
 type tally struct{ begun, ended uint64 }
 
-// askLinkerd looks for ports without a request in flight until the watch ends. The proxy counts on while it writes a page:
-// the counts of one belong together if no request has begun until the next.
+// askLinkerd looks for ports without a request in flight until the watch ends. The proxy counts on while it writes a
+// page: the counts of one belong together if no request has begun until the next.
 func (p *Plane) askLinkerd(w *sockdiag.Loop) {
 	for last, failed := map[uint16]tally(nil), false; ; {
 		began := time.Now()
@@ -55,7 +55,8 @@ func askAdmin(port uint16, method, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	at := &url.URL{Scheme: "http", Host: fmt.Sprint("127.0.0.1:", port), Path: path}
-	resp, err := linkerdTransport.RoundTrip((&http.Request{Method: method, URL: at, Header: http.Header{}}).WithContext(ctx))
+	resp, err := linkerdTransport.RoundTrip((&http.Request{Method: method, URL: at,
+		Header: http.Header{}}).WithContext(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, at, err)
 	}

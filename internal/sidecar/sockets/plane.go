@@ -106,14 +106,16 @@ func (p *Plane) fallBack(why error) {
 
 // announce logs what is watched, and ports without a listener.
 func (p *Plane) announce() {
-	p.o.Log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", p.o.OpaquePorts, "all_opaque", p.o.Opaque, "linkerd", p.o.Linkerd)
+	p.o.Log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", p.o.OpaquePorts,
+		"all_opaque", p.o.Opaque, "linkerd", p.o.Linkerd)
 	listening, err := p.Listening()
 	if err != nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.silent = slices.DeleteFunc(slices.Clone(p.o.Ports), func(port uint16) bool { return slices.Contains(listening, port) })
+	p.silent = slices.DeleteFunc(slices.Clone(p.o.Ports),
+		func(port uint16) bool { return slices.Contains(listening, port) })
 	for _, port := range p.silent {
 		p.o.Log.Warn("no listener on this port; is it the app's?", "port", port)
 	}
@@ -252,12 +254,14 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 	}
 	passing := map[Reason]int{Moved: 1, Doubted: 1, Paused: 1}
 	slices.SortFunc(busy, func(a, b *sighting) int {
-		return cmp.Or(cmp.Compare(passing[a.reason], passing[b.reason]), a.since().Compare(b.since()), a.remote.Compare(b.remote))
+		return cmp.Or(cmp.Compare(passing[a.reason], passing[b.reason]), a.since().Compare(b.since()),
+			a.remote.Compare(b.remote))
 	})
 	var out []drain.Conversation
 	for _, c := range busy[:min(most, len(busy))] {
 		out = append(out, drain.Conversation{
-			Peer: c.remote.String(), Protocol: "tcp", Request: "(" + string(c.reason) + ")", Age: drain.Millis(max(0, now.Sub(c.since()))),
+			Peer: c.remote.String(), Protocol: "tcp", Request: "(" + string(c.reason) + ")",
+			Age: drain.Millis(max(0, now.Sub(c.since()))),
 		})
 	}
 	return out, nil

@@ -10,9 +10,9 @@ var ambientProbes = [...]netip.Addr{
 	netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff"),
 }
 
-// isAmbientProbe reports whether a connection comes from the node itself. The kubelet continues its readiness probes until
-// the app ends, so they say nothing about clients that still have to notice the end of the pod: they do not extend the
-// quiet time. Requests in flight from there are busy like all others, because not all of them are probes.
+// isAmbientProbe reports whether a connection comes from the node itself. The kubelet continues its readiness probes
+// until the app ends, so they say nothing about clients that still have to notice the end of the pod: they do not
+// extend the quiet time. Requests in flight from there are busy like all others, because not all of them are probes.
 func isAmbientProbe(from netip.Addr) bool {
 	return from == ambientProbes[0] || from == ambientProbes[1]
 }

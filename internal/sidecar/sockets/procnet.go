@@ -134,9 +134,10 @@ func readAcks(ports []uint16) (acks, error) {
 }
 
 // InStride reads tables such as /proc/net/tcp, of any network namespace. answers reports whether the app's answers on a
-// connection have carried the acknowledgements: see readAcks. Without them, and if exact, an established connection that
-// has been silent for 40 ms has no answer.
-func InStride(ports []uint16, tables ...io.Reader) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error) {
+// connection have carried the acknowledgements: see readAcks. Without them, and if exact, an established connection
+// that has been silent for 40 ms has no answer.
+func InStride(ports []uint16, tables ...io.Reader) (answers func(local, remote netip.AddrPort) (answered, exact bool),
+	err error) {
 	var sockets []procSocket
 	for _, table := range tables {
 		if sockets, err = scanProc(sockets, table, ports); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// How often the table is read; see sockdiag.Loop. It costs 0.4 % of a core. The kernel has the time of the last bytes, and
-// reports the end of sockets: a late look costs time, and hides only which side sent last if both did in one jiffy.
+// How often the table is read; see sockdiag.Loop. It costs 0.4 % of a core. The kernel has the time of the last bytes,
+// and reports the end of sockets: a late look costs time, and hides only which side sent last if both did in one jiffy.
 const (
 	lookShare = 600
 	lookMin   = 30 * time.Millisecond

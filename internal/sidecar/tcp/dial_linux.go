@@ -47,8 +47,8 @@ func Dial(ctx context.Context, address string, timeout time.Duration) (*Socket, 
 }
 
 // dial connects to an address, from a port of the source, or of the one that the kernel chooses. On the same machine a
-// connection is established when connect(2) returns EINPROGRESS: it is called again, and only if it returns EALREADY waited
-// for.
+// connection is established when connect(2) returns EINPROGRESS: it is called again, and only if it returns EALREADY
+// waited for.
 func dial(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) (*Socket, error) {
 	for try := 0; ; try++ {
 		s, err := dialOnce(ctx, to, source, timeout)
@@ -71,7 +71,8 @@ func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout
 	if to.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	fd, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family),
+		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if errno != 0 {
 		return nil, os.NewSyscallError("socket", errno)
 	}
@@ -135,7 +136,8 @@ func dialError(address string, err error) error {
 func sockaddr(to netip.AddrPort) (at unix.RawSockaddrInet6, size uintptr) {
 	port := networkOrder(to.Port())
 	if to.Addr().Is4() {
-		(*(*unix.RawSockaddrInet4)(unsafe.Pointer(&at))) = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port, Addr: to.Addr().As4()}
+		(*(*unix.RawSockaddrInet4)(unsafe.Pointer(&at))) = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port,
+			Addr: to.Addr().As4()}
 		return at, unix.SizeofSockaddrInet4
 	}
 	zone, _ := strconv.Atoi(to.Addr().Zone())

@@ -89,7 +89,8 @@ func accept(listener uintptr) (*Socket, syscall.Errno) {
 	for {
 		var at unix.RawSockaddrInet6
 		size := uint32(unix.SizeofSockaddrInet6)
-		fd, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, listener, uintptr(unsafe.Pointer(&at)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		fd, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, listener, uintptr(unsafe.Pointer(&at)),
+			uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 		switch errno {
 		case 0:
 			return NewSocket(int(fd), addrPort(&at)), 0

@@ -119,8 +119,8 @@ func (p pipe) release(hasBytes bool) {
 }
 
 // Move forwards from's bytes to to until from ends: by splice(2) if many have come and both are plain, else by a
-// buffer. While nothing comes it holds neither a buffer nor splice's two pipes, which take two more descriptors each. It
-// returns how many bytes, and nil for an orderly end. came, unless nil, is called before bytes are forwarded.
+// buffer. While nothing comes it holds neither a buffer nor splice's two pipes, which take two more descriptors each.
+// It returns how many bytes, and nil for an orderly end. came, unless nil, is called before bytes are forwarded.
 func Move(to, from *Socket, came func()) (moved int64, err error) {
 	m := mover{to: to, from: from, came: came, plain: to.tls == nil && from.tls == nil}
 	defer m.free()

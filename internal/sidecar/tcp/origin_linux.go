@@ -61,7 +61,8 @@ var ErrNotCaptured = errors.New("connection was made to the capture port itself,
 
 func getOrigin(fd uintptr, level, option int, sa unsafe.Pointer, size uintptr) syscall.Errno {
 	length := uint32(size)
-	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), uintptr(option), uintptr(sa), uintptr(unsafe.Pointer(&length)), 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), uintptr(option), uintptr(sa),
+		uintptr(unsafe.Pointer(&length)), 0)
 	return errno
 }
 

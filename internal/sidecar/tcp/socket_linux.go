@@ -133,7 +133,8 @@ func (s *Socket) sendRest(fd uintptr) bool {
 		flags |= unix.MSG_MORE
 	}
 	for len(o.left) > 0 {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&o.left[0])), uintptr(len(o.left)), flags, 0, 0)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&o.left[0])), uintptr(len(o.left)),
+			flags, 0, 0)
 		switch errno {
 		case 0:
 			o.left = o.left[n:]
@@ -253,7 +254,8 @@ func (s *Socket) LocalAddr() net.Addr {
 func (s *Socket) local() netip.AddrPort {
 	at, size := unix.RawSockaddrInet6{}, uint32(unix.SizeofSockaddrInet6)
 	_ = s.control(func(fd int) {
-		_, _, _ = syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&at)), uintptr(unsafe.Pointer(&size)))
+		_, _, _ = syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&at)),
+			uintptr(unsafe.Pointer(&size)))
 	})
 	return addrPort(&at)
 }

@@ -47,8 +47,8 @@ type TLSInfo struct {
 	Resumed    bool   `json:"-"`
 }
 
-// Terminate puts TLS on an unused socket. Handshake must follow. progress is called when a part of the client's has come,
-// with the number of its bytes so far; it returns false to end the handshake.
+// Terminate puts TLS on an unused socket. Handshake must follow. progress is called when a part of the client's has
+// come, with the number of its bytes so far; it returns false to end the handshake.
 func (s *Socket) Terminate(config *tls.Config, progress func(received int, isFirst bool) bool) {
 	t := &tlsLayer{s: s, progress: progress}
 	t.conn = tls.Server(wire{t}, config)

@@ -68,8 +68,8 @@ func Seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 }
 
-// Printable keeps another's text from controlling a terminal or breaking a table: escapes, line ends and what else is not
-// printable are written as in Go.
+// Printable keeps another's text from controlling a terminal or breaking a table: escapes, line ends and what else is
+// not printable are written as in Go.
 func Printable(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])

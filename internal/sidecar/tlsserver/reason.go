@@ -30,7 +30,8 @@ const (
 	reasons               // how many there are
 )
 
-var names = [reasons]string{"other", "timeout", "client_gone", "not_tls", "version", "cipher", "alpn", "no_client_certificate", "bad_client_certificate", "client_alert", "overloaded"}
+var names = [reasons]string{"other", "timeout", "client_gone", "not_tls", "version", "cipher", "alpn",
+	"no_client_certificate", "bad_client_certificate", "client_alert", "overloaded"}
 
 func (r Reason) String() string { return names[r] }
 
@@ -51,7 +52,8 @@ func ReasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return Timeout
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return ClientGone
 	case errors.As(err, &op) && op.Op == "remote error":
 		return ClientAlert

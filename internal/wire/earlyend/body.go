@@ -52,8 +52,9 @@ func (b *Body) Data(p []byte) {
 	}
 }
 
-// End returns how the body can end now: Last has its framing, and unless the ending is Proper, the end of the connection must
-// not look like the body's. ok is false within a unit or a chunk. message is for a client's failed call.
+// End returns how the body can end now: Last has its framing, and unless the ending is Proper, the end of the
+// connection must not look like the body's. ok is false within a unit or a chunk. message is for a client's failed
+// call.
 func (b *Body) End(message string) (end eventstream.Ending, ok bool) {
 	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() || !b.betweenUnits() {
 		return end, false

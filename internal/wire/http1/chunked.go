@@ -127,7 +127,8 @@ func (b *Body) advanceLine(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// lineEnds begins the data of the chunk, or the trailer section. It subtracts from the excess what the chunk is granted.
+// lineEnds begins the data of the chunk, or the trailer section. It subtracts from the excess what the chunk is
+// granted.
 func (b *Body) lineEnds() {
 	b.excess = max(0, b.excess-16-2*int32(min(b.Left, maxExcess)))
 	if b.state = chunkData; b.Left == 0 {

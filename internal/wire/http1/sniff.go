@@ -34,7 +34,8 @@ func isRequestLine(line []byte) bool {
 	line = bytes.TrimRight(line, "\r \t")
 	first := bytes.IndexAny(line, " \t")
 	last := bytes.LastIndexAny(line, " \t")
-	return first > 0 && IsToken(line[:first]) && len(line)-last > len(version) && EqualFold(line[last+1:last+1+len(version)], version)
+	return first > 0 && IsToken(line[:first]) && len(line)-last > len(version) &&
+		EqualFold(line[last+1:last+1+len(version)], version)
 }
 
 // maxWord is the longest first word of an incomplete line that can still be a method, bytes.

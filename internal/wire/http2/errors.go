@@ -40,7 +40,8 @@ func CodeOf(err error) ErrCode {
 		return EnhanceYourCalm
 	case errors.Is(err, ErrSize):
 		return FrameSizeError
-	case errors.Is(err, ErrFrameOrder), errors.Is(err, ErrStreamID), errors.Is(err, ErrPadding), errors.Is(err, ErrPreface):
+	case errors.Is(err, ErrFrameOrder), errors.Is(err, ErrStreamID), errors.Is(err, ErrPadding),
+		errors.Is(err, ErrPreface):
 		return ProtocolError
 	}
 	return CompressionError

@@ -16,8 +16,8 @@ const (
 	Final              // GOAWAY with the last stream has been sent
 )
 
-// AnnounceTime is the shortest time between the two GOAWAY frames, as in net/http: requests that the client sends before
-// it has read the first one are served. RFC 9113, 6.8 requires at least a round trip.
+// AnnounceTime is the shortest time between the two GOAWAY frames, as in net/http: requests that the client sends
+// before it has read the first one are served. RFC 9113, 6.8 requires at least a round trip.
 const AnnounceTime = time.Second
 
 // LastStream returns the last stream of the final GOAWAY. forwarded is the highest stream that the app has received,

@@ -22,7 +22,8 @@ const (
 
 // floods has the error of each flood, and the name of its counter: Envoy's where Envoy has one.
 var floods = [Floods]struct{ error, counter string }{
-	FloodControl:      {"too many unanswered PING and SETTINGS frames, or RST_STREAM frames for closed streams", "outbound_control_flood"},
+	FloodControl: {"too many unanswered PING and SETTINGS frames, or RST_STREAM frames for closed streams",
+		"outbound_control_flood"},
 	FloodResets:       {"most streams are reset as soon as they begin", "rx_premature_resets_flood"},
 	FloodEmpty:        {"too many empty frames in succession", "inbound_empty_frames_flood"},
 	FloodWindow:       {"more WINDOW_UPDATE frames than the data warrants", "inbound_window_update_frames_flood"},

@@ -5,8 +5,8 @@ const (
 	extensionSupportedVersions = 43
 )
 
-// ParseServer returns the protocol that the ServerHello at the beginning of a connection chooses by ALPN, "" for none. ok
-// is false where it does not show: in TLS 1.3, which encrypts it, and if the ServerHello is incomplete or none.
+// ParseServer returns the protocol that the ServerHello at the beginning of a connection chooses by ALPN, "" for none.
+// ok is false where it does not show: in TLS 1.3, which encrypts it, and if the ServerHello is incomplete or none.
 func ParseServer(b []byte) (alpn string, ok bool) {
 	if len(b) < recordHeader+messageHeader || b[0] != RecordType || b[recordHeader] != typeServerHello {
 		return "", false

@@ -47,7 +47,8 @@ func Documented(t *testing.T, root *cobra.Command, top string) {
 				image = m[1]
 			}
 			for _, m := range yamlArgs.FindAllStringSubmatch(line, -1) {
-				if (has(root, m[1]) || image == root.Name() && strings.HasPrefix(m[1], "--")) && check(t, root, file, m[1], strings.Fields(strings.ReplaceAll(m[2], ",", " "))) {
+				if (has(root, m[1]) || image == root.Name() && strings.HasPrefix(m[1], "--")) &&
+					check(t, root, file, m[1], strings.Fields(strings.ReplaceAll(m[2], ",", " "))) {
 					checked++
 				}
 			}

@@ -21,7 +21,8 @@ func Seeds() [][]byte {
 	seed(func() {
 		_ = w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100})
 		_ = w.WriteSettingsAck()
-		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, PadLength: 3, Priority: http2.PriorityParam{StreamDep: 3}})
+		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, PadLength: 3,
+			Priority: http2.PriorityParam{StreamDep: 3}})
 		_ = w.WriteContinuation(1, true, []byte{0x84})
 		_ = w.WriteData(1, true, []byte("hello"))
 		_ = w.WriteDataPadded(1, true, []byte("hello"), make([]byte, 9))
@@ -29,7 +30,8 @@ func Seeds() [][]byte {
 		_ = w.WritePing(false, [8]byte{})
 		_ = w.WriteWindowUpdate(0, 1)
 		_ = w.WritePriority(5, http2.PriorityParam{})
-		_ = w.WritePushPromise(http2.PushPromiseParam{StreamID: 1, PromiseID: 2, BlockFragment: []byte{0x82}, EndHeaders: true, PadLength: 1})
+		_ = w.WritePushPromise(http2.PushPromiseParam{StreamID: 1, PromiseID: 2, BlockFragment: []byte{0x82},
+			EndHeaders: true, PadLength: 1})
 		_ = w.WriteRawFrame(0xfa, 0xff, 0, []byte("unknown"))
 		_ = w.WriteGoAway(1, http2.ErrCodeNo, []byte("why"))
 	})
@@ -48,5 +50,8 @@ func Seeds() [][]byte {
 }
 
 // Words are parts of frames and header blocks, which blind mutations would hardly make.
-var Words = []string{"\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00", "\x00\x00\x01\x01\x05\x00\x00\x00\x01\x82", "\x00\x00\x01\x01\x04\x00\x00\x00\x03\x84",
-	"\x00\x00\x00\x09\x04\x00\x00\x00\x01", "\x00\x00\x04\x03\x00\x00\x00\x00\x01\x00\x00\x00\x08", "\x00\x00\x00\x00\x01\x00\x00\x00\x01", "\x20", "\x3f\xe1\x1f", "\x82\x84\x86", "\x40\x01a\x01b", "\x7f\xff\xff\xff\x0f", "\xff"}
+var Words = []string{"\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00",
+	"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x82", "\x00\x00\x01\x01\x04\x00\x00\x00\x03\x84",
+	"\x00\x00\x00\x09\x04\x00\x00\x00\x01", "\x00\x00\x04\x03\x00\x00\x00\x00\x01\x00\x00\x00\x08",
+	"\x00\x00\x00\x00\x01\x00\x00\x00\x01", "\x20", "\x3f\xe1\x1f", "\x82\x84\x86", "\x40\x01a\x01b",
+	"\x7f\xff\xff\xff\x0f", "\xff"}
