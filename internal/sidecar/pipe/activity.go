@@ -81,20 +81,18 @@ func (c *conn) awaitFirstLocked() {
 // awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. A client that
 // waits for the app to speak first would otherwise wait forever.
 func (u *up) awaitRequest() {
-	c := u.c
-	c.mu.Lock()
-	c.awaitsFirst, u.timed = true, true
-	c.mu.Unlock()
-	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
+	u.c.mu.Lock()
+	u.c.awaitsFirst, u.timed = true, true
+	u.c.mu.Unlock()
+	_ = u.c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
 }
 
 // endAwaitFirst reports whether the first request was still expected.
 func (u *up) endAwaitFirst() bool {
-	c := u.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.awaitsFirst
-	c.awaitsFirst = false
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	was := u.c.awaitsFirst
+	u.c.awaitsFirst = false
 	return was
 }
 

@@ -39,14 +39,13 @@ func (u *up) answerAlone() (parted bool) {
 
 // part continues the client side in a goroutine of its own, if down runs in up's; else it returns false.
 func (d *down) part() bool {
-	c := d.c
 	if !d.inline {
 		return false
 	}
 	d.inline = false
-	_ = c.app.SetReadDeadline(time.Time{})
-	c.ended = make(chan struct{})
-	go c.up.serveUp()
+	_ = d.c.app.SetReadDeadline(time.Time{})
+	d.c.ended = make(chan struct{})
+	go d.c.up.serveUp()
 	return true
 }
 

@@ -60,12 +60,8 @@ func (p *Pipe) Connections() []Connection {
 }
 
 func (c *conn) list() Connection {
-	out := Connection{
-		Peer:     c.client.RemoteAddr().String(),
-		Listener: label(&c.in.Inbound, c.in.Addr()),
-		Age:      drain.Millis(time.Since(c.began)),
-		App:      c.appName(),
-	}
+	out := Connection{Peer: c.client.RemoteAddr().String(), Listener: label(&c.in.Inbound, c.in.Addr()),
+		Age: drain.Millis(time.Since(c.began)), App: c.appName()}
 	if hello := c.hello.Load(); hello != nil && hello.Version+hello.ServerName+hello.ALPN != "" {
 		out.TLS = hello
 	}

@@ -419,9 +419,8 @@ func (u *up) endWebSocket() {
 
 // endingName is how the report describes the end.
 func (w *webSocket) endingName() string {
-	c := w.c
 	if w.closeSent.Load() {
-		return "close " + strconv.Itoa(c.p.cfg.WebSocketCode)
+		return "close " + strconv.Itoa(w.c.p.cfg.WebSocketCode)
 	}
 	return "truncated"
 }

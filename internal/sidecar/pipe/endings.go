@@ -61,18 +61,10 @@ var (
 	endLastCall        = ending{&replyLastCall, accesslog.LastCall, accesslog.LastCall, accesslog.LastCall, true}
 	endLastCallSilent  = same(nil, accesslog.LastCall) // without HTTP there is no reply
 	endResponseTimeout = same(&replyResponseTimeout, accesslog.ResponseTimeout)
-	endAppClosed       = ending{
-		reply:  &replyTerminated,
-		before: accesslog.Terminated,
-		within: accesslog.Truncated,
-		behind: accesslog.Terminated,
-	}
-	endAppInvalid = ending{
-		reply:  &replyProtocolError,
-		before: accesslog.ProtocolError,
-		within: accesslog.Truncated,
-		behind: accesslog.Terminated,
-	}
+	endAppClosed       = ending{reply: &replyTerminated, before: accesslog.Terminated,
+		within: accesslog.Truncated, behind: accesslog.Terminated}
+	endAppInvalid = ending{reply: &replyProtocolError, before: accesslog.ProtocolError,
+		within: accesslog.Truncated, behind: accesslog.Terminated}
 	endUnreachable = same(&replyConnectFailed, accesslog.ConnectFailed)
 	endRestarting  = same(&replyRestarting, accesslog.ConnectFailed)
 	endOverLimit   = same(&replyOverflow, accesslog.Overflow)
@@ -242,11 +234,10 @@ func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
 
 // whyUnreachable is the ending of a connection that has none to the app.
 func (u *up) whyUnreachable() *ending {
-	c := u.c
 	switch {
-	case c.overLimit:
+	case u.c.overLimit:
 		return &endOverLimit
-	case c.restart.timedOut:
+	case u.c.restart.timedOut:
 		return &endRestarting
 	}
 	return &endUnreachable

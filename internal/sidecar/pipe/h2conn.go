@@ -98,12 +98,11 @@ func (u *up) becomeH2() {
 
 // sendSettings sends SETTINGS in place of an unreachable app: gRPC's clients, for one, send no request before.
 func (h *h2) sendSettings() {
-	c := h.c
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	if !c.hasEnded() && !h.down.Spoke {
+	h.c.wmu.Lock()
+	defer h.c.wmu.Unlock()
+	if !h.c.hasEnded() && !h.down.Spoke {
 		h.down.Spoke = true
-		_ = c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
+		_ = h.c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
 	}
 }
 
@@ -195,13 +194,12 @@ func (u *up) timeHeaders(slow bool) {
 
 // batchEndsLocked updates the counts after the frames of one read. mu is held.
 func (h *h2) batchEndsLocked() {
-	c := h.c
 	h.now = time.Time{}
 	if h.opened > 0 {
 		h.opened = 0
-		c.p.changed() // arrivals; the counts may be the same
+		h.c.p.changed() // arrivals; the counts may be the same
 	}
-	c.recountLocked()
+	h.c.recountLocked()
 }
 
 // passFrames passes on frames of the app. It returns false if the connection has ended or the app violates the

@@ -191,28 +191,26 @@ func (h *h2) goAwayIsDueLocked() bool {
 
 // checkLaterLocked continues the shutdown after a while. mu is held.
 func (h *h2) checkLaterLocked(after time.Duration) {
-	c := h.c
 	if h.checkScheduled {
 		return
 	}
 	h.checkScheduled = true
 	time.AfterFunc(after, func() {
-		c.mu.Lock()
+		h.c.mu.Lock()
 		h.checkScheduled = false
-		c.mu.Unlock()
+		h.c.mu.Unlock()
 		h.finishIfDrained()
 	})
 }
 
 // sendGoAway sends the first GOAWAY if it is due (RFC 9113, 6.8), between two frames of the app and after its SETTINGS.
 func (h *h2) sendGoAway() {
-	c := h.c
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
+	h.c.wmu.Lock()
+	defer h.c.wmu.Unlock()
 	if h.shutdown == http2.NotBegun {
-		c.mu.Lock()
+		h.c.mu.Lock()
 		due := h.goAwayIsDueLocked()
-		c.mu.Unlock()
+		h.c.mu.Unlock()
 		if due {
 			h.shutdown = http2.Pending
 		}
@@ -221,12 +219,11 @@ func (h *h2) sendGoAway() {
 }
 
 func (h *h2) sendPendingGoAway() {
-	c := h.c
 	if h.shutdown == http2.Pending && h.down.Spoke && h.canSend() {
 		h.shutdown, h.goAwayAt = http2.Announced, time.Now()
 		if h.appLast == http2.MaxStreamID { // otherwise the app has sent a GOAWAY with its last stream
-			c.in.stats.H2.GoAways.Add(1)
-			_ = c.client.Send(http2.AppendAnnouncement(nil), false)
+			h.c.in.stats.H2.GoAways.Add(1)
+			_ = h.c.client.Send(http2.AppendAnnouncement(nil), false)
 		}
 	}
 }
@@ -283,8 +280,7 @@ func (h *h2) sendFinalGoAway() {
 
 // finalGoAwayLocked returns the final GOAWAY. mu is held.
 func (h *h2) finalGoAwayLocked(code http2.ErrCode) []byte {
-	c := h.c
-	c.in.stats.H2.GoAways.Add(1)
+	h.c.in.stats.H2.GoAways.Add(1)
 	return http2.AppendGoAway(nil, http2.LastStream(h.last, h.appLast), code, "")
 }
 
@@ -419,9 +415,8 @@ func (h *h2) endLastMessages() {
 
 // hurryLastMessages ends the connection now, unless a write to the client is blocked.
 func (h *h2) hurryLastMessages() {
-	c := h.c
-	if c.wmu.TryLock() {
+	if h.c.wmu.TryLock() {
 		h.endLastMessages()
-		c.wmu.Unlock()
+		h.c.wmu.Unlock()
 	}
 }

@@ -71,11 +71,10 @@ func (list streams) get(id uint32) *stream {
 
 // openStreamLocked adds a stream. mu is held.
 func (h *h2) openStreamLocked(s *stream) {
-	c := h.c
 	i, _ := h.streams.find(s.id)
 	h.streams = slices.Insert(h.streams, i, s)
 	if len(h.streams) > usualStreams {
-		c.p.extraStreams.Add(1)
+		h.c.p.extraStreams.Add(1)
 	}
 	if s.entry != nil {
 		h.logged += s.entry.Held()
@@ -84,7 +83,7 @@ func (h *h2) openStreamLocked(s *stream) {
 		h.counted++
 	}
 	h.opened++
-	c.growsLocked()
+	h.c.growsLocked()
 }
 
 // closeIfEndedLocked removes a stream that both sides have ended. mu is held.
@@ -96,10 +95,9 @@ func (h *h2) closeIfEndedLocked(s *stream) {
 
 // closeStreamLocked removes a stream. The caller recounts. mu is held.
 func (h *h2) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
-	c := h.c
 	if i, found := h.streams.find(s.id); found {
 		if len(h.streams) > usualStreams {
-			c.p.extraStreams.Add(-1)
+			h.c.p.extraStreams.Add(-1)
 		}
 		if s.entry != nil {
 			h.logged -= s.entry.Held()
@@ -122,7 +120,6 @@ func (h *h2) closeStreamsLocked(outcome accesslog.Outcome) {
 
 // describeStreamsLocked describes the open streams for the report, the oldest first. mu is held.
 func (h *h2) describeStreamsLocked() []drain.Conversation {
-	c := h.c
 	var out []drain.Conversation
 	for _, s := range h.streams {
 		if s.quiet {
@@ -133,7 +130,7 @@ func (h *h2) describeStreamsLocked() []drain.Conversation {
 			protocol = "grpc"
 		}
 		out = append(out, drain.Conversation{
-			Peer: c.client.RemoteAddr().String(), Protocol: protocol,
+			Peer: h.c.client.RemoteAddr().String(), Protocol: protocol,
 			Request: string(s.line), Age: drain.Millis(time.Since(s.began)),
 		})
 	}

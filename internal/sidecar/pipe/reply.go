@@ -21,16 +21,10 @@ var (
 	replyTooLarge        = accesslog.Reply{Status: 431, Body: "Request Header Fields Too Large"}
 	replyNoCoding        = accesslog.Reply{Status: 501, Body: "Not Implemented"}
 	replyVersion         = accesslog.Reply{Status: 505, Body: "HTTP Version Not Supported"}
-	replyRestarting      = accesslog.Reply{
-		Status:     503,
-		Body:       "the app is restarting and has not come back in time",
-		RetryAfter: "1",
-	}
-	replyLastCall = accesslog.Reply{
-		Status:      503,
-		Body:        accesslog.BodyLastCall,
-		GRPCMessage: accesslog.MessageLastCall,
-	}
+	replyRestarting      = accesslog.Reply{Status: 503, Body: "the app is restarting and has not come back in time",
+		RetryAfter: "1"}
+	replyLastCall = accesslog.Reply{Status: 503, Body: accesslog.BodyLastCall,
+		GRPCMessage: accesslog.MessageLastCall}
 )
 
 // replyFor is the reply to a request head or body that is invalid.

@@ -175,13 +175,12 @@ func (u *up) beforeHead(to *batch) batchStep {
 
 // dialFor connects to the app for the first request. If that fails, it answers the request and returns false.
 func (u *up) dialFor(h *http1.Head, raw []byte) bool {
-	c := u.c
-	c.setArriving(true)
+	u.c.setArriving(true)
 	if !u.accountComplete() {
 		u.admit(h, raw)
 		u.buf.R = u.buf.W
 		u.state = upDiscard
-		c.endBy(&endOverLimit, 0)
+		u.c.endBy(&endOverLimit, 0)
 		return false
 	}
 	u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
@@ -192,7 +191,7 @@ func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 	u.admit(h, raw)
 	u.buf.R = u.buf.W
 	u.state = upDiscard
-	c.endBy(u.whyUnreachable(), 0)
+	u.c.endBy(u.whyUnreachable(), 0)
 	return false
 }
 
@@ -279,13 +278,12 @@ func (u *up) takeBack() {
 
 // requestEnds is called when all of a request has arrived.
 func (u *up) requestEnds() {
-	c := u.c
 	u.clearDeadline()
-	c.mu.Lock()
-	c.arriving = false
+	u.c.mu.Lock()
+	u.c.arriving = false
 	u.setAfterRequest()
-	c.recountLocked()
-	c.mu.Unlock()
+	u.c.recountLocked()
+	u.c.mu.Unlock()
 }
 
 func (u *up) setAfterRequest() {

@@ -156,11 +156,10 @@ func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 // passLastHead passes on a final head with the announcement of the connection's close, and the buffered part of the
 // body.
 func (d *down) passLastHead(h *http1.Head, raw []byte) bool {
-	c := d.c
-	c.in.stats.Responded(h.Status)
+	d.c.in.stats.Responded(h.Status)
 	d.head = http1.AppendClosing(d.head[:0], raw)
 	d.buf.R += len(raw)
-	if err := c.toClient(d.head, d.body.Kind != http1.CloseBody); err != nil {
+	if err := d.c.toClient(d.head, d.body.Kind != http1.CloseBody); err != nil {
 		return false
 	}
 	return d.passMessage(0)

@@ -181,18 +181,17 @@ func (u *up) connected() {
 
 // await waits for either event. It returns false if the connection has waited for too long, or has ended.
 func (u *up) await(one, other <-chan struct{}) bool {
-	c := u.c
-	timer := time.NewTimer(time.Until(c.restart.deadline))
+	timer := time.NewTimer(time.Until(u.c.restart.deadline))
 	defer timer.Stop()
 	select {
 	case <-one:
 	case <-other:
 	case <-timer.C:
 		return false
-	case <-c.p.ctx.Done():
+	case <-u.c.p.ctx.Done():
 		return false
 	}
-	return !c.hasEnded()
+	return !u.c.hasEnded()
 }
 
 func (u *up) dialOnce() (*tcp.Socket, error) {

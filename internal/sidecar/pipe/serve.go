@@ -53,16 +53,15 @@ func (u *up) begin() bool {
 
 // serveUp runs the client side to its end, and to the connection's.
 func (u *up) serveUp() {
-	c := u.c
 	ended, again := u.run()
 	switch {
 	case again:
 		go u.serveUp()
 	case ended:
-		if c.ended != nil {
-			<-c.ended
+		if u.c.ended != nil {
+			<-u.c.ended
 		}
-		c.cleanUp()
+		u.c.cleanUp()
 	}
 }
 
@@ -157,9 +156,8 @@ func (c *conn) cleanUp() {
 
 // appHasEnded reports whether down has returned. Only up may ask.
 func (u *up) appHasEnded() bool {
-	c := u.c
 	select {
-	case <-c.ended:
+	case <-u.c.ended:
 		return true
 	default:
 		return false

@@ -94,14 +94,13 @@ func (c *conn) cameFromApp() {
 
 // sawServerHello reads what the app has chosen, from its first bytes.
 func (d *down) sawServerHello(b []byte) {
-	c := d.c
-	if !c.passesTLS() {
+	if !d.c.passesTLS() {
 		return
 	}
 	if alpn, ok := tlshello.ParseServer(b); ok {
-		c.turns.mu.Lock()
-		defer c.turns.mu.Unlock()
-		c.turns.chosen = &alpn
+		d.c.turns.mu.Lock()
+		defer d.c.turns.mu.Unlock()
+		d.c.turns.chosen = &alpn
 	}
 }
 

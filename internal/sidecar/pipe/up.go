@@ -95,7 +95,6 @@ func (u *up) run() (ended, again bool) {
 
 // readClient handles what has come from the client. It returns false to wait for more, without an empty buffer.
 func (u *up) readClient(fd uintptr) bool {
-	c := u.c
 	for {
 		if u.paused {
 			if u.awaitsRoom() {
@@ -120,13 +119,13 @@ func (u *up) readClient(fd uintptr) bool {
 			u.endUnfinished()
 			continue
 		}
-		buf, ok := u.buf.Room(max(c.p.cfg.MaxHead, c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
+		buf, ok := u.buf.Room(max(u.c.p.cfg.MaxHead, u.c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
-			u.endRefused(c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
+			u.endRefused(u.c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)
 			continue
 		}
-		if !u.fill(fd, c.client) {
+		if !u.fill(fd, u.c.client) {
 			if u.account() {
 				return false
 			}
@@ -151,10 +150,9 @@ func (u *up) readClient(fd uintptr) bool {
 
 // awaitsRoom reports whether the next request still has to wait for the queue.
 func (u *up) awaitsRoom() bool {
-	c := u.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.paused
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	return u.c.paused
 }
 
 // resumeReadingLocked wakes up if the queue has room again or the connection has ended, whose input is discarded. In a
