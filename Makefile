@@ -4,9 +4,9 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
 # The modules of go.work: those with programs for users, and lab with tests and tools.
-MODULES := . cmd internal/sidecar grpcdrain gateway rehearsal kube lab
+MODULES := . cmd internal/sidecar grpcdrain rehearsal kube lab
 # Those that build without go.work; the others are published, and require tags of this repository (TestImporter).
-ALONE   := . gateway rehearsal kube lab
+ALONE   := . rehearsal kube lab
 ALL     := $(MODULES:%=./%/...)
 # Packages that must also build for macOS and Windows.
 PORTABLE := . ./drain ./httpdrain ./internal/sidecar/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
@@ -15,7 +15,7 @@ RACE    := $(if $(shell command -v cc || command -v gcc),-race)
 FLAGS   := -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
 BUILD   := CGO_ENABLED=0 go build $(FLAGS)
 # The programs that run in a cluster, next to the sidecar; each has an image of its own.
-SERVERS := ./kube/cmd/lastcall-controller ./kube/cmd/lastcall-cni ./kube/cmd/lastcall-observer ./gateway/cmd/lastcall-gateway
+SERVERS := ./kube/cmd/lastcall-controller ./kube/cmd/lastcall-cni ./kube/cmd/lastcall-observer
 comma   := ,
 # The sidecar's build tag: it does not use net/http's HTTP/2, and is 0.4 MB smaller without it.
 SIDECAR := -tags nethttpomithttp2
@@ -36,7 +36,7 @@ help: ## this list
 	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/sidecar/pipe narrows test, flaky, fuzz and cover.'
 	@echo '  REGISTRY=registry.example.com/team is where push uploads the images, and where nodes pull them.'
 
-build: ## bin/lastcall, lastcallctl, lastcall-controller, lastcall-cni, lastcall-observer and lastcall-gateway, static
+build: ## bin/lastcall, lastcallctl, lastcall-controller, lastcall-cni and lastcall-observer, static
 	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
 	$(BUILD) -o bin/ ./kube/cmd/lastcallctl $(SERVERS)
 
@@ -48,15 +48,14 @@ image: ## all images for amd64 and arm64 as dist/*.oci.tar, and dist/install; ne
 	@$(call PACK,lastcall-controller,65532,The admission webhook of lastcall$(comma) and the Events of how pods ended)
 	@$(call PACK,lastcall-cni,0,The network plugin of lastcall and its installer)
 	@$(call PACK,lastcall-observer,0,Reports what the terminations of the pods of a node lose)
-	@$(call PACK,lastcall-gateway,65532,The reference gateway of lastcall)
 	@go build -o bin/chart ./lab/chart
 	@$(INSTALL)
 
 push: registry image ## upload the images to REGISTRY with the credentials of docker login; dist/install gets their digests
 	@sidecar=$$(bin/image push dist/lastcall-$(VERSION).oci.tar) && controller=$$(bin/image push dist/lastcall-controller-$(VERSION).oci.tar) && \
-		cni=$$(bin/image push dist/lastcall-cni-$(VERSION).oci.tar) && observer=$$(bin/image push dist/lastcall-observer-$(VERSION).oci.tar) && gateway=$$(bin/image push dist/lastcall-gateway-$(VERSION).oci.tar) && \
-		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},webhook.image.digest=$${controller#*@},cni.image.digest=$${cni#*@},observer.image.digest=$${observer#*@},gateway.image.digest=$${gateway#*@}" && \
-		printf '%s\n' "$$sidecar" "$$controller" "$$cni" "$$observer" "$$gateway" 'kubectl apply -k dist/install'
+		cni=$$(bin/image push dist/lastcall-cni-$(VERSION).oci.tar) && observer=$$(bin/image push dist/lastcall-observer-$(VERSION).oci.tar) && \
+		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},webhook.image.digest=$${controller#*@},cni.image.digest=$${cni#*@},observer.image.digest=$${observer#*@}" && \
+		printf '%s\n' "$$sidecar" "$$controller" "$$cni" "$$observer" 'kubectl apply -k dist/install'
 
 registry:
 	@[ -n "$(REGISTRY)" ] || { echo 'make push: REGISTRY is not set: name a registry that you may push to and your nodes may pull from, for example make push REGISTRY=registry.example.com/team' >&2; exit 2; }
@@ -67,7 +66,7 @@ INSTALL = bin/chart kustomize deploy/chart --version $(VERSION) --set registry=$
 
 chart: ## dist/lastcall.tgz, the Helm chart, after checking it; needs no helm
 	@go build -o bin/chart ./lab/chart
-	bin/chart lint deploy/chart --set registry=$(IMAGES),webhook.image.tag=lint,cni.image.tag=lint,observer.image.tag=lint,gateway.image.tag=lint,sidecar.image.tag=lint
+	bin/chart lint deploy/chart --set registry=$(IMAGES),webhook.image.tag=lint,cni.image.tag=lint,observer.image.tag=lint,sidecar.image.tag=lint
 	@packed=$$(bin/chart package deploy/chart --version $(VERSION) --to dist) && cp "$$packed" dist/lastcall.tgz && echo "$$packed"
 
 manifests: ## write the chart's table of values in its README from values.yaml
@@ -151,7 +150,7 @@ cluster-up: image ## start a real Kubernetes node on this machine, with the imag
 	@bin/cluster up
 	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse ./lab/e2e/libraryserver ./lab/e2e/talk
 	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -libraryserver dist/linux-amd64/libraryserver -talk dist/linux-amd64/talk -output dist/e2e
-	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-cni-$(VERSION).oci.tar dist/lastcall-observer-$(VERSION).oci.tar dist/lastcall-gateway-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/libraryserver.tar dist/e2e/talk.tar dist/e2e/lastcall-envoy.tar
+	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-cni-$(VERSION).oci.tar dist/lastcall-observer-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/libraryserver.tar dist/e2e/talk.tar dist/e2e/lastcall-envoy.tar
 
 mesh-up: cluster-up ## the same with Istio on it, which is built once (some minutes)
 	@lab/e2e/mesh/up

@@ -64,7 +64,6 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/lastcall-dev/lastcall v0.1.0
-	github.com/lastcall-dev/lastcall/gateway v0.1.0 // indirect
 	github.com/lastcall-dev/lastcall/internal/sidecar v0.1.0
 	github.com/lastcall-dev/lastcall/rehearsal v0.1.0
 	github.com/mdlayher/socket v0.6.0 // indirect
@@ -92,8 +91,6 @@ require (
 )
 
 replace github.com/lastcall-dev/lastcall => ..
-
-replace github.com/lastcall-dev/lastcall/gateway => ../gateway
 
 replace github.com/lastcall-dev/lastcall/rehearsal => ../rehearsal
 

@@ -109,8 +109,6 @@ require (
 
 replace github.com/lastcall-dev/lastcall => ..
 
-replace github.com/lastcall-dev/lastcall/gateway => ../gateway
-
 replace github.com/lastcall-dev/lastcall/grpcdrain => ../grpcdrain
 
 replace github.com/lastcall-dev/lastcall/rehearsal => ../rehearsal

@@ -3,6 +3,7 @@ module github.com/lastcall-dev/lastcall/rehearsal
 go 1.26.0
 
 require (
+	github.com/fsnotify/fsnotify v1.10.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.46.0
@@ -13,7 +14,6 @@ require (
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/fsnotify/fsnotify v1.10.1 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mdlayher/netlink v1.11.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
@@ -32,7 +32,6 @@ require (
 require (
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/lastcall-dev/lastcall v0.1.0
-	github.com/lastcall-dev/lastcall/gateway v0.1.0
 	github.com/lastcall-dev/lastcall/internal/sidecar v0.1.0
 	github.com/mdlayher/socket v0.6.0 // indirect
 	github.com/spf13/cobra v1.10.2
@@ -42,7 +41,5 @@ require (
 )
 
 replace github.com/lastcall-dev/lastcall => ..
-
-replace github.com/lastcall-dev/lastcall/gateway => ../gateway
 
 replace github.com/lastcall-dev/lastcall/internal/sidecar => ../internal/sidecar

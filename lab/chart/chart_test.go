@@ -10,7 +10,6 @@ import (
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/pod-security-admission/api"
@@ -26,12 +25,7 @@ const chartFolder = "../../deploy/chart"
 
 // choices are possible installations.
 var choices = map[string][]string{
-	"defaults":                nil,
-	"gateway":                 {"gateway.enabled=true", "gateway.loadBalancer=nlb", "gateway.exitAtConnections=3", "gateway.healthCheckFailureDelay=10s"},
-	"gateway only":            {"webhook.enabled=false", "gateway.enabled=true", "gateway.service.type=ClusterIP", "gateway.ingressClass.create=false"},
-	"gateway for one Service": {"webhook.enabled=false", "gateway.enabled=true", "gateway.backend=shop/web:http"},
-	"gateway for one namespace": {"gateway.enabled=true", "gateway.watchNamespace=shop", "gateway.publishAddress=192.0.2.1", "gateway.defaultTLSSecret=shop/cert",
-		"gateway.accessLog=true", "gateway.loadBalancer=alb", "gateway.deregistrationDelay=1m"},
+	"defaults":             nil,
 	"network plugin":       {"cni.enabled=true"},
 	"monitoring":           {"monitoring.podMonitor.enabled=true", "monitoring.rules.enabled=true", "monitoring.dashboard.enabled=true"},
 	"network plugin alone": {"webhook.enabled=false", "cni.enabled=true"},
@@ -47,8 +41,7 @@ var choices = map[string][]string{
 		"webhook.failurePolicy=Fail", "webhook.deny=true", "webhook.drainDelay=15s", "webhook.minDrainDuration=1m10s", "webhook.terminationGracePeriodSeconds=90",
 		"webhook.certManager.enabled=true", "webhook.certManager.issuerRef.name=ca", "webhook.certManager.issuerRef.kind=ClusterIssuer",
 		"webhook.nodeSelector.disk=fast", "webhook.tolerations[0].operator=Exists", "webhook.priorityClassName=high", "webhook.podLabels.team=a",
-		"webhook.podAnnotations.who=me", "gateway.enabled=true", "gateway.ingressClass.default=true", "gateway.service.annotations.x=y",
-		"gateway.minDrainDuration=30s", "gateway.drainTimeout=1h1m1s",
+		"webhook.podAnnotations.who=me",
 		"monitoring.podMonitor.enabled=true", "monitoring.podMonitor.labels.release=prometheus", "monitoring.rules.enabled=true", "monitoring.rules.labels.release=prometheus",
 		"monitoring.rules.longDrain=1m", "monitoring.rules.window=1h", "monitoring.dashboard.enabled=true", "monitoring.dashboard.namespace=grafana",
 		"monitoring.dashboard.annotations.grafana_folder=Platform"},
@@ -103,7 +96,6 @@ var kinds = map[string]func(*testing.T, object){
 	"apps/v1 Deployment":                func(t *testing.T, o object) { decode[appsv1.Deployment](t, o) },
 	"policy/v1 PodDisruptionBudget":     func(t *testing.T, o object) { decode[policyv1.PodDisruptionBudget](t, o) },
 	"rbac.authorization.k8s.io/v1 Role": func(t *testing.T, o object) { decode[rbacv1.Role](t, o) },
-	"networking.k8s.io/v1 IngressClass": func(t *testing.T, o object) { decode[networkingv1.IngressClass](t, o) },
 	"rbac.authorization.k8s.io/v1 RoleBinding": func(t *testing.T, o object) {
 		decode[rbacv1.RoleBinding](t, o)
 	},
@@ -169,25 +161,15 @@ func TestRefused(t *testing.T) {
 		"webhook.minDrainDuration=":                 "does not match pattern",
 		"webhook.minDrainDuration=30s":              "webhook.drainDelay (10s) and webhook.minDrainDuration (30s) must be shorter together than webhook.terminationGracePeriodSeconds (30)",
 		"webhook.certManager.issuerRef.kind=Issuer": "issuerRef",
-		"gateway.backend=web:80":                    "does not match pattern",
-		"gateway.enabled=true,gateway.backend=a/b:80,gateway.watchNamespace=a":       "leave one out",
-		"gateway.enabled=true,gateway.healthCheckFailureDelay=2m":                    "gateway.healthCheckFailureDelay (2m) must not be longer than the 65s of gateway.drainTimeout",
-		"gateway.loadBalancer=elb":                                                   "value must be one of 'nlb'",
-		"gateway.service.ports.http=0":                                               "minimum",
-		"webhook.image.digest=0a0a":                                                  "does not match pattern",
-		"gateway.image.tag=a b":                                                      "does not match pattern",
-		"name=UPPER":                                                                 "does not match pattern",
-		"cni.enabled=true,cni.confFile=10-a.conf":                                    "does not match pattern",
-		"cni.enabled=true,cni.binDir=bin":                                            "does not match pattern",
-		"monitoring.rules.longDrain=40s":                                             "value must be one of",
-		"monitoring.rules.window=15":                                                 "got number, want string",
-		"monitoring.podMonitor.interval=1m30s":                                       "does not match pattern",
-		"monitoring.dashboard.labels.a=true":                                         "got boolean, want string",
-		"sidecar.native=maybe":                                                       "got string, want boolean",
-		"gateway.enabled=true,gateway.drainTimeout=1m":                               "", // enough for the default
-		"gateway.enabled=true,gateway.drainTimeout=4s":                               "gateway.drainTimeout (4s) must not be shorter than the 5s that gateway.loadBalancer adaptive needs",
-		"gateway.enabled=true,gateway.drainTimeout=1m,gateway.minDrainDuration=1m1s": "gateway.drainTimeout (1m) must not be shorter than gateway.minDrainDuration (1m1s)",
-		"gateway.enabled=true,gateway.drainTimeout=3m,gateway.loadBalancer=nlb":      "must not be shorter than the 190s that gateway.loadBalancer nlb needs",
+		"webhook.image.digest=0a0a":                 "does not match pattern",
+		"name=UPPER":                                "does not match pattern",
+		"cni.enabled=true,cni.confFile=10-a.conf":   "does not match pattern",
+		"cni.enabled=true,cni.binDir=bin":           "does not match pattern",
+		"monitoring.rules.longDrain=40s":            "value must be one of",
+		"monitoring.rules.window=15":                "got number, want string",
+		"monitoring.podMonitor.interval=1m30s":      "does not match pattern",
+		"monitoring.dashboard.labels.a=true":        "got boolean, want string",
+		"sidecar.native=maybe":                      "got string, want boolean",
 	} {
 		_, err := render(loadChart(t), parse(t, []string{set}), "lastcall", "somewhere")
 		if says == "" {
@@ -207,10 +189,10 @@ func TestImageIsRequired(t *testing.T) {
 		"":                                     "no image: set registry to where your nodes pull",
 		"webhook.image.repository=a.b/hook":    "or set sidecar.image.repository",
 		"sidecar.image.repository=a.b/sidecar": "or set webhook.image.repository",
-		"webhook.enabled=false,gateway.enabled=true":                              "or set gateway.image.repository",
-		"registry=a.b/team":                                                       "",
-		"webhook.image.repository=a.b/hook,sidecar.image.repository=a.b/agent":    "",
-		"webhook.enabled=false,gateway.enabled=true,gateway.image.repository=a.b": "",
+		"webhook.enabled=false,observer.enabled=true":                               "or set observer.image.repository",
+		"registry=a.b/team":                                                         "",
+		"webhook.image.repository=a.b/hook,sidecar.image.repository=a.b/agent":      "",
+		"webhook.enabled=false,observer.enabled=true,observer.image.repository=a.b": "",
 	} {
 		values := map[string]any{}
 		if err := strvals.ParseInto(set, values); err != nil {

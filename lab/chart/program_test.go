@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,31 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Each load balancer's minimum is the program's: what the chart takes just so, the program takes, and a second less
-// neither of them.
-func TestMinimumIsTheProgram(t *testing.T) {
-	gateway := program(t, "lastcall-gateway")
-	for balancer, minimum := range map[string]int{"nlb": 190, "alb": 310, "gke": 6, "cloudflare": 60, "adaptive": 5} {
-		set := fmt.Sprintf("gateway.enabled=true,webhook.enabled=false,gateway.loadBalancer=%s,gateway.drainTimeout=%ds", balancer, minimum)
-		args := deployments(t, rendering(t, set))[0].Spec.Template.Spec.Containers[0].Args
-		for less := range 2 {
-			at := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "--drain-timeout=") })
-			args[at] = fmt.Sprintf("--drain-timeout=%ds", minimum-less)
-			// It gets no further than to the file that is not there.
-			out, err := exec.Command(gateway, append(args, "--kubeconfig=/nowhere")...).CombinedOutput()
-			if refused := strings.Contains(string(out), "--minimum-drain"); err == nil || refused != (less == 1) {
-				t.Errorf("%s with %s: error %v, %s", balancer, args[at], err, out)
-			}
-		}
-		less := strings.Replace(set, fmt.Sprintf("%ds", minimum), fmt.Sprintf("%ds", minimum-1), 1)
-		if _, err := render(loadChart(t), parse(t, []string{less}), "lastcall", "somewhere"); err == nil {
-			t.Errorf("the chart takes %s", less)
-		}
-	}
-}
-
-// programOf is the program that a container runs.
-var programOf = map[string]string{"webhook": "lastcall-controller", "gateway": "lastcall-gateway"}
+// controller is the program of the chart's only Deployment.
+const controller = "lastcall-controller"
 
 // programs builds them once, for the tests that compare the chart with them, and returns their folder.
 var programs = sync.OnceValues(func() (string, error) {
@@ -46,7 +22,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-o", folder, "./kube/cmd/lastcall-controller", "./gateway/cmd/lastcall-gateway")
+	build := exec.Command("go", "build", "-o", folder, "./kube/cmd/lastcall-controller")
 	build.Dir = "../.."
 	build.Stderr = os.Stderr
 	return folder, build.Run()
@@ -87,7 +63,7 @@ func TestWebhooksAreThosePrinted(t *testing.T) {
 		"webhook.namespaces=all":           {"--all-namespaces"},
 		"webhook.excludedNamespaces={a,b}": {"--exclude-namespace=a,b"},
 	} {
-		printed := bytes.Split(output(t, "lastcall-controller", append([]string{"manifests", "--namespace=somewhere"}, flags...)...), []byte("---\n"))
+		printed := bytes.Split(output(t, controller, append([]string{"manifests", "--namespace=somewhere"}, flags...)...), []byte("---\n"))
 		if len(printed) != 3 {
 			t.Fatalf("printed are %d documents", len(printed))
 		}
@@ -137,12 +113,11 @@ func TestProgramKnowsItsFlags(t *testing.T) {
 	for name, set := range choices {
 		for _, d := range deployments(t, rendering(t, set...)) {
 			c := d.Spec.Template.Spec.Containers[0]
-			command := programOf[c.Name]
-			help := strings.Fields(string(output(t, command, "--help")))
+			help := strings.Fields(string(output(t, controller, "--help")))
 			for _, arg := range c.Args {
 				flag, _, _ := strings.Cut(arg, "=")
 				if !slices.Contains(help, flag) {
-					t.Errorf("%s: %s has no flag %s", name, command, flag)
+					t.Errorf("%s: %s has no flag %s", name, controller, flag)
 				}
 			}
 		}

@@ -58,24 +58,4 @@ func TestRights(t *testing.T) {
 			t.Errorf("%s: the webhook may\n%s\nwant\n%s", set, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-
-	look := []string{"endpointslices: list,watch", "ingresses: list,watch", "secrets: list,watch", "services: list,watch"}
-	at := func(where string, rights ...string) (out []string) {
-		for _, r := range rights {
-			out = append(out, where+" "+r)
-		}
-		return out
-	}
-	for set, want := range map[string][]string{
-		"":                                 at("cluster", append(look, "ingressclasses: list,watch")...),
-		"gateway.watchNamespace=shop":      append(at("own", look...), "cluster ingressclasses: list,watch"),
-		"gateway.publishAddress=192.0.2.1": at("cluster", append(look, "ingressclasses: list,watch", "ingresses/status: patch")...),
-		"gateway.backend=shop/web:80":      at("own", "endpointslices: list,watch", "services: list,watch of web"),
-		"gateway.backend=shop/web:80,gateway.defaultTLSSecret=shop/cert": at("own", "endpointslices: list,watch", "services: list,watch of web", "secrets: list,watch of cert"),
-	} {
-		slices.Sort(want)
-		if got := rights(t, rendering(t, "gateway.enabled=true", set), "lastcall-gateway"); !slices.Equal(got, want) {
-			t.Errorf("%s: the gateway may\n%s\nwant\n%s", set, strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-	}
 }

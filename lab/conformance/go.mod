@@ -22,7 +22,6 @@ require (
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/fatih/color v1.19.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
-	github.com/lastcall-dev/lastcall/gateway v0.1.0
 	github.com/lastcall-dev/lastcall/internal/sidecar v0.1.0
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
@@ -39,8 +38,6 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/lastcall-dev/lastcall/gateway => ../../gateway
 
 replace github.com/lastcall-dev/lastcall/rehearsal => ../../rehearsal
 

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
@@ -66,45 +65,44 @@ type sdkResult struct {
 	Events     []string
 }
 
-// No client library takes half an answer for a whole: the pod, or the gateway before it,
+// No client library takes half an answer for a whole: the pod, or a proxy before it,
 // makes its last call in the middle of the answer, and the user's code gets an error, or
 // the library asks again and gets the rest.
 func TestLibrariesAtTheLastCall(t *testing.T) {
 	for _, way := range []struct {
 		name        string
-		gateway     bool // the client comes through it
-		ofGateway   bool // it is the one that ends
-		errorEvents bool // are sent this way: not by the agent over HTTP/2, which is what a gateway speaks to it
+		proxy       bool // the client connects to it
+		ofProxy     bool // it is the one that ends
+		errorEvents bool // are sent this way: not by the agent over HTTP/2, which the proxy uses
 	}{
 		{"the agent", false, false, true},
-		{"the agent behind a gateway", true, false, false},
-		{"the gateway", true, true, true},
+		{"the agent behind a proxy", true, false, false},
+		{"a proxy with package lastcall", true, true, true},
 	} {
 		for _, tt := range libraries {
-			if way.gateway && !slices.Contains([]string{"openai", "anthropic", "ai", "eventsource"}, tt.kind) {
+			if way.proxy && !slices.Contains([]string{"openai", "anthropic", "ai", "eventsource"}, tt.kind) {
 				continue // what they see differs only by the client's HTTP
 			}
-			if way.ofGateway && tt.raises == "" {
-				continue // there is no second gateway to ask again
+			if way.ofProxy && tt.raises == "" {
+				continue // there is no second proxy to ask again
 			}
 			t.Run(way.name+"/"+tt.name, func(t *testing.T) {
 				t.Parallel()
 				m := newModel()
 				s := startService(t, m.app)
 				url := "http://" + s.plain
-				var g *gated
-				if way.gateway {
-					g = startGateway(t, s.old.addr(t))
-					url = "http://" + g.plain
+				var p *proxy
+				if way.proxy {
+					p = startProxy(t, s.old.addr(t))
+					url = p.url
 				}
 				client := startSDK(t, tt.program, tt.kind, url)
 				ended := time.Now()
 				switch {
-				case way.ofGateway:
-					g.signals <- drain.Terminate
-					g.signals <- drain.Terminate
-				case way.gateway:
-					g.to(t, s.young.addr(t))
+				case way.ofProxy:
+					p.cut()
+				case way.proxy:
+					p.to(s.young.addr(t))
 					fallthrough
 				default:
 					s.switched.Store(true)

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -11,9 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os/exec"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -84,56 +81,6 @@ func quoted(args []string) string {
 		out[i] = fmt.Sprintf("%q", a)
 	}
 	return strings.Join(out, ", ")
-}
-
-// gateway starts lastcall-gateway on loopback in front of a Service and returns its URL once it serves.
-func (n *namespace) gateway(service string) string {
-	n.T.Helper()
-	cmd := exec.Command(*program, "--kubernetes", "--service", n.Name+"/"+service+":80", "--http", "127.0.0.1:0", "--https", "", "--admin", "")
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	cmd.Stdout = cmd.Stderr
-	if err := cmd.Start(); err != nil {
-		n.T.Fatal(err)
-	}
-	address := make(chan string, 1)
-	done := make(chan struct{})
-	var log strings.Builder
-	go func() {
-		defer close(done)
-		listening := regexp.MustCompile(`(127\.0\.0\.1:\d+)`)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			log.WriteString(lines.Text() + "\n")
-			if m := listening.FindString(lines.Text()); m != "" {
-				select {
-				case address <- m:
-				default:
-				}
-			}
-		}
-	}()
-	n.T.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Process.Signal(syscall.SIGTERM) // the second one ends it at once
-		<-done
-		_ = cmd.Wait()
-		if n.T.Failed() {
-			n.T.Logf("the gateway:\n%s", log.String())
-		}
-	})
-	var at string
-	select {
-	case at = <-address:
-	case <-done:
-		n.T.Fatalf("the gateway has ended:\n%s", log.String())
-	case <-time.After(patience):
-		n.T.Fatal("the gateway does not serve")
-	}
-	url := "http://" + at
-	n.serves(url)
-	return url
 }
 
 // serves waits until an app answers at a gateway or a Service.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,11 +25,10 @@ const patience = 90 * time.Second
 
 // The cluster that all tests share.
 var (
-	config  *rest.Config
-	client  *kubernetes.Clientset
-	tag     = flag.String("tag", "", "`tag` of the images in the cluster (set by make e2e)")
-	program = flag.String("gateway", "../../bin/lastcall-gateway", "`path` of lastcall-gateway")
-	full    = flag.Duration("restart-loop", time.Minute, "how long pods are restarted under load, at least")
+	config *rest.Config
+	client *kubernetes.Clientset
+	tag    = flag.String("tag", "", "`tag` of the images in the cluster (set by make e2e)")
+	full   = flag.Duration("restart-loop", time.Minute, "how long pods are restarted under load, at least")
 
 	loopRestarts = flag.Int("restarts", 0, "how many rollouts TestRestartLoop makes at least")
 	loopRequests = flag.Int("requests", 0, "how many requests TestRestartLoop makes at least")
@@ -50,9 +48,6 @@ func connect() (err error) {
 	if *tag == "" {
 		return fmt.Errorf("-tag is missing: start this by make e2e")
 	}
-	if *program, err = filepath.Abs(*program); err != nil {
-		return err
-	}
 	if config, client, err = nodetest.Connect("make cluster-up"); err != nil {
 		return err
 	}
@@ -63,7 +58,7 @@ func connect() (err error) {
 // install has the chart put the webhook into the cluster, and waits until it serves.
 func install() error {
 	render := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--version", *tag,
-		"--set", "registry=localhost", "--set", "sidecar.envoyImage=localhost/lastcall-envoy:"+*tag, "--set", "gateway.enabled=true", "--set", "gateway.service.type=ClusterIP")
+		"--set", "registry=localhost", "--set", "sidecar.envoyImage=localhost/lastcall-envoy:"+*tag)
 	manifests, err := render.Output()
 	if err != nil {
 		return fmt.Errorf("render the chart (make e2e builds bin/chart): %w", err)
@@ -75,7 +70,6 @@ func install() error {
 		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: lastcall-system, labels: {pod-security.kubernetes.io/enforce: restricted}}\n", []string{"apply", "-f", "-"}},
 		{string(manifests), []string{"apply", "--namespace", system, "-f", "-"}},
 		{"", []string{"rollout", "status", "deployment", webhook, "--namespace", system, "--timeout", patience.String()}},
-		{"", []string{"rollout", "status", "deployment", ingressGateway, "--namespace", system, "--timeout", patience.String()}},
 	} {
 		if _, err := nodetest.Kubectl(step.stdin, step.args...); err != nil {
 			return err

@@ -75,7 +75,7 @@ func place(folders []string, path string) int {
 }
 
 func TestImportsGoDownOnly(t *testing.T) {
-	for _, p := range list(t, append(ours, "./grpcdrain/...", "./gateway/...", "./rehearsal/...", "./kube/...", "./lab/...")...) {
+	for _, p := range list(t, append(ours, "./grpcdrain/...", "./rehearsal/...", "./kube/...", "./lab/...")...) {
 		if place(forTests, p.ImportPath) >= 0 {
 			continue
 		}
@@ -102,7 +102,7 @@ func TestPodsBinaryIsLight(t *testing.T) { without(t, "./cmd/lastcall", heavy...
 
 // The image with the webhook's key, and with rights in the cluster, holds the webhook and the Events alone.
 func TestControllerHoldsOnlyItsOwn(t *testing.T) {
-	without(t, "./kube/cmd/lastcall-controller", module+"gateway", module+"rehearsal", module+"internal/sidecar/pipe", module+"internal/sidecar/agent",
+	without(t, "./kube/cmd/lastcall-controller", module+"rehearsal", module+"internal/sidecar/pipe", module+"internal/sidecar/agent",
 		module+"internal/sidecar/envoy", module+"internal/sidecar/process", "testing")
 }
 

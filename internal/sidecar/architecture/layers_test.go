@@ -12,7 +12,7 @@ import (
 // after it, never one before it. A folder below a listed one (internal/sidecar/pipe/x) belongs to that one. ARCHITECTURE.md
 // shows the list: go test ./internal/sidecar/architecture -update writes it.
 var layers = []struct{ folders, what string }{
-	{"kube/cmd cmd rehearsal/cmd gateway/cmd", "flags and wiring"},
+	{"kube/cmd cmd rehearsal/cmd", "flags and wiring"},
 	{"rehearsal/command", "the commands of a rehearsal, which two programs mount"},
 	{"internal/sidecar/cli", "shared by the command lines: errors, signals, version, log flags"},
 	{"kube/rehearse", "what a rehearsal takes from a manifest, and one against a cluster"},
@@ -31,8 +31,6 @@ var layers = []struct{ folders, what string }{
 	{"kube/inject", "a sidecar for a pod, as a pure function"},
 	{"kube/carrier", "what carries a pod's traffic, read from the pod"},
 	{"kube/manifest", "files, folders and streams of Kubernetes objects, with the lines of their fields"},
-	{"gateway/ingress", "the gateway's routes, endpoints and certificates from Kubernetes"},
-	{"gateway", "the reference gateway of the experiment"},
 	{"internal/sidecar/agent", "PID 1: configuration, data plane, drain, status server"},
 	{"internal/sidecar/hotrestart", "lastcall run: a new process takes over the sockets; systemd notifications"},
 	{"internal/sidecar/admin", "Envoy's admin API for our proxy"},

@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall"
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// proxy is a Go program with package lastcall: a reverse proxy that uses HTTP/2 to its endpoint, as gateways do.
+type proxy struct {
+	url      string
+	endpoint atomic.Pointer[url.URL]
+	signals  chan drain.Signal
+}
+
+func startProxy(t *testing.T, endpoint net.Addr) *proxy {
+	t.Helper()
+	p := &proxy{signals: make(chan drain.Signal, 4)}
+	p.to(endpoint)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.url = "http://" + listener.Addr().String()
+	log := slog.New(slog.DiscardHandler)
+	server := &http.Server{Handler: &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(p.endpoint.Load()) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := lastcall.Serve(context.Background(), server, lastcall.WithListener(listener), lastcall.WithSignals(p.signals),
+			lastcall.WithMinimumDrain(0), lastcall.WithQuietTime(0), lastcall.WithGracePeriod(patience), lastcall.WithLogger(log))
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		p.cut()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+	})
+	return p
+}
+
+// cut terminates the proxy; the second signal is the last call.
+func (p *proxy) cut() {
+	p.signals <- drain.Terminate
+	p.signals <- drain.Terminate
+}
+
+// to sends later requests to another endpoint.
+func (p *proxy) to(endpoint net.Addr) {
+	p.endpoint.Store(&url.URL{Scheme: "http", Host: endpoint.String()})
+}
