@@ -132,18 +132,11 @@ func expect(s strategy.Strategy, c circumstances) []expectation {
 }
 
 func expectOne(s strategy.Strategy, c circumstances) expectation {
+	p := podOf(s, c)
 	if s.Sidecar.IsLastcall() {
-		return expectLastcall(s, c)
+		return expectLastcall(&p, s, c)
 	}
-	return expectIstio(s, c)
-}
-
-// ends returns when a container gets SIGTERM and SIGKILL, from how long its preStop hook runs: the kubelet subtracts whole
-// seconds of that from the grace period, and leaves at least 2 s.
-func ends(hook lag.Span, grace time.Duration) (term, kill lag.Span) {
-	term = hook.AtMost(grace)
-	after := func(t time.Duration) time.Duration { return t + max(grace-t.Truncate(time.Second), 2*time.Second) }
-	return term, lag.Between(after(term.From), after(term.To))
+	return expectIstio(&p, s, c)
 }
 
 func statusWanted(lost bool) int {

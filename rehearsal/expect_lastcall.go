@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
@@ -11,13 +12,8 @@ import (
 
 // expectLastcall: the client gets the app's response, or a 503 at the last call. The pod ends with the last byte, but not
 // before the minimum drain.
-func expectLastcall(s strategy.Strategy, c circumstances) expectation {
-	grace := s.GraceOr(c.grace)
-	left := 2 * time.Second // for SIGKILL
-	if s.Sidecar.IsHooks() {
-		left = 5 * time.Second // for the app
-	}
-	lastCall := grace - min(left, grace/4)
+func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expectation {
+	ending := p.Course(course.Traffic{Busy: c.left, Idle: s.Idle})
 	no, limit := false, exitLag
 	switch {
 	case c.envoy && s.Idle:
@@ -25,32 +21,29 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 	case c.envoy:
 		limit = envoyExitLag
 	}
-	if c.left <= lastCall {
-		stays := min(strategy.MinimumDrain, lastCall)
-		gone := lag.At(max(c.left, stays))
+	if c.left <= p.LastCall {
+		gone := lag.At(ending.Gone)
 		if limit > slack/2 {
 			gone.To += limit
 		}
 		return expectation{
-			answered: lag.At(c.left), gone: c.leaves(gone), lag: limit, stays: stays, killed: &no,
+			answered: lag.At(c.left), gone: c.leaves(gone), lag: limit, stays: min(strategy.MinimumDrain, p.LastCall), killed: &no,
 			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
 		}
 	}
 	if c.envoy && (s.Sidecar.IsNative() || s.Sidecar.IsHooks()) {
-		return expectEnvoyNative(s, c, lastCall, grace)
+		return expectEnvoyNative(p, s, c, ending)
 	}
 	e := expectation{
-		lost: true, answered: lag.Between(lastCall, grace), named: true,
-		gone: lag.Between(lastCall, grace), idle: s.Idle,
-		why: fmt.Sprintf("the last call of a grace period of %s is at %s", console.Round(grace), console.Round(lastCall)),
+		lost: true, answered: lag.Between(ending.Cut, p.Grace), named: true,
+		gone: lag.Between(ending.Cut, p.Grace), idle: s.Idle,
+		why: fmt.Sprintf("the last call of a grace period of %s is at %s", console.Round(p.Grace), console.Round(p.LastCall)),
 	}
 	if c.app == strategy.Exits {
 		e.killed = &no
 	} else {
-		// An app that continues a request whose client is gone is killed at the end of the grace period, which counts
-		// in whole seconds.
-		_, kill := ends(lag.At(lastCall), grace)
-		e.gone.To = max(e.gone.To, min(kill.To, max(c.left, grace)))
+		// An app may continue a request whose client is gone until SIGKILL.
+		e.gone.To = max(e.gone.To, min(ending.Containers[0].Kill, max(c.left, p.Grace)))
 	}
 	switch {
 	case c.otherGateway:
@@ -67,22 +60,18 @@ func expectLastcall(s strategy.Strategy, c circumstances) expectation {
 
 // expectEnvoyNative: the hook's last call reports the remaining clients, and the app gets its SIGTERM. A native sidecar
 // stays until the app has exited, and its Envoy cannot end single requests: the app does, or its SIGKILL.
-func expectEnvoyNative(s strategy.Strategy, c circumstances, lastCall, grace time.Duration) expectation {
-	term, kill := ends(lag.At(lastCall), grace)
+func expectEnvoyNative(p *course.Pod, s strategy.Strategy, c circumstances, ending course.Course) expectation {
 	e := expectation{
-		lost: true, answered: term, gone: term, named: true, unnamed: true, idle: s.Idle,
-		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", console.Round(lastCall)),
+		lost: c.left > ending.Cut, answered: lag.At(min(c.left, ending.Cut)), named: true, unnamed: true, idle: s.Idle,
+		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", console.Round(p.LastCall)),
 	}
 	if s.Sidecar.IsHooks() {
-		e.why = fmt.Sprintf("the hook's deadline is at %s, and the request ends with the app", console.Round(lastCall))
+		e.why = fmt.Sprintf("the hook's deadline is at %s, and the request ends with the app", console.Round(p.LastCall))
 	}
+	e.gone = e.answered
 	if c.app != strategy.Exits {
-		e.lost, e.answered = c.left > kill.From, kill
-		if !e.lost {
-			e.answered = lag.At(c.left)
-		}
 		// The sidecar's SIGTERM comes after the app's exit, and at least 2 s before its SIGKILL.
-		e.gone = lag.Between(e.answered.From, e.answered.To+2*time.Second)
+		e.gone.To += 2 * time.Second
 	}
 	switch {
 	case c.otherGateway || !e.lost:

@@ -48,7 +48,7 @@ func TestExpect(t *testing.T) {
 		{"istio-exit-on-zero", 40 * sec, 30 * sec, nil, "503 after 30.00 s; pod gone after 30.00 s, by SIGKILL"},
 		{"prestop-netstat", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 5.00 s to 6.00 s"},
 		{"prestop-sleep-5", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 10.00 s"},
-		{"prestop-sleep-15", 10 * sec, 12 * sec, nil, "200 after 10.00 s; pod gone after 14.00 s"},
+		{"prestop-sleep-15", 10 * sec, 12 * sec, nil, "200 after 10.00 s; pod gone after 14.00 s, by SIGKILL"},
 		{"grace-7s-lastcall", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 5.00 s, at most 50ms after the last byte"},
 		{"lastcall-classic-exit", 3 * sec, 30 * sec, nil, "200 after 3.00 s; pod gone after 5.00 s, at most 50ms after the last byte"},
 		{"lastcall-classic-exit", sec, 6 * sec, nil, "200 after 1.00 s; pod gone after 4.50 s, at most 50ms after the last byte"},

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -73,11 +74,11 @@ func For(kind Kind, o Options) (*Advice, error) {
 	}
 	least := max(seconds(end), a.Wait) + answered
 	// What ends within this time is answered; only the part of the grace period that lastcall keeps grows with it.
-	var c termination.Course
+	var c course.Course
 	for a.Grace = least; a.Grace <= 2*least+answered; a.Grace += time.Second {
 		a.Pod = o.pod(kind, a.Wait, a.Grace, a.QuietTime)
 		a.Plan = termination.Of(a.Pod, o.Options)
-		if c = a.Plan.Course(termination.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
+		if c = a.Plan.Course(course.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
 			return a, nil
 		}
 	}
@@ -85,7 +86,7 @@ func For(kind Kind, o Options) (*Advice, error) {
 }
 
 // exits reports whether the app ends requests in flight at its stop signal.
-func (o Options) exits() bool { return o.App == termination.Exits || o.App == "" }
+func (o Options) exits() bool { return o.App == course.Exits || o.App == "" }
 
 // seconds rounds up.
 func seconds(d time.Duration) time.Duration {

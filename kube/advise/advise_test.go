@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/advise"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
-	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 const sec = time.Second
@@ -21,14 +21,14 @@ func TestKnownServices(t *testing.T) {
 	for _, tt := range []struct {
 		name               string
 		kind               advise.Kind
-		app                termination.Reaction
+		app                course.Reaction
 		takes, propagation time.Duration
 		wait, grace        time.Duration
 	}{
-		{"the app exits: the sleep covers the requests", advise.Sleep, termination.Exits, 3 * sec, 4 * sec, 7 * sec, 8 * sec},
-		{"the app finishes: the sleep covers the propagation", advise.Sleep, termination.Finishes, 3 * sec, 4 * sec, 4 * sec, 8 * sec},
-		{"lastcall: the minimum drain covers the propagation, the last call the requests", advise.Lastcall, termination.Exits, 10 * sec, 4 * sec, 4 * sec, 16 * sec},
-		{"no propagation delay", advise.Sleep, termination.Finishes, 3 * sec, 0, 0, 4 * sec},
+		{"the app exits: the sleep covers the requests", advise.Sleep, course.Exits, 3 * sec, 4 * sec, 7 * sec, 8 * sec},
+		{"the app finishes: the sleep covers the propagation", advise.Sleep, course.Finishes, 3 * sec, 4 * sec, 4 * sec, 8 * sec},
+		{"lastcall: the minimum drain covers the propagation, the last call the requests", advise.Lastcall, course.Exits, 10 * sec, 4 * sec, 4 * sec, 16 * sec},
+		{"no propagation delay", advise.Sleep, course.Finishes, 3 * sec, 0, 0, 4 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := advise.Options{Durations: advise.Observed([]time.Duration{tt.takes}), Propagation: tt.propagation}
@@ -64,7 +64,7 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := advise.Options{Durations: d, Propagation: 2 * sec}
-	o.App = termination.Finishes
+	o.App = course.Finishes
 	none, err := advise.For(advise.Sleep, o)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestShare(t *testing.T) {
 	if some.Grace >= none.Grace {
 		t.Errorf("1 %%: %v; none: %v", some.Grace, none.Grace)
 	}
-	o.App = termination.Ignores
+	o.App = course.Ignores
 	if _, err := advise.For(advise.Sleep, o); err != nil {
 		t.Errorf("an app that serves until SIGKILL: %v", err)
 	}
@@ -86,7 +86,7 @@ func TestShare(t *testing.T) {
 // TestAdviceHasNoFindings: lint finds nothing wrong with the advised timers.
 func TestAdviceHasNoFindings(t *testing.T) {
 	for _, kind := range []advise.Kind{advise.Sleep, advise.Lastcall} {
-		for _, app := range []termination.Reaction{termination.Exits, termination.Finishes, termination.ServesOn, termination.Ignores} {
+		for _, app := range []course.Reaction{course.Exits, course.Finishes, course.ServesOn, course.Ignores} {
 			for _, takes := range []time.Duration{10 * time.Millisecond, sec, 20 * sec, 90 * sec} {
 				for _, propagation := range []time.Duration{0, 500 * time.Millisecond, 4 * sec, 60 * sec} {
 					o := advise.Options{Durations: advise.Observed([]time.Duration{takes}), Propagation: propagation}

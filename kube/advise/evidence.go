@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/kube/termination"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
 // Evidence is what was observed of a service.
@@ -21,7 +21,7 @@ type Evidence struct {
 	Propagation time.Duration
 
 	// App is what the app did at its stop signal; empty: unknown.
-	App termination.Reaction
+	App course.Reaction
 
 	// Doubts are why the true values may be larger, one sentence each.
 	Doubts []string

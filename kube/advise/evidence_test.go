@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/advise"
-	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // TestQuery: buckets of Prometheus, of which one is beyond all bounds.
@@ -67,12 +67,12 @@ func TestReactions(t *testing.T) {
 	const cut = `,"lost_by":"no response"`
 	for _, tt := range []struct {
 		name, sendings, endedBy string
-		want                    termination.Reaction
+		want                    course.Reaction
 	}{
-		{"cut in flight", fmt.Sprintf(inFlight, cut), "SIGTERM", termination.Exits},
-		{"answered in flight", fmt.Sprintf(inFlight, "") + "," + fmt.Sprintf(after, `,"lost_by":"refused"`), "exit 0", termination.Finishes},
-		{"accepts", fmt.Sprintf(inFlight, "") + "," + fmt.Sprintf(after, ""), "exit 0", termination.ServesOn},
-		{"accepts until SIGKILL", fmt.Sprintf(after, ""), "SIGKILL", termination.Ignores},
+		{"cut in flight", fmt.Sprintf(inFlight, cut), "SIGTERM", course.Exits},
+		{"answered in flight", fmt.Sprintf(inFlight, "") + "," + fmt.Sprintf(after, `,"lost_by":"refused"`), "exit 0", course.Finishes},
+		{"accepts", fmt.Sprintf(inFlight, "") + "," + fmt.Sprintf(after, ""), "exit 0", course.ServesOn},
+		{"accepts until SIGKILL", fmt.Sprintf(after, ""), "SIGKILL", course.Ignores},
 		{"none in flight", `{"from_ms":100,"to_ms":200}`, "SIGTERM", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

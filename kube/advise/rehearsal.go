@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/kube/termination"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
 // rehearsal is what the advice needs of docs/schema/rehearsal-service-v1.json.
@@ -95,7 +95,7 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 	}
 	e.Tails, e.Source = Observed(all), fmt.Sprintf("%d requests of a rehearsal of %s", len(all), r.App)
 	e.doubt("the requests are those that the rehearsal was given")
-	if late := time.Duration(latest) * time.Millisecond; late > e.Propagation+time.Second/10 && e.App == termination.Exits {
+	if late := time.Duration(latest) * time.Millisecond; late > e.Propagation+time.Second/10 && e.App == course.Exits {
 		e.doubt("clients keep their connections and use the old pod as long as it serves: the app must close them, since no sleep suffices for an app that exits at its stop signal")
 	}
 	if slices.ContainsFunc(r.Rows[0].Runs, func(r rehearsedRun) bool { return len(r.Sendings) >= 400 }) {
@@ -105,19 +105,19 @@ func ReadRehearsal(in io.Reader) (*Evidence, error) {
 }
 
 // reaction is what the app did at its stop signal; empty: no request shows it.
-func (r rehearsedRun) reaction() termination.Reaction {
-	var reaction termination.Reaction
+func (r rehearsedRun) reaction() course.Reaction {
+	var reaction course.Reaction
 	for _, s := range r.Sendings {
 		switch isServed := s.Reason == ""; {
 		case s.OnNew || r.TermMS < 0:
 		case isServed && s.FromMS > r.TermMS+settled && r.EndedBy == "SIGKILL":
-			return termination.Ignores
+			return course.Ignores
 		case isServed && s.FromMS > r.TermMS+settled:
-			return termination.ServesOn
+			return course.ServesOn
 		case isServed && s.FromMS < r.TermMS && s.ToMS > r.TermMS+10:
-			reaction = termination.Finishes
+			reaction = course.Finishes
 		case !isServed && s.FromMS < r.TermMS && s.ToMS >= r.TermMS && reaction == "":
-			reaction = termination.Exits
+			reaction = course.Exits
 		}
 	}
 	return reaction

@@ -7,9 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // passesTLS: only the app can ask the clients of its own TLS to leave.
@@ -51,7 +51,7 @@ func (w *workload) keepsHook(l *linting) {
 			continue
 		}
 		for _, ends := range w.end.Containers {
-			if ends.Name == c.Name && ends.Role == termination.App {
+			if ends.Name == c.Name && ends.Role == course.App {
 				l.find("LC031", Warning, "spec.containers["+c.Name+"].lifecycle.preStop", "stays alone (lastcall.dev/pre-stop): the app gets SIGTERM when the hook has ended, whatever is in flight; remove the annotation, and lastcall's hook replaces a sleep and runs any other first")
 			}
 		}

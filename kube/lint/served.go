@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -92,19 +93,19 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 	}
 	hook, app := time.Duration(0), ""
 	for _, c := range w.end.Containers {
-		if c.Role == termination.App && c.PreStop.Duration > hook {
+		if c.Role == course.App && c.PreStop.Duration > hook {
 			hook, app = c.PreStop.Duration, c.Name
 		}
 	}
 	for _, c := range w.end.Containers {
-		if c.Role != termination.Proxy || c.Native {
+		if c.Role != course.Proxy || c.Native {
 			continue
 		}
 		where := "spec.containers[" + app + "].lifecycle.preStop"
 		switch serves := c.PreStop.Duration + c.Drain; {
-		case c.Reaction == termination.FixedDrain && w.end.Mesh == carrier.MeshIstio && hook > serves && c.PreStop.IsKnown:
+		case c.Reaction == course.FixedDrain && w.end.Mesh == carrier.MeshIstio && hook > serves && c.PreStop.IsKnown:
 			l.find("LC020", Warning, where, "waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): then the app can neither be reached nor reach others; set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar", hook, serves, hook)
-		case c.Reaction == termination.Refuses && hook > c.PreStop.Duration && c.PreStop.IsKnown:
+		case c.Reaction == course.Refuses && hook > c.PreStop.Duration && c.PreStop.IsKnown:
 			l.find("LC020", Warning, where, "waits for %v, but linkerd's classic proxy refuses new connections after %v: set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar", hook, c.PreStop.Duration, int(hook.Seconds()))
 		}
 	}
@@ -122,7 +123,7 @@ func (w *workload) ignoredExitOnZero(l *linting) {
 		slices.ContainsFunc(l.findings, isOfProxyConfig) { // the annotation means something else when it is right
 		return
 	}
-	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == termination.Proxy && c.Native }) {
+	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == course.Proxy && c.Native }) {
 		l.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+exitOnZeroName, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
 	}
 }

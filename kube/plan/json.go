@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/kube/termination"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
 // WriteJSON prints plans for programs: an array, all times in milliseconds since the deletion. docs/plan.md lists the
@@ -40,18 +40,18 @@ type jsonPlan struct {
 }
 
 type jsonContainer struct {
-	Name       string               `json:"name"`
-	Role       termination.Role     `json:"role"`
-	Native     bool                 `json:"native"`
-	Assumed    bool                 `json:"assumed"`
-	PreStop    termination.HookKind `json:"pre_stop"`
-	HookText   string               `json:"pre_stop_text,omitempty"`
-	StopSignal string               `json:"stop_signal"`
-	Reaction   termination.Reaction `json:"reaction"`
-	SignalMS   int64                `json:"signal_ms"`
-	KillMS     int64                `json:"kill_ms"`
-	GoneMS     int64                `json:"gone_ms"`
-	Settings   []jsonSetting        `json:"settings,omitempty"`
+	Name       string          `json:"name"`
+	Role       course.Role     `json:"role"`
+	Native     bool            `json:"native"`
+	Assumed    bool            `json:"assumed"`
+	PreStop    course.HookKind `json:"pre_stop"`
+	HookText   string          `json:"pre_stop_text,omitempty"`
+	StopSignal string          `json:"stop_signal"`
+	Reaction   course.Reaction `json:"reaction"`
+	SignalMS   int64           `json:"signal_ms"`
+	KillMS     int64           `json:"kill_ms"`
+	GoneMS     int64           `json:"gone_ms"`
+	Settings   []jsonSetting   `json:"settings,omitempty"`
 }
 
 type jsonSetting struct {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -28,7 +29,7 @@ type Plan struct {
 
 	*termination.Termination
 	Options Options
-	Course  termination.Course
+	Course  course.Course
 	Phases  []termination.Phase
 	Fates   []Arrival
 
@@ -54,11 +55,11 @@ func New(name string, pod *corev1.Pod, way Way, o Options) *Plan {
 	for _, at := range moments(o.Propagation) {
 		p.Fates = append(p.Fates, Arrival{at, p.Fate(at, o.Request)})
 	}
-	p.Course = p.Termination.Course(termination.Traffic{Busy: o.Request})
+	p.Course = p.Termination.Course(course.Traffic{Busy: o.Request})
 	p.Phases = p.Termination.Phases(p.Course, o.Request)
 	const forever = 1000 * time.Hour
-	idle := p.Termination.Course(termination.Traffic{})
-	p.Longest, p.Accepts, p.Empty = p.Termination.Course(termination.Traffic{Busy: forever}).Cut, idle.Accepts, idle.Gone
+	idle := p.Termination.Course(course.Traffic{})
+	p.Longest, p.Accepts, p.Empty = p.Termination.Course(course.Traffic{Busy: forever}).Cut, idle.Accepts, idle.Gone
 	return p
 }
 
@@ -129,7 +130,7 @@ func (p *Plan) ending() string {
 	return text
 }
 
-func (p *Plan) refusal() string { return string(p.Termination.Course(termination.Traffic{}).Refusal) }
+func (p *Plan) refusal() string { return string(p.Termination.Course(course.Traffic{}).Refusal) }
 
 // seconds writes a duration as people do: 28 s, 0.5 s.
 func seconds(d time.Duration) string {

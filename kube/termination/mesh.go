@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -23,7 +24,7 @@ func (r *reader) expect() {
 		r.note("ztunnel on the node carries the traffic until the pod has ended: it neither cuts nor waits")
 		return
 	}
-	c := Container{Name: proxyNames[r.mesh], Role: Proxy, Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"}, PreStop: readHook(nil)}
+	c := Container{Container: course.Container{Name: proxyNames[r.mesh], Role: course.Proxy, PreStop: readHook(nil)}, Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"}}
 	if c.Name == "" {
 		return
 	}
@@ -31,16 +32,16 @@ func (r *reader) expect() {
 	case carrier.MeshIstio:
 		c.Native = r.istioForm() == inject.Native
 		if c.Native {
-			c.PreStop = Hook{Kind: NotifyHook, IsKnown: true}
+			c.PreStop = course.Hook{Kind: course.NotifyHook, IsKnown: true}
 		}
 	case carrier.MeshLinkerd:
 		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
 		if d, ok := r.duration("config.alpha.linkerd.io/proxy-wait-before-exit-seconds"); ok && !c.Native {
-			c.PreStop = Hook{Kind: SleepHook, Duration: d, IsKnown: true}
+			c.PreStop = course.Hook{Kind: course.SleepHook, Duration: d, IsKnown: true}
 		}
 	case "Kuma":
 		c.Native = true
-		c.PreStop = Hook{Kind: NotifyHook, IsKnown: true}
+		c.PreStop = course.Hook{Kind: course.NotifyHook, IsKnown: true}
 	}
 	r.readProxy(&c, nil)
 	form := "an ordinary container"
@@ -78,7 +79,7 @@ func (r *reader) readProxy(c *Container, env []string) {
 		if said, ok := r.duration(name); ok {
 			d, source = said, "annotation "+name
 		}
-		c.Reaction, c.Drain = FixedDrain, d
+		c.Reaction, c.Drain = course.FixedDrain, d
 		c.Settings = append(c.Settings, Setting{name, d.String(), source})
 	}
 	switch r.mesh {
@@ -86,19 +87,19 @@ func (r *reader) readProxy(c *Container, env []string) {
 		r.readIstio(c, env)
 	case carrier.MeshLinkerd:
 		fixed("config.linkerd.io/shutdown-grace-period", linkerdShutdownGrace)
-		c.Reaction = Refuses
+		c.Reaction = course.Refuses
 	case "Kuma":
 		fixed("kuma.io/sidecar-drain-time", kumaDrainTime)
 		if c.Native { // it has drained in its preStop, and exits once the app has gone
-			c.Reaction = Exits
+			c.Reaction = course.Exits
 		}
 	case "Consul":
 		fixed("consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds", consulGracePeriod)
 	case carrier.MeshDapr:
-		c.Role = Sidecar // it calls the app; other clients connect to the app
+		c.Role = course.Sidecar // it calls the app; other clients connect to the app
 		fixed("dapr.io/graceful-shutdown-seconds", daprShutdown)
 	default:
-		c.Reaction, c.Drain = FixedDrain, r.grace
+		c.Reaction, c.Drain = course.FixedDrain, r.ending.Grace
 	}
 }
 
@@ -112,12 +113,12 @@ func (r *reader) readIstio(c *Container, env []string) {
 	c.Settings = append(c.Settings, settingOf("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", s.ExitOnZero), settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain),
 		settingOf("terminationDrainDuration", s.TerminationDrain))
 	switch {
-	case c.PreStop.Kind == NotifyHook, c.PreStop.Kind == AppEndHook:
-		c.Reaction = Exits
+	case c.PreStop.Kind == course.NotifyHook, c.PreStop.Kind == course.AppEndHook:
+		c.Reaction = course.Exits
 	case s.Mode() == drain.Fixed:
-		c.Reaction, c.Drain = FixedDrain, s.TerminationDrain.Value
+		c.Reaction, c.Drain = course.FixedDrain, s.TerminationDrain.Value
 	default:
-		c.Reaction, c.Drain = PollsZero, s.MinimumDrain.Value
+		c.Reaction, c.Drain = course.PollsZero, s.MinimumDrain.Value
 	}
 }
 

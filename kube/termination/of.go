@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
@@ -50,6 +51,9 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 	if r.expected != nil && r.expected.Native { // injectors put theirs first, so that it stops last
 		t.Containers = append(t.Containers, *r.expected)
 	}
+	for i := range t.Containers {
+		t.ending.Containers = append(t.ending.Containers, t.Containers[i].Container)
+	}
 	if ports := inject.TLSPorts(pod); t.Lastcall && t.Mesh == "" && len(ports) > 0 {
 		if ends := inject.OpaqueEnd(pod, inject.Learned{}); ends != "" {
 			t.note("port " + strconv.Itoa(int(ports[0].ContainerPort)) + " passes TLS through to the app: " + ends)
@@ -60,9 +64,9 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 
 func (t *Termination) readGrace(spec *corev1.PodSpec) {
 	t.Grace = Setting{"terminationGracePeriodSeconds", "30", "default"}
-	t.grace = inject.GraceOf(spec)
+	t.ending.Grace = inject.GraceOf(spec)
 	if spec.TerminationGracePeriodSeconds != nil {
-		t.Grace = Setting{t.Grace.Name, strconv.Itoa(int(t.grace / time.Second)), "spec"}
+		t.Grace = Setting{t.Grace.Name, strconv.Itoa(int(t.ending.Grace / time.Second)), "spec"}
 	}
 }
 
@@ -101,8 +105,8 @@ func isAgent(c *corev1.Container) bool {
 // add adds a container of the pod.
 func (r *reader) add(c *corev1.Container, native bool) {
 	out := Container{
-		Name: c.Name, Role: App, Native: native, Readiness: c.ReadinessProbe, Reaction: cmp.Or(r.options.App, Exits),
-		StopSignal: Setting{"stop signal", "SIGTERM", "default"},
+		Container: course.Container{Name: c.Name, Role: course.App, Native: native, Reaction: cmp.Or(r.options.App, course.Exits)},
+		Readiness: c.ReadinessProbe, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
 	}
 	if c.Lifecycle != nil {
 		out.PreStop = readHook(c.Lifecycle.PreStop)
@@ -113,46 +117,46 @@ func (r *reader) add(c *corev1.Container, native bool) {
 		out.PreStop = readHook(nil)
 	}
 	if program := carrier.LacksProgram(c.Image, preStopOf(c)); program != "" {
-		out.PreStop = Hook{Kind: ScriptHook, IsKnown: true, Text: out.PreStop.Text}
+		out.PreStop = course.Hook{Kind: course.ScriptHook, IsKnown: true, Text: out.PreStop.Text}
 		r.note("the preStop hook of " + c.Name + " runs " + program + ", which image " + c.Image + " probably lacks: calculated as one that fails at once")
 	}
 	if process := carrier.ShellAsPID1(&r.pod.Spec, c); process != "" && r.options.App == "" && !native {
-		out.Reaction = Ignores
+		out.Reaction = course.Ignores
 		r.note(process + " is PID 1 of " + c.Name + " and does not pass SIGTERM on: the app runs until SIGKILL")
 	}
 	switch {
 	case isAgent(c):
-		out.Role, out.Reaction = Proxy, Waits
+		out.Role, out.Reaction = course.Proxy, course.Waits
 		r.readLastcall(&out, r.environ(c))
 	case c == r.proxy:
-		out.Role = Proxy
+		out.Role = course.Proxy
 		r.readProxy(&out, r.environ(c))
 	case native:
-		out.Role = Sidecar
+		out.Role = course.Sidecar
 	}
-	if out.PreStop.Kind == DrainHook && !r.Lastcall {
+	if out.PreStop.Kind == course.DrainHook && !r.Lastcall {
 		r.readHookFlags(c)
 	}
 	switch out.PreStop.Kind {
-	case ScriptHook, HTTPHook, LoopHook:
-		if !out.PreStop.IsKnown && (out.Role != Proxy || out.PreStop.Kind != LoopHook) {
+	case course.ScriptHook, course.HTTPHook, course.LoopHook:
+		if !out.PreStop.IsKnown && (out.Role != course.Proxy || out.PreStop.Kind != course.LoopHook) {
 			r.noteUnknown("the preStop hook of "+c.Name, out.PreStop)
 		}
-	case DrainHook:
+	case course.DrainHook:
 		if first := out.PreStop.First; first != nil && !first.IsKnown {
 			r.noteUnknown("the hook of "+c.Name+" that lastcall's runs first", *first)
 		}
 	}
 	switch out.StopSignal.Value {
 	case "SIGKILL":
-		out.Reaction = Exits
+		out.Reaction = course.Exits
 	case "SIGSTOP":
-		out.Reaction = Ignores
+		out.Reaction = course.Ignores
 	}
 	r.Containers = append(r.Containers, out)
 }
 
-func (t *Termination) noteUnknown(what string, h Hook) {
+func (t *Termination) noteUnknown(what string, h course.Hook) {
 	t.note(what + " takes an unknown time, at least " + h.Duration.String() + ": calculated with that")
 }
 
@@ -169,35 +173,31 @@ func (r *reader) readLastcall(c *Container, env []string) {
 	if err != nil {
 		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	r.Lastcall = true
-	r.drain = s.Drain()
+	timers := s.Drain()
 	if !s.GracePeriod.IsSet() {
-		r.drain.GracePeriod = r.grace
+		timers.GracePeriod = r.ending.Grace
 	}
-	r.setLastCall()
+	r.setDrain(timers)
 	c.Settings = append(c.Settings, settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
 		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
 	switch s.Mode() {
 	case drain.Fixed:
-		c.Reaction, c.Drain = FixedDrain, s.TerminationDrain.Value
+		c.Reaction, c.Drain = course.FixedDrain, s.TerminationDrain.Value
 	case drain.IstioExitOnZero:
-		c.Reaction, c.Drain = PollsZero, s.MinimumDrain.Value
+		c.Reaction, c.Drain = course.PollsZero, s.MinimumDrain.Value
 	}
 }
 
-func (r *reader) setLastCall() {
-	if r.drain.GracePeriod <= 0 {
-		return
-	}
-	r.drain.GracePeriod = min(r.drain.GracePeriod, r.grace)
-	r.LastCall = r.drain.LastCallAfter()
+// setDrain sets lastcall's timers.
+func (t *Termination) setDrain(c drain.Config) {
+	t.ending.SetDrain(c)
+	t.Lastcall, t.LastCall = true, t.ending.LastCall
 }
 
 // readHookFlags takes over the settings of lastcall wait without an agent: they are flags.
 func (r *reader) readHookFlags(c *corev1.Container) {
-	r.Lastcall = true
-	r.drain = drain.DefaultConfig()
-	r.drain.GracePeriod, r.drain.Margin = r.grace, hook.DefaultLeave
+	timers := drain.DefaultConfig()
+	timers.GracePeriod, timers.Margin = r.ending.Grace, hook.DefaultLeave
 	command, _ := carrier.WaitFlags(c.Lifecycle.PreStop)
 	for i, arg := range command {
 		name, value, joined := strings.Cut(arg, "=")
@@ -210,16 +210,16 @@ func (r *reader) readHookFlags(c *corev1.Container) {
 		}
 		switch name {
 		case "--minimum-drain":
-			r.drain.MinimumDrain = d
+			timers.MinimumDrain = d
 		case "--quiet-time":
-			r.drain.QuietTime = d
+			timers.QuietTime = d
 		case "--leave":
-			r.drain.Margin = d
+			timers.Margin = d
 		case "--grace-period":
-			r.drain.GracePeriod = d
+			timers.GracePeriod = d
 		}
 	}
-	r.setLastCall()
+	r.setDrain(timers)
 }
 
 func settingOf[T any](name string, v meshconfig.Value[T]) Setting {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -76,7 +77,7 @@ func TestMeshes(t *testing.T) {
 				if c.Native {
 					text += " native"
 				}
-				if c.PreStop.Kind != termination.NoHook {
+				if c.PreStop.Kind != course.NoHook {
 					text += " " + string(c.PreStop.Kind)
 				}
 				if c.PreStop.Duration > 0 {
@@ -104,15 +105,15 @@ func TestFates(t *testing.T) {
 	const istio = `{metadata: {labels: {sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web}]}}`
 	for _, tt := range []struct {
 		pod            string
-		app            termination.Reaction
+		app            course.Reaction
 		arrives, takes time.Duration // in seconds
 		want           string
 	}{
 		{sleep5, "", -1, 3, "200"},
 		{sleep5, "", 4, 3, "cut at 5s: web exits"},
 		{sleep5, "", 6, 1, "refused at 6s: the pod no longer accepts"},
-		{sleep5, termination.Finishes, 4, 30, "cut at 30s: SIGKILL of web"},
-		{sleep5, termination.Finishes, 4, 20, "200"},
+		{sleep5, course.Finishes, 4, 30, "cut at 30s: SIGKILL of web"},
+		{sleep5, course.Finishes, 4, 20, "200"},
 		{lastcall, "", 0, 20, "200"},
 		{lastcall, "", 3, 30, "cut at 28s: lastcall's last call"},
 		{lastcall, "", 6, 1, "refused at 6s: the pod no longer accepts"},
@@ -121,7 +122,7 @@ func TestFates(t *testing.T) {
 		{leaving, "", -1, 20, "200"},
 		{leaving, "", 3, 30, "cut at 28s: lastcall's last call"},
 		{istio, "", -1, 2, "cut at 0s: web exits"},
-		{istio, termination.Finishes, 1, 2, "503 at 1s: the app has closed its port"},
+		{istio, course.Finishes, 1, 2, "503 at 1s: the app has closed its port"},
 	} {
 		f := termination.Of(read(t, tt.pod), termination.Options{App: tt.app, Istio: inject.Classic}).Fate(tt.arrives*time.Second, tt.takes*time.Second)
 		got := f.Result

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
 // Phase is an interval in which clients see the same. Times are since the deletion.
@@ -24,7 +26,7 @@ const (
 )
 
 // Phases divides a course into intervals, from the deletion to the pod's end. busy is Traffic.Busy.
-func (t *Termination) Phases(c Course, busy time.Duration) []Phase {
+func (t *Termination) Phases(c course.Course, busy time.Duration) []Phase {
 	type event struct {
 		at  time.Duration
 		why string
@@ -82,13 +84,13 @@ func (t *Termination) Phases(c Course, busy time.Duration) []Phase {
 }
 
 // beginnings lists what happens at the deletion.
-func (t *Termination) beginnings(c Course) string {
+func (t *Termination) beginnings(c course.Course) string {
 	text := ""
 	for i := range t.Containers {
 		k := &t.Containers[i]
 		var what string
 		switch {
-		case k.PreStop.Kind != NoHook:
+		case k.PreStop.Kind != course.NoHook:
 			what = k.Name + "'s preStop begins"
 		case c.Containers[i].Signal == 0:
 			what = k.Name + " gets " + k.StopSignal.Value
@@ -119,15 +121,15 @@ func (t *Termination) Fate(arrives, takes time.Duration) Fate {
 		return Fate{IsServed: true, Result: "200", At: end}
 	}
 	if arrives >= 0 {
-		if c := t.Course(Traffic{}); arrives >= c.Accepts {
+		if c := t.Course(course.Traffic{}); arrives >= c.Accepts {
 			why := "the pod no longer accepts"
-			if c.Refusal == Unavailable {
+			if c.Refusal == course.Unavailable {
 				why = "the app has closed its port"
 			}
 			return Fate{Result: string(c.Refusal), At: arrives, Why: why}
 		}
 	}
-	c := t.Course(Traffic{Busy: end, Last: max(0, arrives)})
+	c := t.Course(course.Traffic{Busy: end, Last: max(0, arrives)})
 	if end <= c.Cut {
 		return Fate{IsServed: true, Result: "200", At: end}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -16,11 +17,11 @@ func TestAnyPod(t *testing.T) {
 	pods := podgen.Pods(1, 500)
 	rapid.Check(t, func(t *rapid.T) {
 		pod := pods[rapid.IntRange(0, len(pods)-1).Draw(t, "pod")]
-		app := rapid.SampledFrom(termination.Reactions()).Draw(t, "app")
+		app := rapid.SampledFrom(course.Reactions()).Draw(t, "app")
 		busy := time.Duration(rapid.IntRange(0, 100).Draw(t, "busy")) * time.Second
 		last := time.Duration(rapid.IntRange(-5, 40).Draw(t, "last")) * time.Second
 		plan := termination.Of(pod, termination.Options{App: app})
-		c := plan.Course(termination.Traffic{Busy: busy, Last: last, Idle: rapid.Bool().Draw(t, "idle")})
+		c := plan.Course(course.Traffic{Busy: busy, Last: last, Idle: rapid.Bool().Draw(t, "idle")})
 		for i, m := range c.Containers {
 			if m.Signal > plan.GracePeriod() || m.Gone > m.Kill || m.Gone < 0 {
 				t.Fatalf("%s: %+v", plan.Containers[i].Name, m)

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/advise"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
-	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // adviseInput is what the advice follows from.
@@ -90,7 +90,7 @@ func (f *adviseInput) options(cmd *cobra.Command) (advise.Options, *manifest.Wor
 		return o, nil, cli.UsageError{Err: fmt.Errorf("--propagation %v: must be 0s to 10m", f.propagation)}
 	}
 	o.Lose, o.Durations, o.Propagation = f.lose, d, f.propagation
-	o.App, o.Istio = termination.Reaction(f.app), inject.Native
+	o.App, o.Istio = course.Reaction(f.app), inject.Native
 	return o, w, nil
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/plan"
-	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 const planHelp = `Show how the pods of a manifest will end, as a timeline: preStop hooks, stop signals, the drain of the proxy, the last call and SIGKILL; until when new connections are served, when requests in flight are cut, and how long the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and rehearse judges by the same ones.
@@ -68,7 +68,7 @@ func planCommand() *cobra.Command {
 
 func reactionNames() []string {
 	var out []string
-	for _, r := range termination.Reactions() {
+	for _, r := range course.Reactions() {
 		out = append(out, string(r))
 	}
 	return out
@@ -79,7 +79,7 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 		return cli.UsageError{Err: errors.New("--request and --propagation must be 0s to 24h")}
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
-	o.App, o.Istio = termination.Reaction(f.app), inject.Sidecar(f.istio)
+	o.App, o.Istio = course.Reaction(f.app), inject.Sidecar(f.istio)
 	if f.mesh != "" {
 		text, err := os.ReadFile(f.mesh)
 		if err != nil {

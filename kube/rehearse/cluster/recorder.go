@@ -11,16 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
-	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
 // recorder follows the ends of pods, by the times at which the API server's reports arrive.
 type recorder struct {
-	hook termination.Hook // of the pods' app
+	hook course.Hook // of the pods' app
 
 	mu   sync.Mutex         // guards what follows
 	old  map[types.UID]bool // pods of the beginning that have not gone
@@ -51,7 +51,7 @@ func (r *recorder) set(object any, gone bool) {
 		if s := p.DeletionGracePeriodSeconds; s != nil && *s > 0 {
 			e.Grace = carrier.Seconds(*s)
 		}
-		if r.hook.Kind == termination.NoHook || r.hook.IsKnown {
+		if r.hook.Kind == course.NoHook || r.hook.IsKnown {
 			e.Term = now.Add(r.hook.Duration)
 		}
 		r.ends[p.UID] = e

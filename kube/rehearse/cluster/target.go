@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -70,19 +71,19 @@ func (t *target) plan(o *Options, l *load.Load) []string {
 }
 
 // hook is the preStop hook of the first of the pods' own containers.
-func (t *target) hook() termination.Hook {
+func (t *target) hook() course.Hook {
 	for _, c := range t.ending.Containers {
-		if c.Role == termination.App {
+		if c.Role == course.App {
 			return c.PreStop
 		}
 	}
-	return termination.Hook{Kind: termination.NoHook, IsKnown: true}
+	return course.Hook{Kind: course.NoHook, IsKnown: true}
 }
 
 // preStop is the app's hook in words.
 func (t *target) preStop() string {
 	h := t.hook()
-	if h.Kind == termination.NoHook {
+	if h.Kind == course.NoHook {
 		return "no preStop hook"
 	}
 	return "preStop " + h.Text

@@ -1,4 +1,4 @@
-package termination
+package course
 
 import (
 	"time"
@@ -26,13 +26,29 @@ type Traffic struct {
 
 	// Idle: another client holds an idle kept-alive connection.
 	Idle bool
+
+	// Polls is how soon polls notice what they wait for.
+	Polls Polls
 }
+
+// Polls is how soon polls notice what they wait for.
+type Polls int
+
+const (
+	Counted Polls = iota // at the first one after it, counted from the stop signal
+	Early                // it happens just before one
+	Late                 // it happens just after one
+)
+
+// never is later than each SIGKILL.
+const never = 1 << 62
 
 // Moments are what happens to one container, since the deletion.
 type Moments struct {
 	HookEnds time.Duration
 	Signal   time.Duration // its stop signal
 	Kill     time.Duration // SIGKILL, if it still exists
+	Cut      time.Duration // when it ends requests in flight
 	Gone     time.Duration
 	Killed   bool
 }
@@ -47,7 +63,7 @@ const (
 
 // Course is how a pod ends under given traffic. Times are since the deletion.
 type Course struct {
-	// Containers are in the order of Termination.Containers.
+	// Containers are in the order of Pod.Containers.
 	Containers []Moments
 
 	// Accepts is until when new connections and requests are served; Refusal is what follows.
@@ -63,17 +79,17 @@ type Course struct {
 }
 
 // Course computes how the pod ends under tr.
-func (t *Termination) Course(tr Traffic) Course {
-	c := Course{Containers: make([]Moments, len(t.Containers)), Accepts: -1, Cut: -1}
+func (p *Pod) Course(tr Traffic) Course {
+	c := Course{Containers: make([]Moments, len(p.Containers)), Accepts: -1, Cut: -1}
 	apps := time.Duration(0) // when all ordinary apps have gone
 	for pass := range 3 {
 		before := c.Gone
-		for i := range t.Containers {
-			k := &t.Containers[i]
+		for i := range p.Containers {
+			k := &p.Containers[i]
 			if pass != k.pass() {
 				continue
 			}
-			m := t.moments(k, tr, apps, before)
+			m := p.moments(k, tr, apps, before)
 			c.Containers[i] = m
 			c.Gone = max(c.Gone, m.Gone)
 			c.Killed = c.Killed || m.Killed
@@ -83,15 +99,15 @@ func (t *Termination) Course(tr Traffic) Course {
 		}
 		if pass == 0 { // a proxy has no requests in flight that an app has ended
 			apps = c.Gone
-			for i := range t.Containers {
-				if k := &t.Containers[i]; k.pass() == 0 && k.Role == App {
+			for i := range p.Containers {
+				if k := &p.Containers[i]; k.pass() == 0 && k.Role == App {
 					tr.Busy = min(tr.Busy, k.cut(c.Containers[i]))
 				}
 			}
 		}
 	}
-	for i := range t.Containers {
-		t.limit(&c, &t.Containers[i], c.Containers[i], tr)
+	for i := range p.Containers {
+		p.limit(&c, &p.Containers[i], &c.Containers[i], tr)
 	}
 	return c
 }
@@ -117,14 +133,14 @@ func (k *Container) cut(m Moments) time.Duration {
 
 // moments computes one container's end: apps is when the apps have gone, before when everything has for which a native
 // sidecar waits.
-func (t *Termination) moments(k *Container, tr Traffic, apps, before time.Duration) Moments {
-	m := Moments{HookEnds: min(t.hookEnds(k, tr, apps), t.grace)}
+func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Moments {
+	m := Moments{HookEnds: min(p.hookEnds(k, tr, apps), p.Grace)}
 	m.Signal = m.HookEnds
 	if k.Native {
-		m.Signal = min(max(m.Signal, before), t.grace)
+		m.Signal = min(max(m.Signal, before), p.Grace)
 	}
-	m.Kill = m.Signal + max(t.grace-m.Signal.Truncate(time.Second), minimumGrace)
-	if t.grace == 0 {
+	m.Kill = m.Signal + max(p.Grace-m.Signal.Truncate(time.Second), minimumGrace)
+	if p.Grace == 0 {
 		m.Kill = m.Signal
 	}
 	switch k.Reaction {
@@ -143,65 +159,74 @@ func (t *Termination) moments(k *Container, tr Traffic, apps, before time.Durati
 		}
 	case PollsZero:
 		m.Gone = max(m.Signal+k.Drain+pollInterval, tr.Busy)
-		if over := (m.Gone - m.Signal) % pollInterval; over > 0 {
+		switch over := (m.Gone - m.Signal) % pollInterval; {
+		case tr.Polls == Late:
+			m.Gone += pollInterval
+		case tr.Polls == Counted && over > 0:
 			m.Gone += pollInterval - over
 		}
 		if tr.Idle {
-			m.Gone = m.Kill
+			m.Gone = never
 		}
 	case Waits:
-		m.Gone = max(m.Signal, t.drained(tr), apps)
+		m.Gone = max(m.Signal, p.drained(tr), apps)
 		if k.Native {
 			m.Gone = m.Signal
 		}
 	}
-	if m.Killed = m.Gone >= m.Kill && k.Reaction != Exits && !(k.Native && k.Reaction == Waits); m.Killed {
+	// An exit at the moment of SIGKILL may come before it.
+	isDue := m.Gone > m.Kill || m.Gone == m.Kill && tr.Polls != Early
+	if m.Killed = isDue && k.Reaction != Exits && !(k.Native && k.Reaction == Waits); m.Killed {
 		m.Gone = m.Kill
 	}
 	return m
 }
 
-func (t *Termination) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Duration {
+func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Duration {
 	switch k.PreStop.Kind {
 	case DrainHook:
-		return min(max(k.PreStop.Duration, t.drained(tr)), t.LastCall)
+		return min(max(k.PreStop.Duration, p.drained(tr)), p.LastCall)
 	case AppEndHook:
-		return min(max(apps, t.drained(tr)), max(0, t.grace-appEndMargin))
+		return min(max(apps, p.drained(tr)), max(0, p.Grace-appEndMargin))
 	case LoopHook:
-		if a := t.app(); a != nil && k.Role == Proxy && (a.Reaction == ServesOn || a.Reaction == Ignores) {
-			return tr.Busy + pollInterval // the app listens until it has finished
+		end := time.Duration(0) // the first poll may come after the app has closed its listener
+		if a := p.app(); a != nil && k.Role == Proxy && (a.Reaction == ServesOn || a.Reaction == Ignores) {
+			end = tr.Busy // the app listens until it has finished
 		}
-		return pollInterval
+		if tr.Polls != Early {
+			end += pollInterval
+		}
+		return end
 	}
 	return k.PreStop.Duration
 }
 
 // app is the first app container.
-func (t *Termination) app() *Container {
-	for i := range t.Containers {
-		if t.Containers[i].Role == App {
-			return &t.Containers[i]
+func (p *Pod) app() *Container {
+	for i := range p.Containers {
+		if p.Containers[i].Role == App {
+			return &p.Containers[i]
 		}
 	}
 	return nil
 }
 
 // draining is when lastcall's draining phase ends.
-func (t *Termination) draining(tr Traffic) time.Duration {
+func (p *Pod) draining(tr Traffic) time.Duration {
 	quiet := time.Duration(0)
 	if tr.Last > 0 {
-		quiet = tr.Last + t.drain.QuietTime
+		quiet = tr.Last + p.Drain.QuietTime
 	}
-	return min(max(t.drain.MinimumDrain, quiet), t.drain.DrainCap())
+	return min(max(p.Drain.MinimumDrain, quiet), p.Drain.DrainCap())
 }
 
 // drained is when lastcall has no request in flight, or makes the last call.
-func (t *Termination) drained(tr Traffic) time.Duration {
-	return min(max(t.draining(tr), tr.Busy), t.LastCall)
+func (p *Pod) drained(tr Traffic) time.Duration {
+	return min(max(p.draining(tr), tr.Busy), p.LastCall)
 }
 
 // limit lowers Accepts and Cut to what one container allows.
-func (t *Termination) limit(c *Course, k *Container, m Moments, tr Traffic) {
+func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 	if k.Role == Sidecar {
 		return
 	}
@@ -221,17 +246,18 @@ func (t *Termination) limit(c *Course, k *Container, m Moments, tr Traffic) {
 			by = k.Name + "'s fixed drain ends"
 		}
 	case Waits:
-		if accepts = t.drained(tr); tr.Last+t.drain.QuietTime > t.drain.DrainCap() && tr.Last > 0 {
-			accepts = t.drain.DrainCap()
+		if accepts = p.drained(tr); tr.Last+p.Drain.QuietTime > p.Drain.DrainCap() && tr.Last > 0 {
+			accepts = p.Drain.DrainCap()
 		}
-		cut, by = t.LastCall, "lastcall's last call"
+		cut, by = p.LastCall, "lastcall's last call"
 	}
-	if t.Lastcall && k.Reaction == Exits && k.PreStop.Kind == DrainHook && m.Signal == t.LastCall {
+	m.Cut = cut
+	if p.HasLastcall && k.Reaction == Exits && k.PreStop.Kind == DrainHook && m.Signal == p.LastCall {
 		by = "lastcall's last call"
 	}
 	if c.Accepts < 0 || accepts < c.Accepts {
 		c.Accepts, c.Refusal = accepts, Refused
-		if k.Role == App && t.HasProxy() {
+		if k.Role == App && p.HasProxy() {
 			c.Refusal = Unavailable
 		}
 	}

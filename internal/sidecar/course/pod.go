@@ -1,0 +1,146 @@
+// Package course computes how a pod ends under given traffic: when each container gets its stop signal and SIGKILL, until when
+// new connections are accepted, and when requests in flight are cut.
+//
+// The rules are the kubelet's (killContainersWithSyncResult and killContainer of pkg/kubelet/kuberuntime):
+//
+//   - All preStop hooks begin at once. A hook's time is part of the grace period.
+//   - A container gets its stop signal when its hook has ended; a native sidecar (KEP-753) also waits until the containers
+//     before it have ended.
+//   - SIGKILL comes when the rest of the grace period has passed, whole seconds of the hook subtracted, at least 2 s.
+//
+// The proxies' rules are those of their own sources: drain's for lastcall and Istio's agent, docs/linkerd.md and
+// docs/other-meshes.md for the others. Rehearsals are judged, plans drawn and timers advised by them.
+package course
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Role is the purpose of a container in the termination.
+type Role string
+
+const (
+	App     Role = "app"
+	Proxy   Role = "proxy"   // carries the pod's traffic
+	Sidecar Role = "sidecar" // the pod's own native sidecar
+)
+
+// Reaction is what a container does at its stop signal.
+type Reaction string
+
+// The reactions of apps.
+const (
+	Exits    Reaction = "exits"     // at once: requests in flight are cut
+	Finishes Reaction = "finishes"  // closes its listener, answers the requests in flight, then exits
+	ServesOn Reaction = "serves-on" // accepts until no request is in flight, then exits
+	Ignores  Reaction = "ignores"   // serves until SIGKILL, as a PID 1 without a signal handler does
+)
+
+// The reactions of proxies.
+const (
+	Waits      Reaction = "waits"            // lastcall: serves until no request is in flight
+	FixedDrain Reaction = "fixed drain"      // serves for Drain, then exits, whatever is in flight
+	PollsZero  Reaction = "polls for zero"   // Istio's EXIT_ON_ZERO_ACTIVE_CONNECTIONS: until no connection is open
+	Refuses    Reaction = "refuses new ones" // linkerd: closes its listener, waits for open connections, Drain at most
+)
+
+// Reactions are those that an app can have.
+func Reactions() []Reaction { return []Reaction{Exits, Finishes, ServesOn, Ignores} }
+
+// Container is one container of the pod, when it stops.
+type Container struct {
+	Name   string
+	Role   Role
+	Native bool // an init container with restartPolicy Always: it stops after the others
+
+	PreStop  Hook
+	Reaction Reaction
+	Drain    time.Duration // of FixedDrain, of Refuses, and the minimum of PollsZero
+}
+
+// HookKind is what a preStop hook does.
+type HookKind string
+
+const (
+	NoHook     HookKind = "none"
+	SleepHook  HookKind = "sleep"      // Kubernetes' own, or an exec that only sleeps
+	DrainHook  HookKind = "drain"      // lastcall wait: until no request is in flight
+	AppEndHook HookKind = "app's end"  // lastcall wait --sidecar: until the apps have ended
+	NotifyHook HookKind = "notify"     // starts a proxy's drain and returns at once: Istio's native sidecar
+	LoopHook   HookKind = "loop"       // waits in a shell's loop, such as over netstat
+	ScriptHook HookKind = "script"     // another program, of unknown duration
+	HTTPHook   HookKind = "http"       // an HTTP request to the app, of unknown duration
+	TCPHook    HookKind = "tcp socket" // does nothing in any version of Kubernetes
+)
+
+// Hook is a container's preStop.
+type Hook struct {
+	Kind HookKind
+
+	// Duration is how long it takes, or at least takes if it is not IsKnown.
+	Duration time.Duration
+	IsKnown  bool
+
+	// First, of DrainHook, is the app's own hook that it runs before it waits; nil for none.
+	First *Hook
+
+	// Text is the hook as the manifest has it, in one line.
+	Text string
+}
+
+// String is the hook for people.
+func (h Hook) String() string {
+	switch h.Kind {
+	case NoHook:
+		return "none"
+	case SleepHook:
+		return fmt.Sprintf("sleep %v", h.Duration)
+	case DrainHook:
+		if h.First != nil {
+			return "lastcall wait: first " + h.First.String() + ", then until no request is in flight"
+		}
+		return "lastcall wait: until no request is in flight"
+	case AppEndHook:
+		return "lastcall wait --sidecar: until the apps have ended"
+	case NotifyHook:
+		return "pilot-agent request POST drain"
+	}
+	return h.Text
+}
+
+// Pod is what decides how a pod ends.
+type Pod struct {
+	Grace time.Duration // from the deletion to SIGKILL; 0 kills at once
+
+	// Containers in the order in which they stop: the ordinary ones, which stop together, then native sidecars in reverse
+	// order.
+	Containers []Container
+
+	HasLastcall bool
+	Drain       drain.Config // lastcall's
+
+	// LastCall is when lastcall ends the remaining requests, from the deletion; 0 without lastcall.
+	LastCall time.Duration
+}
+
+// SetDrain sets lastcall's timers.
+func (p *Pod) SetDrain(c drain.Config) {
+	p.HasLastcall, p.Drain = true, c
+	if c.GracePeriod > 0 {
+		p.Drain.GracePeriod = min(c.GracePeriod, p.Grace)
+		p.LastCall = p.Drain.LastCallAfter()
+	}
+}
+
+// HasProxy reports whether a container of the pod carries its traffic.
+func (p *Pod) HasProxy() bool {
+	for i := range p.Containers {
+		if p.Containers[i].Role == Proxy {
+			return true
+		}
+	}
+	return false
+}
