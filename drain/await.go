@@ -98,4 +98,4 @@ func (r *run) noneBusy(time.Time) (bool, time.Time) {
 }
 
 // hasTerminate is true after SIGTERM.
-func (r *run) hasTerminate(time.Time) (bool, time.Time) { return r.terminating, never() }
+func (r *run) hasTerminate(time.Time) (bool, time.Time) { return r.terminating(), never() }

@@ -98,9 +98,9 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 				defer clock.Stop()
 				sooner = clock.C
 			}
-			if _, over := r.interruption(); over || r.reopening && r.terminating {
+			if _, over := r.interruption(); over || r.resuming == reopening && r.terminating() {
 				cancel()
-			} else if r.resuming && r.terminating {
+			} else if r.resuming == cancelling && r.terminating() {
 				defer time.AfterFunc(callTimeout, cancel).Stop()
 			}
 		}

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -12,7 +13,7 @@ func (r *run) end(why reason) {
 		r.istio.Warn(lineDiedEarly)
 		r.report.Verdict = Crashed
 	case stopNow:
-		if r.quit && !r.appEnded {
+		if r.stopped == Quit {
 			r.istio.Info(lineQuit)
 		}
 		r.report.Verdict = r.atOnce()
@@ -51,7 +52,7 @@ func (r *run) lastCall() {
 	}
 
 	// Only a hook has begun this. Its container is killed in a moment, with its open connections, but the pod may remain.
-	if !r.terminating {
+	if !r.terminating() {
 		if !r.drained() {
 			return
 		}
@@ -67,8 +68,8 @@ func (r *run) lastCall() {
 // reopen accepts connections again after a last call that only an app's hook has led to: if just that container
 // restarts, the pod stays ready. The data plane continues to drain. After SIGTERM reopen does nothing.
 func (r *run) reopen() {
-	r.ending, r.reopening = false, true
-	defer func() { r.reopening = false }()
+	r.ending, r.resuming = false, reopening
+	defer func() { r.resuming = notResuming }()
 	for _, step := range []struct {
 		what   string
 		atMost time.Duration
@@ -77,11 +78,11 @@ func (r *run) reopen() {
 		{"reopen the listeners", resumeTimeout, r.dp.Resume},
 		{"drain again", callTimeout, r.dp.Drain},
 	} {
-		if _, over := r.interrupted(); over || r.terminating {
+		if _, over := r.interrupted(); over || r.terminating() {
 			return
 		}
 		r.reopened = true
-		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && err != errInterrupted && !r.terminating {
+		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && err != errInterrupted && !r.terminating() {
 			r.faultf("%s: %v", step.what, err)
 		}
 	}
@@ -92,7 +93,7 @@ func (r *run) finish(v Verdict) {
 	err := r.call(r.killBy(), r.dp.Close)
 	switch {
 	case err == nil || hasExited(r.dp):
-	case r.quit || r.ctx.Err() != nil:
+	case r.stopped != "" || r.ctx.Err() != nil:
 		if v == Clean {
 			v = r.atOnce()
 		}
@@ -105,10 +106,5 @@ func (r *run) finish(v Verdict) {
 	r.report.Verdict = v
 }
 
-// atOnce is the verdict of an end without a drain.
-func (r *run) atOnce() Verdict {
-	if r.appEnded {
-		return Exited
-	}
-	return Quit
-}
+// atOnce is the verdict of an end without a drain: Quit also when ctx has ended.
+func (r *run) atOnce() Verdict { return cmp.Or(r.stopped, Quit) }

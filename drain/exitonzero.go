@@ -38,7 +38,7 @@ func (r *run) exitOnZero() {
 		r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
 		r.noteHolders()
 		why := r.await(r.deadline, r.freeOrLeft)
-		isFinal := r.terminating
+		isFinal := r.terminating()
 		if free, _ := r.free(time.Now()); !free && why == conditionMet {
 			why = r.leaveToApp()
 		}
@@ -126,9 +126,11 @@ func (r *run) resume() {
 	r.log.Warn(lineCancelled, "after", time.Since(r.start).Round(time.Millisecond))
 	r.ending = false
 	if _, over := r.interrupted(); !over {
-		r.resuming = !r.terminating // if SIGTERM arrives meanwhile, Resume has no more time than any other call
+		if !r.terminating() { // if SIGTERM arrives meanwhile, Resume has no more time than any other call
+			r.resuming = cancelling
+		}
 		err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume)
-		if r.resuming = false; err != nil && err != errInterrupted {
+		if r.resuming = notResuming; err != nil && err != errInterrupted {
 			r.faultf("resume: %v", err)
 		}
 	}

@@ -16,7 +16,7 @@ func (r *run) fixed() {
 		return
 	}
 	r.istio.Info(lineFixedEnds)
-	if !r.terminating && !r.drained() {
+	if !r.terminating() && !r.drained() {
 		return
 	}
 	r.abort()

@@ -57,8 +57,8 @@ func (r *run) least() time.Duration { return min(r.cfg.margin(), 2*time.Second) 
 // that the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.
 // Istio's modes have no grace period: they need it only after a hurry.
 func (r *run) killBy() time.Time {
-	by := later(r.graceEnds(), r.terminated.Add(r.least()))
-	if r.hurry {
+	by := later(r.graceEnds(), r.terminatedAt.Add(r.least()))
+	if r.hurried() {
 		soon := r.hurriedAt.Add(r.cfg.margin())
 		if by = earlier(by, soon); r.cfg.Mode != ExitOnZero {
 			by = soon
@@ -83,7 +83,7 @@ func (r *run) callDeadline(d time.Duration) time.Time {
 	now := time.Now()
 	until, short := now.Add(d), now.Add(r.least()/8)
 	switch {
-	case r.hurry:
+	case r.hurried():
 		return earlier(until, short)
 	case r.cfg.Mode != ExitOnZero:
 		return until

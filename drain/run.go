@@ -94,7 +94,7 @@ func (t Termination) run(ctx context.Context) Report {
 	}
 	if r.report.Verdict == Resumed {
 		r.enter(Serving)
-		if r.terminating {
+		if r.terminating() {
 			// SIGTERM came while the drain was being cancelled. It has been read from Signals, so
 			// the caller will not see it, nor what the hook's last call has cut.
 			t.Trigger = Terminate
@@ -129,16 +129,13 @@ type run struct {
 	phase      Phase
 	phaseBegan time.Time
 
-	containerEnds bool      // the sidecar's container ends; false after an app's hook alone
-	reopening     bool      // the listeners are being reopened, which SIGTERM interrupts
-	reopened      bool      // clients may have connected after a last call
-	terminating   bool      // after SIGTERM: the drain cannot be cancelled
-	terminated    time.Time // when terminating became true
-	hurry         bool      // last call now
-	hurriedAt     time.Time // when hurry became true
-	quit          bool      // end at once
-	appEnded      bool      // end at once because the app has exited
-	ending        bool      // the last call has begun
+	containerEnds bool       // the sidecar's container ends; false after an app's hook alone
+	terminatedAt  time.Time  // SIGTERM, after which the drain cannot be cancelled; zero before
+	hurriedAt     time.Time  // when the last call became the next step; zero before
+	stopped       Verdict    // end at once, with this verdict; "" before
+	ending        bool       // the last call has begun
+	resuming      resumption // the call of Resume that runs
+	reopened      bool       // clients may have connected after a last call
 
 	activity      Activity   // as last seen; Known is false if Activity failed
 	lookedAt      time.Time  // when the last successful call of Activity began
@@ -154,9 +151,23 @@ type run struct {
 	lastLine      time.Time       // when lineStillActive was logged: at most once a second
 	lastHolders   time.Time       // when noteHolders listed conversations
 	namesFailed   error           // why Open is not called again
-	resuming      bool            // Resume runs, and began before SIGTERM
 	returned      <-chan struct{} // closed when the latest call, and all before it, have returned
 }
+
+// resumption is why the data plane resumes.
+type resumption uint8
+
+const (
+	notResuming resumption = iota
+	reopening              // the listeners are being reopened, which SIGTERM interrupts
+	cancelling             // the drain is being cancelled, and no SIGTERM had come when that began
+)
+
+// terminating reports whether SIGTERM has come.
+func (r *run) terminating() bool { return !r.terminatedAt.IsZero() }
+
+// hurried reports whether the last call is the next step.
+func (r *run) hurried() bool { return !r.hurriedAt.IsZero() }
 
 // drain begins the draining phase.
 func (r *run) drain() {

@@ -49,21 +49,21 @@ func (s Signal) String() string { return nameOf(s, "Signal", signalNames) }
 func (r *run) receive(s Signal) {
 	switch s {
 	case QuitNow:
-		if !r.quit {
+		if r.stopped == "" {
 			r.istio.Info(lineHandlingQuit)
+			r.stopped = Quit
 		}
-		r.quit = true
 	case Hook, IstioDrain:
 		r.containerEnds = true
 	case AppEnded:
-		r.quit, r.appEnded = true, true
+		r.stopped = Exited
 	case Sooner:
 		r.shorten()
 	case Hurry:
 		r.terminate()
 		r.hurryUp()
 	case Terminate, Interrupt:
-		if r.terminating && r.cfg.Mode == ExitOnZero { // Istio's agent ignores the second
+		if r.terminating() && r.cfg.Mode == ExitOnZero { // Istio's agent ignores the second
 			r.log.Warn(lineSecondSignal)
 			r.hurryUp()
 		}
@@ -73,20 +73,20 @@ func (r *run) receive(s Signal) {
 
 // terminate makes the end final.
 func (r *run) terminate() {
-	if !r.terminating {
+	if !r.terminating() {
 		if r.cfg.Mode != ExitOnZero {
 			// pilot-agent's status server ends at SIGTERM. Ours does not; the line is for log queries.
 			r.istio.Info(lineStatusServer)
 		}
-		r.terminating, r.terminated, r.containerEnds = true, time.Now(), true
+		r.terminatedAt, r.containerEnds = time.Now(), true
 	}
 }
 
 // hurryUp makes the last call the next step, with an earlier end: a second signal, or a node that shuts down, leaves no
 // whole grace period.
 func (r *run) hurryUp() {
-	if !r.hurry {
-		r.hurry, r.hurriedAt = true, time.Now()
+	if !r.hurried() {
+		r.hurriedAt = time.Now()
 	}
 }
 
@@ -109,9 +109,9 @@ func (r *run) interruption() (reason, bool) {
 	switch {
 	case hasExited(r.dp):
 		return exited, true
-	case r.quit || r.ctx.Err() != nil:
+	case r.stopped != "" || r.ctx.Err() != nil:
 		return stopNow, true
-	case r.hurry && !r.ending:
+	case r.hurried() && !r.ending:
 		return lastCallNow, true
 	}
 	return 0, false
