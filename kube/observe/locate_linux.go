@@ -55,7 +55,7 @@ func (o *Observer) match(ctx context.Context, processes index) (missing bool) {
 			}
 			o.watchMains(ctx, t)
 		}
-		if t.traffic != nil && t.hasAllLocked() || t.retries >= scanRetries {
+		if t.traffic != nil && t.hasAllLocked() || t.retries >= scanRetries || t.pod.hasEnded() {
 			select {
 			case <-t.found:
 			default:

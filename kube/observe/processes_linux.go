@@ -44,6 +44,17 @@ func ownerOf(cgroup []byte) (uid types.UID, container string) {
 	return uid, string(m[1])
 }
 
+// read reads a small file of a process into b, at half the cost of os.ReadFile, which registers each file with the poller.
+func read(b []byte, proc, pid, name string) []byte {
+	fd, err := unix.Open(proc+"/"+pid+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // it has exited
+	}
+	defer func() { _ = unix.Close(fd) }()
+	n, _ := unix.Read(fd, b)
+	return b[:max(n, 0)]
+}
+
 // scan finds the main processes of all containers of the node. It reads one small file for each process of the node: 10 ms
 // for 1,000 of them.
 func scan(proc string) ([]process, error) {
@@ -56,24 +67,20 @@ func scan(proc string) ([]process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the node's processes: %w", err)
 	}
-	found := map[int]process{}
+	found, b := map[int]process{}, make([]byte, 4096)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(proc, name, "cgroup"))
-		if err != nil {
-			continue // it has exited
-		}
-		if uid, container := ownerOf(text); container != "" {
+		if uid, container := ownerOf(read(b, proc, name, "cgroup")); container != "" {
 			found[pid] = process{pid: pid, container: container, uid: uid}
 		}
 	}
 	node, _ := os.Readlink(filepath.Join(proc, "1", "ns", "net"))
 	var out []process
 	for pid, p := range found {
-		if parent, ok := found[parentOf(proc, pid)]; ok && parent.container == p.container {
+		if parent, ok := found[parentOf(read(b, proc, strconv.Itoa(pid), "stat"))]; ok && parent.container == p.container {
 			continue
 		}
 		p.network, _ = os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns", "net"))
@@ -123,12 +130,8 @@ func (i index) of(pod *Pod) []process {
 	return slices.Compact(own)
 }
 
-// parentOf is the parent of a process, or 0.
-func parentOf(proc string, pid int) int {
-	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0
-	}
+// parentOf is the parent of a process, or 0, from the text of its stat file.
+func parentOf(text []byte) int {
 	_, rest, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')')+1:], []byte(" ")) // the name may contain anything
 	fields := bytes.Fields(rest)
 	if len(fields) < 2 {
@@ -154,8 +157,7 @@ func (p process) open(proc string) (*handle, error) {
 		return nil, fmt.Errorf("watch process %d: %w", p.pid, err)
 	}
 	h := &handle{p, os.NewFile(uintptr(fd), "pidfd")}
-	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(p.pid), "cgroup"))
-	if _, container := ownerOf(text); err != nil || container != p.container {
+	if _, container := ownerOf(read(make([]byte, 4096), proc, strconv.Itoa(p.pid), "cgroup")); container != p.container {
 		_ = h.file.Close()
 		return nil, nil
 	}

@@ -1,12 +1,18 @@
 package observe
 
 import (
+	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 const (
+	roundPause  = 100 * time.Millisecond // between rounds of allArmed: reports are dated by so much too late; or
+	quickPause  = 2 * time.Millisecond   // for the rest, after a report that wakes it
 	glanceFirst = 250 * time.Millisecond // between glances of an armed watch at first, doubled each time
 	glanceMost  = 10 * time.Second       // up to this
 	holdTime    = 3 * time.Second        // an armed watch keeps a report, or longer after a listener has closed
@@ -18,6 +24,72 @@ const (
 type held struct {
 	sockets []sockdiag.Socket // the oldest first
 	dropped time.Time         // when the youngest one ended that there was no room for
+}
+
+// rounds visits all armed watches of the process in turn, because a goroutine that waits for each report would wake for
+// each probe of each pod. It is safe for concurrent use.
+type rounds struct {
+	now chan struct{} // wakes it: see sockdiag.WatchAll
+
+	mu      sync.Mutex // guards what follows; it is locked after that of a watch
+	watches []*Watch
+	waiting []unix.PollFd // likewise
+}
+
+var allArmed = rounds{now: make(chan struct{}, 1)}
+
+func (r *rounds) add(w *Watch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watches, r.waiting = append(r.watches, w), append(r.waiting, w.kernel.reports.Waiting())
+	if len(r.watches) == 1 {
+		go r.run()
+	}
+}
+
+// run ends with the last armed watch.
+func (r *rounds) run() {
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	for {
+		pause := roundPause
+		select {
+		case <-clock.C:
+		case <-r.now:
+			pause = quickPause
+		}
+		if !r.visit() {
+			return
+		}
+		clock.Reset(pause)
+	}
+}
+
+// visit makes a round, and reports whether there is an armed watch.
+func (r *rounds) visit() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = unix.Poll(r.waiting, 0)
+	for i := len(r.watches) - 1; i >= 0; i-- {
+		w := r.watches[i]
+		if !w.mu.TryLock() { // it may be about to wait for r.mu
+			continue
+		}
+		switch {
+		case !w.armed || w.closed:
+			r.watches = slices.Delete(r.watches, i, i+1)
+			r.waiting = slices.Delete(r.waiting, i, i+1)
+			w.mu.Unlock()
+			continue
+		case r.waiting[i].Revents != 0:
+			w.holdLocked()
+		}
+		if !time.Now().Before(w.due) {
+			_ = w.glanceLocked() // one that fails is repeated
+		}
+		w.mu.Unlock()
+	}
+	return len(r.watches) > 0
 }
 
 // Arm lets the kernel report from now on, so that Begin knows the ends of the seconds before it, too. Unlike Start it
@@ -57,33 +129,24 @@ func (w *Watch) Reacted(since time.Time) (first time.Time) {
 	return first
 }
 
-// glanceLocked looks at the listeners and, while all are there, at the counters.
-func (w *Watch) glanceLocked() (err error) {
-	cost := measure(func() { err = w.listenLocked() })
+// glanceLocked looks at the listeners.
+func (w *Watch) glanceLocked() error {
+	var sockets []sockdiag.Socket
+	var err error
+	cost := measure(func() { sockets, err = w.kernel.table.All(sockdiag.Of(sockdiag.Listen)) })
+	if err == nil {
+		w.ledger.listen(sockets)
+	}
 	w.pause = min(max(2*w.pause, glanceFirst), glanceMost)
 	now := time.Now()
 	w.due = later(now.Add(w.pause), glances.reserve(now, cost))
 	return err
 }
 
-func (w *Watch) listenLocked() error {
-	resets, err := w.kernel.counters.read() // first, as in readLocked
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	sockets, err := w.kernel.table.All(sockdiag.Of(sockdiag.Listen))
-	if err != nil {
-		return err
-	}
-	w.ledger.listen(sockets)
-	w.ledger.refused(resets.refusing(), now)
-	return nil
-}
-
 // holdLocked keeps the kernel's reports. At the close of a listener it takes the counter of resets: clients that are
 // refused from then on belong to this termination.
 func (w *Watch) holdLocked() {
+	w.kernel.reports.Receive()
 	sockets, lost := w.kernel.reports.Ended()
 	h, now, isClosed := &w.held, time.Now(), false
 	for _, s := range sockets {
@@ -126,6 +189,8 @@ func (w *Watch) holdLocked() {
 func (w *Watch) disarmLocked(at time.Time) error {
 	w.holdLocked()
 	w.armed, w.changed = false, true
+	w.kernel.reports.Follow()
+	w.done.Go(w.run)
 	if err := w.lookLocked(); err != nil {
 		return err
 	}

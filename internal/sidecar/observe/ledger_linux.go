@@ -42,13 +42,12 @@ type ledger struct {
 	queued    int       // resets since of connections that were not accepted, which the counter contains
 	refusals  []refusal
 	parting   map[ends]parting
-	parted    []parting // whose peers may have been reset
-	attempts  int       // those of them, since Begin, that were the proxy's attempts to connect to the app
-	unheard   int       // likewise, that were the app's answers to a proxy that had ended
-	halves    []half    // lost requests without another half so far
-	blind     bool      // reports from before Begin are missing
-	since     time.Time // see Watch.Reacted
-	marks     map[uint64]bool
+	parted    []parting                  // whose peers may have been reset
+	attempts  int                        // those of them, since Begin, that were the proxy's attempts to connect to the app
+	unheard   int                        // likewise, that were the app's answers to a proxy that had ended
+	halves    []half                     // lost requests without another half so far
+	blind     bool                       // reports from before Begin are missing
+	since     time.Time                  // see Watch.Reacted
 	others    map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as the app's to its database
 
 	begun    bool
@@ -262,10 +261,6 @@ func (g *ledger) unlistened(s sockdiag.Socket) bool {
 
 // destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
 func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
-	if g.marks[s.Cookie] {
-		delete(g.marks, s.Cookie)
-		return
-	}
 	now := s.Ended
 	c := g.open[s.Cookie]
 	delete(g.open, s.Cookie)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"runtime"
 	"testing"
 	"time"
 
@@ -100,24 +99,6 @@ func TestParting(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
-	}
-}
-
-// The kernel reports the marks of each processor.
-func TestMarks(t *testing.T) {
-	w := watched(t, nettest.New(t).Pod.Path(), Options{}, begun)
-	if got := w.End(time.Now(), Exit{}); got.Overruns > 0 {
-		t.Errorf("%+v", got)
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	all, restore, err := allProcessors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	restore()
-	if (w.ledger.marks != nil) != (all.Count() == processors()) || len(w.ledger.marks) > 0 {
-		t.Errorf("%d marks are missing; %d of %d processors are usable", len(w.ledger.marks), all.Count(), processors())
 	}
 }
 

@@ -19,10 +19,8 @@ const (
 	interval      = 25 * time.Millisecond  // between looks after it, or when pacer allows the next
 	stillInterval = 100 * time.Millisecond // likewise, while nothing moves
 	gather        = 5 * time.Millisecond   // one look for many reports
-	armedGather   = 500 * time.Millisecond // likewise of an armed watch, but not for those of listeners
 	settleTime    = time.Second            // End waits at most so long for reports,
-	settled       = 3                      // and until so many attempts have found none, or
-	unmarked      = 25                     // without marks this many, because a busy kernel is that late
+	settled       = 10                     // and until so many attempts have found none
 )
 
 // Watch observes one network namespace. Its methods are safe for concurrent use.
@@ -94,6 +92,11 @@ func (w *Watch) startLocked() error {
 		w.kernel = nil
 		return errors.Join(err, kernel.close())
 	}
+	if w.armed {
+		allArmed.add(w)
+		return nil
+	}
+	kernel.reports.Follow()
 	w.done.Go(w.run)
 	return nil
 }
@@ -118,10 +121,7 @@ func (w *Watch) Begin(at time.Time, by string) error {
 		}
 		w.ledger.begin(at, by)
 		w.due = w.ledger.looked.Add(interval)
-		select {
-		case w.begun <- struct{}{}:
-		default:
-		}
+		notify(w.begun)
 	}
 	return nil
 }
@@ -160,28 +160,18 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 		defer clock.Stop()
 		w.changed = true
 		w.tickLocked()
-		enough := settled
-		if m, err := newMarks(w.namespace); err == nil && m.cookies != nil {
-			w.ledger.marks = m.cookies
-			w.done.Go(m.end)
-		} else {
-			enough = unmarked
-		}
-		for quiet, limit := 0, time.Now().Add(settleTime); quiet < enough && time.Now().Before(limit); {
+		for quiet, limit := 0, time.Now().Add(settleTime); quiet < settled && time.Now().Before(limit); {
 			if w.changed = false; w.ledger.result.Overruns > 0 {
 				w.tickLocked()
 			} else {
 				w.collectLocked()
 			}
-			if quiet++; w.ledger.closing() > 0 || len(w.ledger.marks) > 0 || w.changed {
+			if quiet++; w.ledger.closing() > 0 || w.changed {
 				quiet = 0
 			}
 			w.mu.Unlock()
 			<-clock.C
 			w.mu.Lock()
-		}
-		if len(w.ledger.marks) > 0 {
-			w.ledger.result.Overruns++
 		}
 		if w.ledger.closing() > 0 || w.ledger.isDoubtful() {
 			w.tickLocked() // the states of those whose clients have not reacted
@@ -223,46 +213,35 @@ func (w *Watch) run() {
 	gone := w.kernel.reports.Gone()
 	for {
 		w.mu.Lock()
-		due, armed := w.due, w.armed
+		due := w.due
 		w.mu.Unlock()
 		clock.Reset(time.Until(due))
 		select {
 		case <-w.stop:
 			return
+		case <-w.begun: // due has changed
+			continue
+		case <-clock.C:
+			w.mu.Lock()
+			w.tickLocked()
+			w.mu.Unlock()
+			continue
 		case _, open := <-gone:
 			if !open {
 				gone = nil
 				continue
 			}
-			wait, listener := armedGather, w.kernel.reports.BareGone()
-			if !armed { // a report may need the table
-				wait, listener = max(gather, time.Until(looks.paid())), nil
-			}
-			clock.Reset(wait)
-			select {
-			case <-clock.C:
-			case <-listener:
-			case <-w.begun:
-				continue
-			case <-w.stop:
-				return
-			}
-			w.mu.Lock()
-			if w.armed {
-				w.holdLocked()
-			} else if looks.reserve(time.Now(), measure(w.collectLocked)); w.ledger.unlisten {
-				w.tickLocked()
-			}
-			w.mu.Unlock()
-			continue
-		case <-w.begun: // due has changed
-			continue
+		}
+		clock.Reset(max(gather, time.Until(looks.paid()))) // a report may need the table
+		select {
 		case <-clock.C:
+		case <-w.begun:
+			continue
+		case <-w.stop:
+			return
 		}
 		w.mu.Lock()
-		if w.armed {
-			_ = w.glanceLocked() // one that fails is repeated
-		} else {
+		if looks.reserve(time.Now(), measure(w.collectLocked)); w.ledger.unlisten {
 			w.tickLocked()
 		}
 		w.mu.Unlock()
@@ -320,10 +299,7 @@ func (w *Watch) readLocked() (still bool, err error) {
 	w.ledger.explain(w.isWaiting())
 	w.segments, w.changed = segments, false
 	if len(w.ledger.listening) < len(w.ledger.ports) {
-		select {
-		case w.closes <- struct{}{}:
-		default:
-		}
+		notify(w.closes)
 	}
 	return false, nil
 }
@@ -367,4 +343,11 @@ func (w *Watch) waiting() map[ends]bool {
 		out[ends{s.Local, s.Remote}] = true
 	}
 	return out
+}
+
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

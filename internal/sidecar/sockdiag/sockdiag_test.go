@@ -200,6 +200,52 @@ func TestWatchDestroyed(t *testing.T) {
 	}
 }
 
+// Reports wait for Receive until Follow, but the end of a listener wakes this process at once.
+func TestWatchAll(t *testing.T) {
+	woken := make(chan struct{}, 1)
+	w, err := WatchAll(0, func() { notify(woken) })
+	if err != nil {
+		t.Skip(err)
+	}
+	defer w.Close()
+	ends := func(port uint16) (n int) {
+		sockets, _ := w.Ended()
+		for _, s := range sockets {
+			if s.Local.Port() == port {
+				n++
+			}
+		}
+		return n
+	}
+	ln, port := listen(t, "127.0.0.1:0")
+	await := func(c <-chan struct{}, take func()) {
+		t.Helper()
+		for n, end := 0, time.After(5*time.Second); n == 0; n = ends(port) {
+			select {
+			case <-c:
+				take()
+			case <-end:
+				t.Fatal("not reported")
+			}
+		}
+	}
+	if client, server := pair(t, ln); ends(port) != 0 {
+		t.Error("reported before its end")
+	} else {
+		_, _ = client.Close(), server.Close()
+	}
+	time.Sleep(50 * time.Millisecond)
+	if n := ends(port); n != 0 {
+		t.Errorf("%d reports have not waited", n)
+	}
+	_ = ln.Close()
+	await(woken, w.Receive)
+	w.Follow()
+	ln, port = listen(t, "127.0.0.1:0")
+	_ = ln.Close()
+	await(w.Gone(), func() {})
+}
+
 // Uncollected reports are bounded, and losses are reported.
 func TestEndedIsBounded(t *testing.T) {
 	w := &Watch{gone: make(chan struct{}, 1), most: endedMost}
@@ -233,15 +279,7 @@ func TestRoll(t *testing.T) {
 
 // The kernel wakes us for our ports alone.
 func TestDestroyedFilter(t *testing.T) {
-	raw, err := destroyedFilter([]uint16{80, 81, 443})
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, ok := bpf.Disassemble(raw)
-	if !ok {
-		t.Fatal("not a program")
-	}
-	vm, err := bpf.NewVM(program)
+	vm, err := bpf.NewVM(destroyedFilter([]uint16{80, 81, 443}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -215,7 +215,7 @@ func (p *simulated) do(t *testing.T, command string) string {
 // simulate starts pod number i, and adds it to a process table.
 func simulate(t *testing.T, proc string, i int) *simulated {
 	t.Helper()
-	uid, id := fmt.Sprintf("00000000-0000-0000-0000-%012d", i), fmt.Sprintf("%064x", i)
+	uid := fmt.Sprintf("00000000-0000-0000-0000-%012d", i)
 	p := &simulated{cmd: exec.Command(os.Args[0])}
 	home := nettest.Alone(t)
 	p.cmd.Env = append(os.Environ(), appAddress+"="+home.TCP4(8080), "GOGC=400")
@@ -231,8 +231,7 @@ func simulate(t *testing.T, proc string, i int) *simulated {
 	p.out = bufio.NewReader(out)
 	number := strconv.Itoa(p.cmd.Process.Pid)
 	folder := filepath.Join(proc, number)
-	group := fmt.Sprintf("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope\n", strings.ReplaceAll(uid, "-", "_"), id)
-	if err := errors.Join(os.MkdirAll(filepath.Join(folder, "ns"), 0o755), os.WriteFile(filepath.Join(folder, "cgroup"), []byte(group), 0o644),
+	if err := errors.Join(os.MkdirAll(filepath.Join(folder, "ns"), 0o755),
 		os.WriteFile(filepath.Join(folder, "stat"), []byte(number+" (app) S 1 1"), 0o644),
 		os.Symlink("/proc/"+number+"/ns/net", filepath.Join(folder, "ns", "net"))); err != nil {
 		t.Fatal(err)
@@ -241,11 +240,22 @@ func simulate(t *testing.T, proc string, i int) *simulated {
 		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i), Namespace: "shop", UID: types.UID(uid)},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
-		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "app", ContainerID: "containerd://" + id, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		}}},
 	}
+	p.restart(t, proc, i)
 	return p
+}
+
+// restart gives the pod's container an ID.
+func (p *simulated) restart(t *testing.T, proc string, i int) {
+	t.Helper()
+	id, pod := fmt.Sprintf("%064x", i), strings.ReplaceAll(string(p.UID), "-", "_")
+	group := fmt.Sprintf("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope\n", pod, id)
+	if err := os.WriteFile(filepath.Join(proc, strconv.Itoa(p.cmd.Process.Pid), "cgroup"), []byte(group), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "app", ContainerID: "containerd://" + id, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}}
 }
 
 // all sends a command to some pods at once.
@@ -304,8 +314,8 @@ func build(t *testing.T) string {
 	return program
 }
 
-// observing starts the observer, and waits until it watches all pods.
-func observing(t *testing.T, program string, s *server, proc string) (process int, stop func()) {
+// observing starts the observer with the rights that the chart gives it, and waits until it watches all pods.
+func observing(t *testing.T, program string, s *server, proc string) (process int, address string, stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}],"contexts":[{"name":"a","context":{"cluster":"a"}}],"current-context":"a"}`, s.URL)
@@ -316,9 +326,9 @@ func observing(t *testing.T, program string, s *server, proc string) (process in
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := ln.Addr().String()
+	address = ln.Addr().String()
 	_ = ln.Close()
-	cmd := exec.Command(program, "--node", "node", "--kubeconfig", config, "--proc", proc, "--events=false", "--listen", address)
+	cmd := exec.Command("setpriv", "--bounding-set", "-all,+sys_admin,+sys_ptrace", program, "--node", "node", "--kubeconfig", config, "--proc", proc, "--events=false", "--listen", address)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -332,17 +342,24 @@ func observing(t *testing.T, program string, s *server, proc string) (process in
 	t.Cleanup(stop)
 	want := fmt.Sprintf(`{state="watched"} %d`, len(s.pods))
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if answer, err := http.Get("http://" + address + "/metrics"); err == nil {
-			b, _ := io.ReadAll(answer.Body)
-			_ = answer.Body.Close()
-			if strings.Contains(string(b), want) {
-				return cmd.Process.Pid, stop
-			}
+		if strings.Contains(metrics(address), want) {
+			return cmd.Process.Pid, address, stop
 		}
 		if time.Now().After(end) {
 			t.Fatal("the observer does not watch the pods")
 		}
 	}
+}
+
+// metrics are those of the observer, empty before it serves.
+func metrics(address string) string {
+	answer, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return ""
+	}
+	defer answer.Body.Close()
+	b, _ := io.ReadAll(answer.Body)
+	return string(b)
 }
 
 // used is the processor time of a process.
@@ -388,12 +405,12 @@ func load() string {
 	return first
 }
 
-// TestCost measures what the observer of a node costs, with 200 pods of 50 connections each:
-// go test -tags cost -run TestCost -v -timeout 30m ./kube/cmd/lastcall-observer
-func TestCost(t *testing.T) {
-	const settle = 10 * time.Second // after the observer's start, until its glances are rare
-	const count, connections, ending, asking = 200, 50, 20, 20
-	program, proc := build(t), t.TempDir()
+// The pods of the node, and the connections of each.
+const count, connections = 200, 50
+
+// node starts the pods of a node, its API server, and fills its process table.
+func node(t *testing.T, proc string) *server {
+	t.Helper()
 	if err := os.Mkdir(filepath.Join(proc, "1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -403,8 +420,60 @@ func TestCost(t *testing.T) {
 	}
 	all(t, s.pods, fmt.Sprintf("dial %d", connections))
 	s.Server = httptest.NewServer(s)
-	defer func() { s.CloseClientConnections(); s.Close() }()
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s
+}
 
+// TestNode measures what the observer costs on a node with other work while no pod ends. Each second, each pod has 0.2
+// connections of probes, the node 50 of clients, two pods have a new status, and two other processes start; each 5 s a
+// container restarts, each 15 s Prometheus reads the metrics:
+// go test -tags cost -run TestNode -v -timeout 30m ./kube/cmd/lastcall-observer -window 10m
+func TestNode(t *testing.T) {
+	const settle, others = 20 * time.Second, 600
+	program, proc := build(t), t.TempDir()
+	s := node(t, proc)
+	start := func(i int) {
+		folder := filepath.Join(proc, strconv.Itoa(10_000_000+i))
+		if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "cgroup"), []byte("0::/system.slice/a.service\n"), 0o644)); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range others {
+		start(i)
+	}
+	process, address, stop := observing(t, program, s, proc)
+	defer stop()
+	all(t, s.pods, fmt.Sprintf("rate %g", 2*(0.2+50.0/count)))
+	n := 0
+	defer repeat(0.5, func() {
+		n++
+		p := s.pods[n%count]
+		p.Annotations = map[string]string{"update": strconv.Itoa(n), "others": strings.Repeat("x", 8<<10)} // as large as a real one
+		if n%10 == 0 {
+			p.restart(t, proc, 1000*n)
+		}
+		s.changes <- *p.DeepCopy()
+		start(others + n)
+		_ = os.RemoveAll(filepath.Join(proc, strconv.Itoa(10_000_000+n)))
+		if n%30 == 0 {
+			_ = metrics(address)
+		}
+	})()
+	time.Sleep(settle)
+	from, ours := time.Now(), used(t, process)
+	time.Sleep(*window)
+	took := time.Since(from)
+	t.Logf("observer %.3f %% of a core over %v, %s resident, at most %s, load %s", 100*(used(t, process)-ours).Seconds()/took.Seconds(),
+		took.Round(time.Second), memory(process, "VmRSS"), memory(process, "VmHWM"), load())
+}
+
+// TestCost measures what the observer of a node costs, with 200 pods of 50 connections each:
+// go test -tags cost -run TestCost -v -timeout 30m ./kube/cmd/lastcall-observer
+func TestCost(t *testing.T) {
+	const settle = 10 * time.Second // after the observer's start, until its glances are rare
+	const ending, asking = 20, 20
+	program, proc := build(t), t.TempDir()
+	s := node(t, proc)
 	measure := func(what string, process int) (p99 time.Duration) {
 		askers := s.pods[count-asking:]
 		all(t, askers, "ask")
@@ -434,7 +503,7 @@ func TestCost(t *testing.T) {
 		for _, on := range []bool{i%2 == 1, i%2 == 0} {
 			process, stop, what := 0, func() {}, "without"
 			if on {
-				process, stop = observing(t, program, s, proc)
+				process, _, stop = observing(t, program, s, proc)
 				what = "observed"
 				time.Sleep(settle)
 			}
@@ -462,7 +531,7 @@ func TestCost(t *testing.T) {
 		slices.Sort(all)
 		t.Logf("%-44s p99 median %v of %v", load, all[len(all)/2], all)
 	}
-	process, stop := observing(t, program, s, proc)
+	process, _, stop := observing(t, program, s, proc)
 	defer stop()
 	time.Sleep(settle)
 	grace, now := int64(300), time.Now()
