@@ -50,7 +50,7 @@ func (t *table) head(r *Result) {
 	s := t.style
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
 	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		r.Client, real(r.Gateway), real(r.Proxy), seconds(r.GraceMS), seconds(r.PropagationMS))))
+		r.Client, real(r.Gateway), real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
 	}
@@ -72,8 +72,6 @@ func real(proxy string) string {
 	}
 	return ""
 }
-
-func seconds(ms int64) string { return console.Round(time.Duration(ms) * time.Millisecond) }
 
 func (t *table) row(r Row, showExpected bool) {
 	s := t.style

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
@@ -36,15 +37,7 @@ func (s Style) glyph(kind string) string {
 	return glyphs[kind][1]
 }
 
-func (s Style) paint(code, text string) string {
-	if !s.Colour {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-func (s Style) bold(text string) string { return s.paint("1", text) }
-func (s Style) dim(text string) string  { return s.paint("2", text) }
+func (s Style) colours() console.Style { return console.Style{Colour: s.Colour} }
 
 // WriteText prints the plan for people, 80 columns wide.
 func (p *Plan) WriteText(w io.Writer, s Style) error {
@@ -53,7 +46,7 @@ func (p *Plan) WriteText(w io.Writer, s Style) error {
 	if p.Way != AsIs {
 		title += ", " + p.Way.Title()
 	}
-	fmt.Fprintf(&b, "%s\n", s.bold(title))
+	fmt.Fprintf(&b, "%s\n", s.colours().Bold(title))
 	wrap(&b, "", p.summary())
 	b.WriteString("\n" + p.axis() + "\n")
 	p.lanes(&b, s)
@@ -71,17 +64,17 @@ func (p *Plan) WriteText(w io.Writer, s Style) error {
 		if phase.IsIdle {
 			text += "; nothing waits for the pod"
 		}
-		b.WriteString(s.dim("          "+text) + "\n")
+		b.WriteString(s.colours().Dim("          "+text) + "\n")
 	}
 	wrap(&b, fmt.Sprintf("%8s  ", seconds(p.Course.Gone)), p.ending())
 	b.WriteByte('\n')
 	fmt.Fprintf(&b, "A request of %s that\n", seconds(p.Options.Request))
 	for _, a := range p.Fates {
-		code := "32"
+		paint := s.colours().Good
 		if !a.IsServed {
-			code = "31"
+			paint = s.colours().Bad
 		}
-		fmt.Fprintf(&b, "  %-29s %s\n", a.arrival(), s.paint(code, cut(a.outcome(), columns-32)))
+		fmt.Fprintf(&b, "  %-29s %s\n", a.arrival(), paint(cut(a.outcome(), columns-32)))
 	}
 	b.WriteByte('\n')
 	for _, text := range p.Promises() {
@@ -195,7 +188,7 @@ type mark struct {
 func (p *Plan) legend(b *strings.Builder, s Style) {
 	text := fmt.Sprintf("%s served  %s lost  %s before its stop signal  %s after it  T stop signal  | gone  K SIGKILL",
 		s.glyph("served"), s.glyph("cut"), s.glyph("hook"), s.glyph("stops"))
-	b.WriteString(s.dim(text) + "\n")
+	b.WriteString(s.colours().Dim(text) + "\n")
 }
 
 func pad(text string, width int) string {

@@ -19,9 +19,6 @@ func At(t time.Duration) Span { return Span{t, t} }
 // Between is the span from one moment to another.
 func Between(from, to time.Duration) Span { return Span{from, to} }
 
-// Plus is the span d later.
-func (s Span) Plus(d time.Duration) Span { return Span{s.From + d, s.To + d} }
-
 // AtMost is the span with no moment after d.
 func (s Span) AtMost(d time.Duration) Span { return Span{min(s.From, d), min(s.To, d)} }
 
