@@ -229,6 +229,8 @@ func TestAgentReport(t *testing.T) {
 		{"the kernel shows one of them as reset", cut(3), 1, losses.Lost, 3},
 		{"the kernel shows more", cut(1), 4, losses.Lost, 1},
 		{"the kernel shows a loss, and the agent none", string(clean), 4, losses.Clean, 0},
+		{"an opaque connection", strings.Replace(cut(1), `"protocol":""`, `"protocol":"tcp"`, 1), 0, losses.Unclear, 0},
+		{"a WebSocket with a close frame", strings.Replace(cut(1), "truncated", "close 1012", 1), 0, losses.Clean, 0},
 		{"no report", "", 0, losses.Clean, 0},
 		{"another program's message", "exit status 1", 0, losses.Clean, 0},
 		{"a number without bound", strings.Replace(cut(1), `"open"`, `"left_out":9000000000000000000,"open"`, 1), 0, losses.Lost, maxCut},

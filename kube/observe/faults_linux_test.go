@@ -179,6 +179,8 @@ func TestNamespaceGone(t *testing.T) {
 				if !known(t, n.next()) {
 					t.Error("the lost request was not counted")
 				}
+			} else if r := n.next(); !r.Restart || !known(t, r) {
+				t.Errorf("not reported as the end of a container: %+v", r)
 			}
 			hasWire := func() bool {
 				return wire.Client.Do(func() error { _, err := net.InterfaceByName(nettest.Interface); return err }) == nil

@@ -62,6 +62,7 @@ type tracked struct {
 	traffic  Watch           // nil until its network namespace has been found
 	sandbox  *handle         // of the pause process
 	mains    []process       // of its containers
+	ended    time.Time       // of the last container that ended without the pod, until that is reported
 	watched  map[string]bool // containers whose end without the pod is watched
 	found    chan struct{}
 	retries  int

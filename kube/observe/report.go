@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -16,7 +17,8 @@ type AgentReport struct {
 	IsSidecar    bool          `json:"-"` // otherwise the hook's, behind which the app still had to end
 	Verdict      drain.Verdict `json:"verdict"`
 	Seconds      float64       `json:"seconds"`                 // of the drain
-	Cut          int           `json:"cut,omitempty"`           // conversations that the last call ended
+	Cut          int           `json:"cut,omitempty"`           // conversations that the last call ended in the middle
+	Opaque       int           `json:"opaque,omitempty"`        // that it ended or left to the app, without knowing whether a request was in flight
 	Raced        uint64        `json:"raced,omitempty"`         // requests that crossed the close of an idle connection
 	DeadlineFrom string        `json:"deadline_from,omitempty"` // the source of an earlier SIGKILL; empty: none
 }
@@ -29,11 +31,21 @@ func reportOf(message string) *AgentReport {
 	}
 	a := &AgentReport{Verdict: r.Verdict, Seconds: time.Duration(r.Duration).Seconds(), Raced: r.Raced, DeadlineFrom: r.DeadlineFrom}
 	if a.Verdict == drain.Cut {
-		a.Cut = len(r.Open) + max(r.LeftOut, 0)
+		a.Cut = max(r.LeftOut, 0)
+		for _, one := range r.Open {
+			if one.Protocol == "tcp" || one.Ending == "left to the app" {
+				a.Opaque++
+			} else if !strings.HasPrefix(one.Ending, "close ") {
+				a.Cut++
+			}
+		}
 		if r.Finish != nil {
 			a.Cut += int(min(r.Finish.Dropped, maxCut))
 		}
-		a.Cut = min(max(a.Cut, 1), maxCut) // after a failed last call the number is unknown
+		if len(r.Open) == 0 {
+			a.Cut = max(a.Cut, 1) // after a failed last call the number is unknown
+		}
+		a.Cut = min(a.Cut, maxCut)
 	}
 	return a
 }
@@ -58,7 +70,7 @@ func (t *Termination) addReport(p *Pod) {
 		default:
 			seen.Lost.Cut = max(0, r.Cut-seen.Lost.Total())
 		}
-		seen.Maybe = observe.Maybe{Raced: int(min(r.Raced, maxCut))}
+		seen.Maybe = observe.Maybe{Raced: int(min(r.Raced, maxCut)), Opaque: r.Opaque}
 		if r.IsSidecar {
 			seen.Unseen, seen.Overruns, seen.Blind = 0, 0, 0
 		}

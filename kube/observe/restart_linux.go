@@ -51,6 +51,9 @@ func (o *Observer) watchMains(ctx context.Context, t *tracked) {
 // restarted reports what a container has lost that ended at a moment, unless its pod ends. A second watch of the namespace
 // stays for the pod's own end.
 func (o *Observer) restarted(ctx context.Context, t *tracked, name, id string, at time.Time) {
+	o.mu.Lock()
+	t.ended = at
+	o.mu.Unlock()
 	select {
 	case <-ctx.Done():
 		return
@@ -68,7 +71,7 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name, id string, a
 	if err != nil { // the sandbox has ended, too
 		next = nil
 	}
-	t.traffic = next
+	t.traffic, t.ended = next, time.Time{}
 	r, grace := t.report(o.Node, at), t.pod.Grace
 	o.ending++
 	o.mu.Unlock()

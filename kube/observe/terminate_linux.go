@@ -67,6 +67,10 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 		r.Doubt(UnknownLate)
 	}
 	p := t.pod
+	since := p.earliest(began)
+	if !t.ended.IsZero() { // what that lost is in this report
+		since = earliest(since, t.ended.Add(-time.Second))
+	}
 	o.mu.Unlock()
 	if isLate {
 		select {
@@ -85,7 +89,7 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	if isLate { // connections may have ended meanwhile
 		r.Doubt(UnknownLate)
 	}
-	if at := traffic.Reacted(p.earliest(began)); !at.IsZero() && at.Before(began) { // the news came after the signal
+	if at := traffic.Reacted(since); !at.IsZero() && at.Before(began) { // the news came after the signal
 		r.Began, r.Deadline = at, p.deadline(at)
 	}
 	if err := traffic.Begin(r.Began, "termination"); err != nil {
@@ -93,6 +97,13 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 		r.Doubt(UnknownNamespace)
 	}
 	return r
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // observing is logged when everything of a termination is watched.

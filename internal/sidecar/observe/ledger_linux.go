@@ -113,7 +113,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			}
 			// The last look did not show it.
 			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun}
-			c.appSpokeFirst = s.SegmentsReceived == 0 && s.Sent > 0
+			c.appSpokeFirst, c.segments = s.SegmentsReceived == 0 && s.Sent > 0, s.SegmentsReceived
 			if g.open[s.Cookie] = c; !isInner {
 				g.arrive(c.arrived, s.Remote)
 			}
@@ -130,7 +130,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			c.settled = c.settled && s.Received == c.Received && s.Sent == c.Sent
 		}
 		if c.turn == app {
-			c.answered = received(s)
+			c.answered, c.answeredSent = received(s), s.Sent
 		}
 		c.Socket, c.missed = s, 0
 	}
@@ -300,7 +300,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	default:
 		g.part(s, &c.Socket, f)
 	}
-	e := ending{at: now, fate: f, isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
+	e := ending{at: now, fate: f, requests: requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}
 	if c != nil {

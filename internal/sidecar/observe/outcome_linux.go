@@ -11,17 +11,18 @@ import (
 
 // ending is the end of a connection.
 type ending struct {
-	at      time.Time
-	fate    fate
-	arrived time.Time
-	moved   time.Time // data, in any direction
-	asked   time.Time // when the client's last byte came
-	known   bool      // a look has shown it; then
-	busy    bool      // at that look
-	active  bool      // with a request since Begin, or in flight then
-	queued  bool      // the app had not accepted it
-	isInner bool      // between proxy and app
-	sample  Sample
+	at       time.Time
+	fate     fate
+	requests int // that it may have carried at once, if it is opaque
+	arrived  time.Time
+	moved    time.Time // data, in any direction
+	asked    time.Time // when the client's last byte came
+	known    bool      // a look has shown it; then
+	busy     bool      // at that look
+	active   bool      // with a request since Begin, or in flight then
+	queued   bool      // the app had not accepted it
+	isInner  bool      // between proxy and app
+	sample   Sample
 }
 
 // arrive counts a connection that no look has shown before. One whose peer the kernel has forgotten may have come earlier.
@@ -95,7 +96,7 @@ func (g *ledger) count(e ending) {
 		case doubtful:
 			t.Maybe.SameTick++
 		case opaque:
-			t.Maybe.Opaque++
+			t.Maybe.Opaque += max(e.requests, 1)
 		case stream:
 			t.Maybe.Streams++
 		}
@@ -235,7 +236,7 @@ func (g *ledger) peek(now time.Time) Termination {
 			continue
 		}
 		if g.protocolOf(c.Socket, c) == Opaque {
-			t.Maybe.Opaque++
+			t.Maybe.Opaque += requestsMost(c.Socket, c)
 		} else {
 			t.Maybe.Unfinished++
 		}
@@ -271,7 +272,7 @@ func (g *ledger) conclude(now time.Time) {
 // end counts a connection whose report has not come.
 func (g *ledger) end(c *connection, f fate, now time.Time) {
 	f = g.refine(f, c.Socket, c, func() bool { return true })
-	g.count(ending{at: now, fate: f, isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+	g.count(ending{at: now, fate: f, requests: requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
 }
 
 func later(a, b time.Time) time.Time {

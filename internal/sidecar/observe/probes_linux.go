@@ -24,7 +24,7 @@ const (
 type probes struct {
 	all  []Probe
 	seen map[uint16][]time.Time // connections from the node to a probe's port, and refused probes; the oldest first
-	free map[Probe]int          // refused connections that were attributed to a probe that has never been seen
+	free map[Probe]int          // refused connections that were attributed to a probe whose moment is not confirmed
 }
 
 func newProbes(all []Probe) probes {
@@ -59,7 +59,7 @@ func (p *probes) note(port uint16, at time.Time) {
 }
 
 // take reports whether a connection between two moments, since the beginning of the termination, is a probe: for certain,
-// unless other clients use the node's addresses, or the probe has not been seen before.
+// unless other clients use the node's addresses, or its moment is not confirmed.
 func (p *probes) take(began, from, to time.Time) (is, isCertain bool) {
 	for _, one := range p.all {
 		seen, hasOthers := p.seen[one.Port], p.hasOthers(one.Port, from)
@@ -76,12 +76,21 @@ func (p *probes) take(began, from, to time.Time) (is, isCertain bool) {
 		}
 	}
 	for _, one := range p.all {
-		if len(p.seen[one.Port]) == 0 && p.free[one] <= int(to.Sub(began)/one.Period) {
+		if !p.isConfirmed(one) && p.free[one] <= int(to.Sub(began)/one.Period) {
 			p.free[one]++
 			return true, false
 		}
 	}
 	return false, false
+}
+
+// isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of a
+// container may come at another one (the prober's manual trigger).
+func (p *probes) isConfirmed(one Probe) bool {
+	seen := p.seen[one.Port]
+	return slices.ContainsFunc(seen, func(at time.Time) bool {
+		return slices.ContainsFunc(seen, func(next time.Time) bool { return next.Sub(at.Add(one.Period)).Abs() <= probeSlack })
+	})
 }
 
 // hasOthers reports whether a port had more connections from the node than its probes make.

@@ -29,6 +29,7 @@ func TestProbes(t *testing.T) {
 		{"many clients on the node's address", second, every(-8, 0, 0.1), []float64{1, 2}, 0, 2, 0},
 		{"one was missed", second, []float64{-3, -2, -1}, []float64{1}, 1, 0, 0},
 		{"never seen before", []Probe{{8080, 10 * time.Second}}, nil, []float64{0.3, 0.4}, 0, 1, 1},
+		{"seen once: the kubelet's first one comes at another moment", []Probe{{8080, 10 * time.Second}}, []float64{-3}, []float64{1, 2}, 0, 1, 1},
 		{"no probes", nil, every(-8, 0, 1), []float64{1, 2}, 0, 0, 2},
 		{"readiness each second, liveness each ten", []Probe{{8080, time.Second}, {8080, 10 * time.Second}}, append(every(-8, 0, 1), -3.4), every(1, 9, 1), 9, 0, 0},
 	} {

@@ -19,10 +19,13 @@ const (
 	leastHello      = 220
 	leastHandshake  = 500 // from the server, with a certificate
 
-	learned    = 3                      // connections that show a port to be TLS, while none shows the opposite
-	inUse      = 5 * time.Second        // a connection with several requests at a time was in use so long after its last byte
-	leastPause = 50 * time.Millisecond  // between the first and the last part of a streamed response
-	burst      = 250 * time.Millisecond // a streamed response continues within twice its longest pause and this
+	learned     = 3                      // connections that show a port to be TLS, while none shows the opposite
+	inUse       = 5 * time.Second        // a connection with several requests at a time was in use so long after its last byte
+	leastPause  = 50 * time.Millisecond  // between the first and the last part of a streamed response
+	exitSpread  = 100 * time.Millisecond // between the ends of an app's sockets
+	streamsMost = 100                    // of an HTTP/2 connection (RFC 9113, 6.5.2: at least)
+
+	burst = 250 * time.Millisecond // a streamed response continues within twice its longest pause and this
 )
 
 // isCloseNotify reports whether the last bytes of a client, perhaps with its FIN, are TLS's close_notify: a record of 24
@@ -68,7 +71,7 @@ func lastBytes(s sockdiag.Socket, c *connection) uint64 {
 	switch {
 	case s.ReadQueue > 1:
 		return uint64(s.ReadQueue)
-	case c != nil && c.Sent == s.Sent:
+	case c != nil && c.answeredSent == s.Sent:
 		return s.Received - min(s.Received, c.answered)
 	case s.Sent == 0:
 		return s.Received
@@ -84,7 +87,7 @@ func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func(
 	protocol := g.protocolOf(s, c)
 	switch f {
 	case wasReset, wasUnanswered, crossed:
-		switch last := lastBytes(s, c); {
+		switch last := lastBytes(s, c); { // 0 of TLS: unknown
 		case isCloseNotify(last) && protocol == TLS:
 			return left
 		case isCloseNotify(last):
@@ -92,9 +95,16 @@ func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func(
 		case protocol == Opaque, protocol == TLS && last < leastTLSRequest && f != crossed:
 			return opaque
 		}
+	case left:
+		if protocol >= TLS && c == nil && g.endedWithListener(s) { // no sign of the app's close is left
+			return opaque
+		}
 	case answered, doubtful:
+		if protocol == TLS && c != nil && isCloseNotify(s.Sent-c.Sent) && c.turn == app && s.Received-c.Received <= 1 {
+			return answered // the app closed it between two requests
+		}
 		isInUse := protocol == Opaque || protocol == TLS && min(s.LastReceived, s.LastSent) < inUse
-		if isStream := isStream(s, c); (isInUse || isStream) && closedByApp(s, c, appFirst) {
+		if isStream := isStream(s, c); (isInUse || isStream) && (closedByApp(s, c, appFirst) || g.endedWithListener(s)) {
 			if isInUse {
 				return opaque
 			}
@@ -115,13 +125,29 @@ func closedByApp(s sockdiag.Socket, c *connection, appFirst func() bool) bool {
 	return c.appFirst || c.State != sockdiag.Established || s.Received == c.Received || appFirst()
 }
 
+// endedWithListener reports whether a connection ended when its listener did: by the exit of the app.
+func (g *ledger) endedWithListener(s sockdiag.Socket) bool {
+	at := g.closed[s.Local.Port()]
+	return !at.IsZero() && s.Ended.Sub(at).Abs() < exitSpread
+}
+
+// requestsMost is how many requests of an opaque connection may have been in flight.
+func requestsMost(s sockdiag.Socket, c *connection) int {
+	n := s.SegmentsReceived
+	if c != nil {
+		n -= min(n, c.segments)
+		n++ // one was in flight at the first look
+	}
+	return int(min(max(n, 1), streamsMost))
+}
+
 // isStream reports whether the app was in the middle of a response in parts, or at its end. Without a look that has shown
 // the parts, they are short segments, more than twice as many as the client's.
 func isStream(s sockdiag.Socket, c *connection) bool {
-	if c != nil && c.parts > 1 {
+	if c != nil && c.parts > 1 { // looks have shown it
 		return c.partLast.Sub(c.partFirst) >= leastPause && s.LastSent <= 2*c.pause+burst
 	}
-	return c == nil && s.LastReceived-s.LastSent >= burst && s.SegmentsSent >= 2*s.SegmentsReceived+2 &&
+	return s.LastReceived-s.LastSent >= burst && s.SegmentsSent >= 2*s.SegmentsReceived+2 &&
 		2*s.Sent < uint64(s.SegmentsSent)*uint64(s.MSS)
 }
 

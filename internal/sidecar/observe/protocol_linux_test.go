@@ -16,7 +16,7 @@ func TestRefine(t *testing.T) {
 			LastReceived: ago, LastSent: ago, MSS: 1448}
 	}
 	sighted := func(answered, received, sent uint64) *connection {
-		return &connection{Socket: sockdiag.Socket{State: sockdiag.Established, Received: received, Sent: sent}, answered: answered}
+		return &connection{Socket: sockdiag.Socket{State: sockdiag.Established, Received: received, Sent: sent}, answered: answered, answeredSent: sent, turn: app}
 	}
 	parts := func(pause time.Duration) *connection {
 		c, now := sighted(100, 100, 900), time.Unix(1e9, 0)
@@ -39,6 +39,8 @@ func TestRefine(t *testing.T) {
 		{"HTTP/1.1, a request that was read", HTTP1, socket(200, 100, 2, 1, 0, second), sighted(100, 200, 100), wasUnanswered, wasUnanswered},
 		{"TLS, idle", TLS, socket(2000, 3000, 5, 5, 0, 9*second), nil, answered, answered},
 		{"TLS, in use: perhaps HTTP/2, or session tickets behind the first request", TLS, socket(700, 1500, 2, 3, 0, 0), nil, answered, opaque},
+		{"TLS, closed by the app with its close_notify", TLS, socket(700, 1524, 3, 4, 0, 0), sighted(700, 700, 1500), answered, answered},
+		{"TLS, a request and an answer between two looks", TLS, socket(900, 1624, 3, 4, 0, 0), sighted(700, 700, 1500), answered, opaque},
 		{"TLS, a request", TLS, socket(900, 3000, 5, 5, 0, second), sighted(780, 900, 3000), wasUnanswered, wasUnanswered},
 		{"TLS, perhaps HTTP/2's WINDOW_UPDATE", TLS, socket(835, 3000, 5, 5, 0, second), sighted(800, 835, 3000), wasUnanswered, opaque},
 		{"TLS, close_notify is unread", TLS, socket(824, 3000, 5, 5, 24, 0), nil, wasReset, left},

@@ -86,12 +86,12 @@ type Lost struct {
 // Total is the sum.
 func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused + l.Cut }
 
-// Maybe counts connections whose end may have lost a request, by the reason of the doubt. Each is at most one in Most,
-// although a connection of HTTP/2 may carry several requests.
+// Maybe counts requests that may have been lost, by the reason of the doubt: one for each connection, but of Opaque.
 type Maybe struct {
 	// Probes were refused or reset, and may be the kubelet's.
 	Probes int `json:"probes,omitempty"`
-	// Opaque carry HTTP/2, TLS, WebSockets or another protocol, and were in use when the app closed them.
+	// Opaque were on connections with HTTP/2, TLS, WebSockets or another protocol, in use when the app closed them: as many
+	// for each as the client's segments with data since the beginning, because each may have been a request.
 	Opaque int `json:"opaque,omitempty"`
 	// Streams were receiving an answer in parts when the app closed them.
 	Streams int `json:"streams,omitempty"`
@@ -109,7 +109,7 @@ type Maybe struct {
 func (m Maybe) doubts() []doubt {
 	return []doubt{
 		{m.Probes, "refused or reset, perhaps the kubelet's probes"},
-		{m.Opaque, "in use, of a protocol other than plain HTTP/1.1"},
+		{m.Opaque, "on connections in use, of a protocol other than plain HTTP/1.1"},
 		{m.Streams, "in the middle of a streamed answer, or at its end"},
 		{m.Crossed, "sent something after the close: a request, or TLS's last message"},
 		{m.SameTick, "with request and answer in one tick of the clock"},
