@@ -15,7 +15,6 @@ const (
 	FlagUpstreamReset      = "UR"     // upstream remote reset
 	FlagNoHealthyUpstream  = "UH"     // no endpoint
 	FlagRetriesExhausted   = "URX,UF" // each attempt failed to connect
-	FlagNoRoute            = "NR"     // no route matches
 	FlagDownstreamClosed   = "DC"     // downstream connection termination
 	FlagDownstreamProtocol = "DPE"    // downstream protocol error
 	FlagDuration           = "DT"     // ended by a time limit; here, the last call
@@ -42,19 +41,17 @@ var (
 	HeadTimeout     = Outcome{"", "request_header_timeout"}
 	RequestTimeout  = Outcome{"", "request_overall_timeout"}
 	NoHealthy       = Outcome{FlagNoHealthyUpstream, "no_healthy_upstream"}
-	NoRoute         = Outcome{FlagNoRoute, "route_not_found"}
 )
 
 // Envoy's reasons for the end of an upstream connection or stream.
 const (
-	ReasonConnectFailed      = "remote connection failure"
-	ReasonLocalConnectFailed = "local connection failure"
-	ReasonConnectTimeout     = "connection timeout"
-	ReasonOverflow           = "overflow"
-	ReasonTerminated         = "connection termination"
-	ReasonProtocolError      = "protocol error"
-	ReasonReset              = "remote reset"
-	ReasonRefused            = "remote refused stream reset"
+	ReasonConnectFailed  = "remote connection failure"
+	ReasonConnectTimeout = "connection timeout"
+	ReasonOverflow       = "overflow"
+	ReasonTerminated     = "connection termination"
+	ReasonProtocolError  = "protocol error"
+	ReasonReset          = "remote reset"
+	ReasonRefused        = "remote refused stream reset"
 )
 
 // Before is the outcome of an upstream's reset before its response has begun, After of one within it.
