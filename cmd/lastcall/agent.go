@@ -32,8 +32,7 @@ const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod
 
 Runs next to the app as a sidecar. At SIGTERM, or when the app's preStop hook (lastcall wait) requests it, it asks every client to close its connection, serves the requests in flight and those that still arrive, and exits as soon as none is left, always before the kubelet's SIGKILL. A second SIGTERM ends the remaining requests at once.
 
-Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings,
-	3 for a cut with --fail-on-cut.`
+Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings, 3 for a cut with --fail-on-cut.`
 
 func agentCommand() *cobra.Command {
 	var f agentFlags
@@ -52,14 +51,11 @@ func agentCommand() *cobra.Command {
 
 const runHelp = `Start an app, carry its inbound traffic, and drain it before the app stops.
 
-At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal,
-	lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). A second signal ends the remaining requests at once.
+At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). A second signal ends the remaining requests at once.
 
-{port} in the app's arguments is the port of --inbound's APP,
-	and so is the app's variable PORT. Port 0 picks a free one; then lastcall hot-restart replaces lastcall and the app without losing a request. With --pid-file or under systemd SIGUSR2 does the same, and SIGHUP where there is no terminal.
+{port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free one; then lastcall hot-restart replaces lastcall and the app without losing a request. With --pid-file or under systemd SIGUSR2 does the same, and SIGHUP where there is no terminal.
 
-/healthz/ready, lastcall ready and systemd (Type=notify,
-	WatchdogSec) report ready when the app accepts connections on the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
+/healthz/ready, lastcall ready and systemd (Type=notify, WatchdogSec) report ready when the app accepts connections on the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
 
 Exit code: the app's own, except that an app which ends by the signal from lastcall (SIGTERM: 143) counts as 0 unless it is a job; 2 for wrong flags or settings; 3 for a cut with --fail-on-cut.`
 
@@ -104,7 +100,7 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 		return err
 	}
 	defer closeOptions()
-	o.Sidecar, o.AppContainers = agent.Sidecar(f.sidecar), containers
+	o.Pod.Sidecar, o.Pod.AppContainers = agent.Sidecar(f.sidecar), containers
 	listen, _, err := f.stop.parse(false, false)
 	if err != nil {
 		return err
@@ -112,7 +108,7 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 	listen.Log = o.Log
 	received, stop := signals.Receive(listen)
 	defer stop()
-	o.Signals, o.StopSignal, o.Reload = received.Stop, received.First, received.Reload
+	o.Stop.Signals, o.Stop.First, o.Stop.Reload = received.Stop, received.First, received.Reload
 	return exitCode(agent.Run(context.Background(), o))
 }
 
@@ -123,7 +119,7 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 		return err
 	}
 	defer closeOptions()
-	if len(o.Inbound) == 0 { // no client connects, so the drain waits for none
+	if len(o.Pipe.Inbound) == 0 { // no client connects, so the drain waits for none
 		o.Log.Info("no --inbound: running the app as a job; no connections to it are carried or drained")
 		o.Settings.MinimumDrain.Value, o.Settings.QuietTime.Value = 0, 0
 	}
@@ -139,8 +135,9 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 		return err
 	}
 	defer service.Close()
-	o.Signals, o.StopSignal, o.Succession = received.Stop, received.First, service
-	o.App, o.AppStopSignal = appCommand(app, o.Inbound, hotrestart.AppEnviron(o.Settings.Environ(os.Environ()))), appStop
+	o.Stop.Signals, o.Stop.First, o.Succession = received.Stop, received.First, service
+	o.App.Command, o.App.StopSignal = appCommand(app, o.Pipe.Inbound,
+		hotrestart.AppEnviron(o.Settings.Environ(os.Environ()))), appStop
 	code, err := agent.Run(context.Background(), o)
 	return exitCode(code, err)
 }
@@ -180,31 +177,31 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 	}
 	o = agent.Options{
 		Settings:       settings,
-		Inbound:        inbound,
-		StatusAddress:  f.statusAddress,
-		TerminationLog: f.terminationLog,
-		FailOnCut:      f.failOnCut,
-		Outbound:       f.capture.outboundAddress(),
-		HookToken:      os.Getenv("LASTCALL_HOOK_TOKEN"),
-		SidecarToken:   os.Getenv("LASTCALL_SIDECAR_TOKEN"),
-		LeanScrape:     f.leanScrape,
-		Profiles:       f.pprof,
-		ExitWithApp:    f.exitWithApp,
 		Log:            log,
 		Terminal:       terminal.On(written, os.Stderr),
-		Metrics:        []prometheus.Collector{written.Metric("own")},
-
-		AccessLogFormat: accesslog.Format(f.accessLogForm),
-		Endings:         endings(settings),
+		Pipe:           agent.PipeOptions{Inbound: inbound, Endings: endings(settings)},
+		Outbound:       f.capture.outboundAddress(),
+		Pod:            agent.Pod{ExitWithApp: f.exitWithApp},
+		TerminationLog: f.terminationLog,
+		FailOnCut:      f.failOnCut,
+		Status: agent.StatusOptions{
+			Address:      f.statusAddress,
+			HookToken:    os.Getenv("LASTCALL_HOOK_TOKEN"),
+			SidecarToken: os.Getenv("LASTCALL_SIDECAR_TOKEN"),
+			Metrics:      []prometheus.Collector{written.Metric("own")},
+			LeanScrape:   f.leanScrape,
+			Profiles:     f.pprof,
+		},
 	}
-	if o.Limits, err = f.limits.limits(); err != nil {
+	o.Pipe.AccessLogFormat = accesslog.Format(f.accessLogForm)
+	if o.Pipe.Limits, err = f.limits.limits(); err != nil {
 		return o, nil, err
 	}
-	limitMemory(o.Limits.Memory)
-	if o.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
+	limitMemory(o.Pipe.Limits.Memory)
+	if o.Status.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
 		return o, nil, usage(err)
 	}
-	if o.H2, err = f.h2.limits(); err != nil {
+	if o.Pipe.H2, err = f.h2.limits(); err != nil {
 		return o, nil, err
 	}
 	if f.envoy.isEnvoy() {
@@ -212,19 +209,19 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		return o, closeOptions, err
 	}
 	o.Admin = f.admin(settings, isRun)
-	o.AccessLog, err = cli.OpenAccessLog(f.accessLog, cmd.OutOrStdout())
+	o.Pipe.AccessLog, err = cli.OpenAccessLog(f.accessLog, cmd.OutOrStdout())
 	return o, func() {}, err
 }
 
 // addEnvoy makes an Envoy the data plane. What Envoy logs goes through lastcall: a log reader that stalls must not stop
 // it.
 func (f *agentFlags) addEnvoy(o *agent.Options, stdout io.Writer, written *logs.Writer) (closeLog func(), err error) {
-	o.Envoy, err = f.envoy.options(o.Settings, o.Inbound, f.adminAddress, f.adminAddress != "", f.accessLog, o.Log)
+	o.Envoy, err = f.envoy.options(o.Settings, o.Pipe.Inbound, f.adminAddress, f.adminAddress != "", f.accessLog, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	accessLog := logs.New(stdout, logs.DefaultBound)
-	o.Metrics = append(o.Metrics, accessLog.Metric("envoy"))
+	o.Status.Metrics = append(o.Status.Metrics, accessLog.Metric("envoy"))
 	o.Envoy.Stdout, o.Envoy.Stderr = logs.NewLines(accessLog), logs.NewLines(written)
 	return accessLog.Close, nil
 }

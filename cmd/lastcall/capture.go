@@ -19,9 +19,7 @@ It never captures the agent's own connections (user or group 1337), loopback tra
 
 A second run replaces the rules of the first one atomically; a run that fails changes nothing. Run it before the app starts: a connection that is already open may break. Outside a pod it would capture the whole machine, and needs --whole-machine.
 
-With -- COMMAND it then becomes this command, and first gives up every right for good: no capability in any set,
-	and no_new_privs. A sidecar can so set its own rules: lastcall capture -- /lastcall agent --capture,
-	run as user and group 1337, with the capabilities NET_ADMIN and SETPCAP.
+With -- COMMAND it then becomes this command, and first gives up every right for good: no capability in any set, and no_new_privs. A sidecar can so set its own rules: lastcall capture -- /lastcall agent --capture, run as user and group 1337, with the capabilities NET_ADMIN and SETPCAP.
 
 The flags of istio-init are accepted too, long and short, and the command is also called istio-iptables.`
 

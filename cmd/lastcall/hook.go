@@ -123,13 +123,11 @@ An app that finishes its requests at SIGTERM (--app finishes) needs the command 
 
 Next to linkerd's proxy, --linkerd reads its counters: while they show no request in flight at a port, its connections of HTTP/1.1, HTTP/2 and gRPC are idle for certain. All clients of the port must come through the proxy. --linkerd-shutdown, in addition, shuts the proxy down when the quiet time has passed, for clients outside the mesh that keep their connections: the proxy must allow it (annotation config.linkerd.io/proxy-admin-shutdown: enabled), and from then on the app's new outbound connections are refused.
 
-With --envoy the command attaches to the Envoy that already runs in the pod,
-	such as Istio's. Envoy's counters and the kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet also runs the hook when it restarts that container alone, which --app-probes recognises here, too. As the hook of Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy; if its admin API cannot be used, the ports of --ports are watched.
+With --envoy the command attaches to the Envoy that already runs in the pod, such as Istio's. Envoy's counters and the kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet also runs the hook when it restarts that container alone, which --app-probes recognises here, too. As the hook of Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy; if its admin API cannot be used, the ports of --ports are watched.
 
 --before runs the app's own preStop hook first: the command or the request after --. The wait follows whatever becomes of it; if it fails, the command exits with 1 after the wait, which the kubelet reports. Without an agent, the deadline and the minimum drain count from the start of the command.
 
-Exit code: 0 when drained, 1 when interrupted or without an agent,
-	2 for wrong flags; with --fail-on-busy 3 at the deadline and 4 when open connections were assumed idle.`
+Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the deadline and 4 when open connections were assumed idle.`
 
 func waitCommand() *cobra.Command {
 	var f statusFlags

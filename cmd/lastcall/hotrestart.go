@@ -92,13 +92,9 @@ func (f *agentFlags) refusesSuccessor() error {
 
 const hotRestartHelp = `Replace a lastcall run and its app with new processes without losing a request.
 
-The new process is the program at the path that the old one was started from,
-	with the same arguments; it reads all configuration again. It takes over the listening sockets once its app accepts connections. Then the old process drains: it closes idle connections, serves the requests in flight, stops its app and exits, no later than parentShutdownDuration (60s) after that. If the new process fails to start, nothing changes.
+The new process is the program at the path that the old one was started from, with the same arguments; it reads all configuration again. It takes over the listening sockets once its app accepts connections. Then the old process drains: it closes idle connections, serves the requests in flight, stops its app and exits, no later than parentShutdownDuration (60s) after that. If the new process fails to start, nothing changes.
 
-The command asks on the status port, waits until the new process serves,
-	and otherwise fails with the reason. With --pid-file it signals the process in that file instead,
-	and waits until the file holds the new process, that is,
-	until the old one has drained. Only root and the user of that process may do so.`
+The command asks on the status port, waits until the new process serves, and otherwise fails with the reason. With --pid-file it signals the process in that file instead, and waits until the file holds the new process, that is, until the old one has drained. Only root and the user of that process may do so.`
 
 func hotRestartCommand() *cobra.Command {
 	var f statusFlags

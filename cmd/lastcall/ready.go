@@ -14,8 +14,7 @@ import (
 
 const readyHelp = `Return when the agent serves and, with lastcall run, the app accepts connections on each of its ports.
 
-Made for the postStart hook of a sidecar that starts before the app (holdApplicationUntilProxyStarts),
-	as pilot-agent wait: the kubelet starts the next container only when the hook has returned.`
+Made for the postStart hook of a sidecar that starts before the app (holdApplicationUntilProxyStarts), as pilot-agent wait: the kubelet starts the next container only when the hook has returned.`
 
 func readyCommand() *cobra.Command {
 	var f statusFlags

@@ -23,19 +23,28 @@ func TestAnswersAreEnvoys(t *testing.T) {
 		targets []string
 	}{
 		{"the whole answer", all, []string{
-			"GET /ready", "POST /ready", "PUT /ready", "HEAD /ready", "OPTIONS /ready", "GET //ready", "GET /x/.././ready", "GET /%72eady", "GET /ready?x",
-			"GET /drain_listeners", "PUT /quitquitquit", "HEAD /drain_listeners", "GET /healthcheck/ok", "DELETE /healthcheck/fail",
+			"GET /ready", "POST /ready", "PUT /ready", "HEAD /ready", "OPTIONS /ready", "GET //ready", "GET /x/.././ready",
+			"GET /%72eady", "GET /ready?x",
+			"GET /drain_listeners", "PUT /quitquitquit", "HEAD /drain_listeners", "GET /healthcheck/ok",
+			"DELETE /healthcheck/fail",
 			"GET /stats?filter=nothing", "GET /stats?filter=nothing&format=json", "GET /stats/prometheus?filter=nothing",
-			"GET /stats?filter=" + web, "POST /stats?filter=" + web, "GET /stats?filter=" + web + "&usedonly", "GET /stats?usedonly=0&filter=" + web,
-			"GET /stats?filter=" + web + "&format=json", "GET /stats?filter=" + web + "&format=text", "GET /stats?format=&filter=" + web,
-			"GET /stats/prometheus?filter=" + web, "GET /stats?format=prometheus&filter=" + web, "GET /stats/prometheus?usedonly&filter=" + web,
-			"GET /stats?filter=" + listeners, "GET /stats?usedonly&filter=" + listeners, "GET /stats/prometheus?filter=" + listeners,
-			"GET /stats?filter=" + server, "GET /stats?usedonly&filter=" + server, "GET /stats?format=json&filter=" + server, "GET /stats/prometheus?filter=" + server,
+			"GET /stats?filter=" + web, "POST /stats?filter=" + web, "GET /stats?filter=" + web + "&usedonly",
+			"GET /stats?usedonly=0&filter=" + web,
+			"GET /stats?filter=" + web + "&format=json", "GET /stats?filter=" + web + "&format=text",
+			"GET /stats?format=&filter=" + web,
+			"GET /stats/prometheus?filter=" + web, "GET /stats?format=prometheus&filter=" + web,
+			"GET /stats/prometheus?usedonly&filter=" + web,
+			"GET /stats?filter=" + listeners, "GET /stats?usedonly&filter=" + listeners,
+			"GET /stats/prometheus?filter=" + listeners,
+			"GET /stats?filter=" + server, "GET /stats?usedonly&filter=" + server, "GET /stats?format=json&filter=" + server,
+			"GET /stats/prometheus?filter=" + server,
 			"GET /stats?filter=^server.live$&filter=x", "GET /stats?filter=%5Eserver%5C.live%24",
 			"GET /stats/prometheus?filter=" + web + "|" + listeners + "|" + server,
-			"POST /healthcheck/fail", "GET /ready", "HEAD /ready", "GET /stats?filter=" + server, "POST /healthcheck/ok", "GET /ready", "GET /stats?filter=" + server,
+			"POST /healthcheck/fail", "GET /ready", "HEAD /ready", "GET /stats?filter=" + server, "POST /healthcheck/ok",
+			"GET /ready", "GET /stats?filter=" + server,
 		}},
-		{"the head", func(string) string { return "" }, []string{"GET /stats?filter=[", "GET /stats/prometheus?filter=(", "GET /stats?format=xml", "GET /stats", "GET /nope", "GET /stats/", "HEAD /nope"}},
+		{"the head", func(string) string { return "" }, []string{"GET /stats?filter=[", "GET /stats/prometheus?filter=(",
+			"GET /stats?format=xml", "GET /stats", "GET /nope", "GET /stats/", "HEAD /nope"}},
 	} {
 		for _, target := range tt.targets {
 			method, path, _ := strings.Cut(target, " ")

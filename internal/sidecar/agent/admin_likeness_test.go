@@ -101,9 +101,10 @@ func startBoth(t *testing.T, drainTime time.Duration) (envoy, own *side) {
 	admin, address := withAdmin(t, "ingress_http")
 	var app string
 	start(t, []string{"MINIMUM_DRAIN_DURATION=60s"}, admin, func(o *Options) {
-		app = o.Inbound[0].App
-		o.Inbound[0].Listen = net.JoinHostPort(pipeHost, webPort)
-		o.Inbound = append(o.Inbound, pipe.Inbound{Listen: net.JoinHostPort(pipeHost, dbPort), App: app, Protocol: pipe.TCP, Name: "db"})
+		app = o.Pipe.Inbound[0].App
+		o.Pipe.Inbound[0].Listen = net.JoinHostPort(pipeHost, webPort)
+		o.Pipe.Inbound = append(o.Pipe.Inbound, pipe.Inbound{Listen: net.JoinHostPort(pipeHost, dbPort), App: app,
+			Protocol: pipe.TCP, Name: "db"})
 		o.Settings.DrainDuration.Value = drainTime
 	})
 	own = &side{admin: address, web: net.JoinHostPort(pipeHost, webPort), db: net.JoinHostPort(pipeHost, dbPort)}
@@ -116,7 +117,8 @@ func startBoth(t *testing.T, drainTime time.Duration) (envoy, own *side) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "-c", config, "--admin-address-path", adminFile, "--disable-hot-restart",
-		"--concurrency", "1", "--drain-time-s", fmt.Sprint(int(drainTime.Seconds())), "--drain-strategy", "immediate", "-l", "error")
+		"--concurrency", "1", "--drain-time-s", fmt.Sprint(int(drainTime.Seconds())), "--drain-strategy", "immediate", "-l",
+		"error")
 	var log logstest.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

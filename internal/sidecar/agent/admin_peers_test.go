@@ -27,7 +27,7 @@ func withAdmin(t *testing.T, name string) (func(*Options), string) {
 	address := freeAddress(t)
 	return func(o *Options) {
 		o.Admin = Admin{Address: address}
-		o.Inbound[0].Name = name
+		o.Pipe.Inbound[0].Name = name
 	}, address
 }
 
@@ -87,12 +87,15 @@ func TestPeersDrainThePipe(t *testing.T) {
 		count func(admin string) (int, error)
 	}{
 		{"Istio's pilot-agent", "", []string{"drain_listeners?inboundonly&graceful"}, istioCount},
-		{"Istio's pilot-agent in a native sidecar", "", []string{"drain_listeners?inboundonly&graceful&skip_exit"}, istioCount},
+		{"Istio's pilot-agent in a native sidecar", "", []string{"drain_listeners?inboundonly&graceful&skip_exit"},
+			istioCount},
 		{"Istio's pilot-agent of a gateway", "", []string{"drain_listeners?graceful"}, istioCount},
 		{"Contour's shutdown manager", "ingress_http", []string{"healthcheck/fail"}, contourCount},
 		{"Envoy Gateway's shutdown manager of 1.0", "", []string{"healthcheck/fail"}, totalConnections},
-		{"Envoy Gateway's shutdown manager since 1.2", "", []string{"drain_listeners?graceful&skip_exit", "healthcheck/fail"}, totalConnections},
-		{"Envoy Gateway's shutdown manager since 1.5.9", "", []string{"drain_listeners?graceful&skip_exit", "healthcheck/fail"}, listenersByPattern},
+		{"Envoy Gateway's shutdown manager since 1.2", "",
+			[]string{"drain_listeners?graceful&skip_exit", "healthcheck/fail"}, totalConnections},
+		{"Envoy Gateway's shutdown manager since 1.5.9", "",
+			[]string{"drain_listeners?graceful&skip_exit", "healthcheck/fail"}, listenersByPattern},
 	} {
 		t.Run(peer.name, func(t *testing.T) {
 			admin, address := withAdmin(t, peer.named)
@@ -234,7 +237,8 @@ lines:
 			return 0, fmt.Errorf("no separator in %q", line)
 		}
 		name := parts[0]
-		if !strings.HasPrefix(name, "listener.") || strings.Contains(name, "worker_") || strings.HasPrefix(name, "listener.envoy_internal_") {
+		if !strings.HasPrefix(name, "listener.") || strings.Contains(name, "worker_") ||
+			strings.HasPrefix(name, "listener.envoy_internal_") {
 			continue
 		}
 		for _, k := range known {

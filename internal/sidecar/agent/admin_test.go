@@ -125,7 +125,8 @@ func TestAdminAddressThatSomebodyHas(t *testing.T) {
 
 	r = start(t, nil, func(o *Options) { o.Admin = Admin{Address: ln.Addr().String()} })
 	<-r.done
-	if r.code != CodeCrashed || r.err == nil || !strings.Contains(r.err.Error(), "choose another by --admin-address, or off") {
+	if r.code != CodeCrashed || r.err == nil || !strings.Contains(r.err.Error(),
+		"choose another by --admin-address, or off") {
 		t.Errorf("code %d, %v", r.code, r.err)
 	}
 }

@@ -34,44 +34,69 @@ const (
 	CodeCut      = 3 // requests or connections were cut, with FailOnCut
 )
 
-// Options of an agent.
+// Options of an agent, by the part that needs them.
 type Options struct {
-	Settings        *meshconfig.Settings
+	Settings *meshconfig.Settings
+	Log      *slog.Logger
+	Terminal *terminal.Terminal // where a person watches; may be nil
+
+	Pipe     PipeOptions
+	Envoy    *envoy.Options // if set, the data plane instead of the pipe, with its own inbound listeners
+	Outbound string         // host:port that receives captured outbound connections; empty: none
+	Admin    Admin          // Envoy's admin API for the pipe; a real Envoy has its own
+	Status   StatusOptions
+	Pod      Pod
+	App      AppOptions
+
+	Stop       Stop
+	Succession *hotrestart.Service // makes a hot restart possible; nil: none
+
+	TerminationLog string // file for the container's termination message; empty: none
+	FailOnCut      bool   // end with CodeCut when requests or connections were cut
+}
+
+// PipeOptions configure the embedded proxy.
+type PipeOptions struct {
 	Inbound         []pipe.Inbound
 	Limits          pipe.Limits
 	H2              http2.Limits
 	Endings         pipe.Endings
-	AccessLog       io.Writer // of the pipe; nil: none
+	AccessLog       io.Writer // nil: none
 	AccessLogFormat accesslog.Format
+}
 
-	Envoy    *envoy.Options     // if set, the data plane instead of the pipe, with its own inbound listeners
-	Outbound string             // host:port that receives captured outbound connections; empty: none
-	Admin    Admin              // Envoy's admin API for the pipe; a real Envoy has its own
-	Terminal *terminal.Terminal // where a person watches; may be nil
-	Log      *slog.Logger
-	Metrics  []prometheus.Collector // scraped in addition to the agent's own
+// StatusOptions configure the status port, which is Settings.StatusPort.
+type StatusOptions struct {
+	Address string // host; empty: all addresses
 
 	// HookToken is the TOKEN of GET /wait/TOKEN, the preStop hook of app containers by httpGet, which arrives from the
 	// node. SidecarToken is that of the sidecar's own hook. Empty: no such path.
 	HookToken, SidecarToken string
 
+	Probes     Probes                 // the app's, and hooks, that an injector redirected to the status port; nil: none
+	Metrics    []prometheus.Collector // scraped in addition to the agent's own
+	LeanScrape bool                   // omit Envoy's gauges that only a drain needs from /stats/prometheus
+	Profiles   bool                   // serve Go's profiles, for requests from this pod
+}
+
+// Pod is what the agent has to know of its pod.
+type Pod struct {
 	Sidecar       Sidecar // kind of container in which the agent runs
-	AppContainers int     // in the pod; 0 means one
-	Probes        Probes  // the app's, and hooks, that an injector redirected to the status port; nil: none
+	AppContainers int     // 0 means one
+	ExitWithApp   bool    // end a sidecar when the app has exited by itself, as a job does
+}
 
-	StatusAddress  string // host of the status server; empty: all addresses. Its port is Settings.StatusPort
-	TerminationLog string // file for the container's termination message; empty: none
-	FailOnCut      bool   // end with CodeCut when requests or connections were cut
-	ExitWithApp    bool   // end a sidecar when the app has exited by itself, as a job does
-	LeanScrape     bool   // omit Envoy's gauges that only a drain needs from /stats/prometheus
-	Profiles       bool   // serve Go's profiles on the status port, for requests from this pod
+// AppOptions are for an app that the agent starts.
+type AppOptions struct {
+	Command    *exec.Cmd      // starts with the agent and is stopped after the drain, see end; may be nil
+	StopSignal syscall.Signal // 0: the one that stops the agent, but SIGTERM after Ctrl-C and the end of a terminal
+}
 
-	App           *exec.Cmd             // starts with the agent and is stopped after the drain, see end; may be nil
-	Succession    *hotrestart.Service   // makes a hot restart possible; nil: none
-	Signals       <-chan drain.Signal   // stop the agent; drainSignals merges them with hooks
-	StopSignal    func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
-	AppStopSignal syscall.Signal        // stops App; 0: StopSignal, but SIGTERM after Ctrl-C and the end of a terminal
-	Reload        <-chan struct{}       // makes the agent read its certificates again
+// Stop are the signals to the agent.
+type Stop struct {
+	Signals <-chan drain.Signal   // stop it; drainSignals merges them with hooks
+	First   func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
+	Reload  <-chan struct{}       // makes the agent read its certificates again
 }
 
 // agent is one run.
@@ -162,7 +187,7 @@ func (a *agent) startUnlessStopped(ctx context.Context) error {
 	go func() {
 		defer close(heard)
 		select {
-		case s := <-a.Signals:
+		case s := <-a.Stop.Signals:
 			a.Succession.Signalled()
 			a.drainSignals <- s
 			cancel(errStopped)
@@ -201,7 +226,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 	if err := errors.Join(a.startAdmin(), a.startOutbound()); err != nil {
 		return err
 	}
-	if a.App != nil {
+	if a.App.Command != nil {
 		if err := a.startApp(); err != nil {
 			return err
 		}
@@ -237,18 +262,18 @@ func (a *agent) startPlane(ctx context.Context) error {
 		return nil
 	}
 	cfg := pipe.Config{
-		Inbound: a.Inbound, Limits: a.Limits, H2: a.H2, Endings: a.Endings,
+		Inbound: a.Pipe.Inbound, Limits: a.Pipe.Limits, H2: a.Pipe.H2, Endings: a.Pipe.Endings,
 		OwnPorts: a.ownPorts(), Listen: a.Succession.Listen, Log: a.log,
 	}
-	if a.AccessLog != nil {
-		cfg.AccessLog = accesslog.New(a.AccessLog, a.AccessLogFormat)
+	if a.Pipe.AccessLog != nil {
+		cfg.AccessLog = accesslog.New(a.Pipe.AccessLog, a.Pipe.AccessLogFormat)
 	}
 	p, err := pipe.Start(cfg)
 	if err != nil {
 		return err
 	}
 	a.plane = p
-	for i, in := range a.Inbound {
+	for i, in := range a.Pipe.Inbound {
 		app := in.App
 		if app == "" {
 			app = "(original destination)"
@@ -265,10 +290,10 @@ func (a *agent) hear(ctx context.Context) {
 		appDone = a.app.Done()
 	}
 	appGone := a.followApp(ctx)
-	reload, handedOver := a.Reload, a.Succession.HandedOver()
+	reload, handedOver := a.Stop.Reload, a.Succession.HandedOver()
 	for {
 		select {
-		case s := <-a.Signals:
+		case s := <-a.Stop.Signals:
 			if !a.Succession.Signalled() {
 				a.signal(ctx, s)
 			}
@@ -423,7 +448,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 // appCode is the agent's exit code that follows from the app's; see end.
 func (a *agent) appCode() int {
 	code := a.app.Code()
-	if code == 128+int(a.appSignal) && a.endingApp.Load() && len(a.Inbound) > 0 {
+	if code == 128+int(a.appSignal) && a.endingApp.Load() && len(a.Pipe.Inbound) > 0 {
 		return CodeIntended
 	}
 	return code

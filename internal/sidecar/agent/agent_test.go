@@ -85,11 +85,12 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	}
 	fmt.Sscan(port, &settings.StatusPort.Value)
 	o := Options{
-		Settings:       settings,
-		Inbound:        []pipe.Inbound{{Listen: inbound, App: app.Addr().String(), Protocol: pipe.HTTP}},
-		StatusAddress:  host,
+		Settings: settings,
+		Pipe: PipeOptions{Inbound: []pipe.Inbound{{Listen: inbound, App: app.Addr().String(),
+			Protocol: pipe.HTTP}}},
+		Status:         StatusOptions{Address: host},
 		TerminationLog: r.message,
-		Signals:        r.signals,
+		Stop:           Stop{Signals: r.signals},
 		Log:            slog.New(slog.NewJSONHandler(r.log, nil)),
 	}
 	for _, f := range change {
@@ -229,7 +230,8 @@ func TestCut(t *testing.T) {
 	}
 	r.wantEnd(CodeCut)
 	got := r.report()
-	if got.Verdict != "cut" || len(got.Open) != 1 || got.Open[0].Request != "GET /never?x=1" || got.Open[0].Ending != "503" {
+	if got.Verdict != "cut" || len(got.Open) != 1 || got.Open[0].Request != "GET /never?x=1" ||
+		got.Open[0].Ending != "503" {
 		t.Errorf("report %+v", got)
 	}
 }
@@ -400,7 +402,7 @@ func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestApp(t *testing.T) {
 	run := func(script string) func(*Options) {
-		return func(o *Options) { o.App = exec.Command("sh", "-c", script) }
+		return func(o *Options) { o.App.Command = exec.Command("sh", "-c", script) }
 	}
 	t.Run("is ended after the drain", func(t *testing.T) {
 		trace := filepath.Join(t.TempDir(), "trace")
@@ -418,9 +420,11 @@ func TestApp(t *testing.T) {
 	})
 	t.Run("ends its own connections", func(t *testing.T) {
 		trace := filepath.Join(t.TempDir(), "trace")
-		r := start(t, []string{"LASTCALL_APP=finishes"}, run(`trap 'echo term >> `+trace+`' TERM; while [ ! -e `+trace+`.end ]; do sleep 0.01; done; exit 9`), func(o *Options) {
-			o.Inbound[0].Protocol = pipe.TCP
-		})
+		r := start(t, []string{"LASTCALL_APP=finishes"},
+			run(`trap 'echo term >> `+trace+`' TERM; while [ ! -e `+trace+`.end ]; do sleep 0.01; done; exit 9`),
+			func(o *Options) {
+				o.Pipe.Inbound[0].Protocol = pipe.TCP
+			})
 		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -455,8 +459,8 @@ func TestApp(t *testing.T) {
 		unready := make(chan string, 1)
 		var opened net.Listener
 		start(t, nil, run(`trap 'exit 0' TERM; while :; do sleep 0.01; done`), func(o *Options) {
-			o.Inbound = append(o.Inbound, pipe.Inbound{Listen: freeAddress(t), App: late, Protocol: pipe.HTTP})
-			status := fmt.Sprintf("http://%s:%d", o.StatusAddress, o.Settings.StatusPort.Value)
+			o.Pipe.Inbound = append(o.Pipe.Inbound, pipe.Inbound{Listen: freeAddress(t), App: late, Protocol: pipe.HTTP})
+			status := fmt.Sprintf("http://%s:%d", o.Status.Address, o.Settings.StatusPort.Value)
 			go func() {
 				for {
 					resp, err := http.Get(status + "/healthz/ready")
@@ -482,7 +486,7 @@ func TestApp(t *testing.T) {
 		}
 	})
 	t.Run("cannot be started", func(t *testing.T) {
-		r := start(t, nil, func(o *Options) { o.App = exec.Command("/nowhere/app") })
+		r := start(t, nil, func(o *Options) { o.App.Command = exec.Command("/nowhere/app") })
 		<-r.done
 		if r.err == nil || !strings.Contains(r.err.Error(), "start /nowhere/app") {
 			t.Error(r.err)
@@ -496,7 +500,7 @@ func TestCannotListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	r := start(t, nil, func(o *Options) { o.Inbound[0].Listen = taken.Addr().String() })
+	r := start(t, nil, func(o *Options) { o.Pipe.Inbound[0].Listen = taken.Addr().String() })
 	<-r.done
 	if r.err == nil || !strings.Contains(r.err.Error(), "listen for inbound on "+taken.Addr().String()) {
 		t.Error(r.err)

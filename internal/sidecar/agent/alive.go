@@ -30,7 +30,7 @@ func (s *status) alive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	host := s.a.StatusAddress
+	host := s.a.Status.Address
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}

@@ -14,17 +14,17 @@ import (
 )
 
 func (a *agent) startApp() (err error) {
-	if a.app, err = process.Start(a.App); err != nil {
+	if a.app, err = process.Start(a.App.Command); err != nil {
 		return err
 	}
-	a.log.Info("app started", "pid", a.app.Pid(), "command", a.App.String())
+	a.log.Info("app started", "pid", a.app.Pid(), "command", a.App.Command.String())
 	return nil
 }
 
 // appAddresses are where connections to the app go.
 func (a *agent) appAddresses() []string {
 	var out []string
-	for _, in := range a.Inbound {
+	for _, in := range a.Pipe.Inbound {
 		if in.App != "" {
 			out = append(out, in.App)
 		}
@@ -107,8 +107,8 @@ const appNotice = 500 * time.Millisecond
 // appStopSignal is the signal that the app expects: the configured one, or the one that it would have received without
 // the agent. From a terminal, and without a signal, it is SIGTERM.
 func (a *agent) appStopSignal() syscall.Signal {
-	if a.AppStopSignal != 0 {
-		return a.AppStopSignal
+	if a.App.StopSignal != 0 {
+		return a.App.StopSignal
 	}
 	switch sig := a.stopSignal(); sig {
 	case syscall.SIGINT, syscall.SIGHUP:
@@ -120,8 +120,8 @@ func (a *agent) appStopSignal() syscall.Signal {
 
 // stopSignal is the signal that stopped the agent; SIGTERM if none has.
 func (a *agent) stopSignal() syscall.Signal {
-	if a.StopSignal != nil {
-		if sig := a.StopSignal(); sig != 0 {
+	if a.Stop.First != nil {
+		if sig := a.Stop.First(); sig != 0 {
 			return sig
 		}
 	}

@@ -107,7 +107,7 @@ const appGoneLook = 20 * time.Millisecond
 
 // followApp ends the agent when the app has exited by itself: the sidecar of a job must not outlive it.
 func (a *agent) followApp(ctx context.Context) <-chan struct{} {
-	if !a.ExitWithApp {
+	if !a.Pod.ExitWithApp {
 		return nil
 	}
 	gone := make(chan struct{})

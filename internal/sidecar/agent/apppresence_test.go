@@ -79,7 +79,8 @@ func TestOtherProcesses(t *testing.T) {
 	if err != nil || before == 0 {
 		t.Fatalf("%d, %v: want the machine's", before, err)
 	}
-	if pid := os.Getpid(); !isOurs(pid, map[int]int{pid: 1}) || !isOurs(7, map[int]int{7: 8, 8: pid}) || isOurs(7, map[int]int{7: 1, 1: 0}) {
+	if pid := os.Getpid(); !isOurs(pid, map[int]int{pid: 1}) || !isOurs(7, map[int]int{7: 8, 8: pid}) ||
+		isOurs(7, map[int]int{7: 1, 1: 0}) {
 		t.Error("our processes are not distinguished from others")
 	}
 }

@@ -11,7 +11,7 @@ import (
 // says. The node's observer sends it from within the pod's network namespace. It begins no termination and only
 // shortens one: a moment that has passed, or is no sooner than the known one, is refused (409).
 func (s *status) deadline(w http.ResponseWriter, r *http.Request) {
-	if !isToken(r.PathValue("token"), s.a.HookToken) {
+	if !isToken(r.PathValue("token"), s.a.Status.HookToken) {
 		s.refuse(w, r)
 		return
 	}

@@ -34,12 +34,17 @@ func TestDeadline(t *testing.T) {
 		ends  time.Duration // after SIGTERM
 		from  string
 	}{
-		{name: "before SIGTERM", posts: []post{{900 * time.Millisecond, 8 * time.Second, 200}}, ends: 5925 * time.Millisecond, from: "delete"},
-		{name: "after SIGTERM", posts: []post{{1100 * time.Millisecond, 8 * time.Second, 200}}, ends: 6100 * time.Millisecond, from: "delete"},
-		{name: "a second one is shorter", posts: []post{{1100 * time.Millisecond, 20 * time.Second, 200}, {9 * time.Second, 4 * time.Second, 200}}, ends: 10 * time.Second, from: "delete"},
-		{name: "later than the own one", posts: []post{{900 * time.Millisecond, 30 * time.Second, 409}, {2 * time.Second, 29 * time.Second, 409}}, ends: 28 * time.Second},
+		{name: "before SIGTERM", posts: []post{{900 * time.Millisecond, 8 * time.Second, 200}},
+			ends: 5925 * time.Millisecond, from: "delete"},
+		{name: "after SIGTERM", posts: []post{{1100 * time.Millisecond, 8 * time.Second, 200}},
+			ends: 6100 * time.Millisecond, from: "delete"},
+		{name: "a second one is shorter", posts: []post{{1100 * time.Millisecond, 20 * time.Second, 200},
+			{9 * time.Second, 4 * time.Second, 200}}, ends: 10 * time.Second, from: "delete"},
+		{name: "later than the own one", posts: []post{{900 * time.Millisecond, 30 * time.Second, 409},
+			{2 * time.Second, 29 * time.Second, 409}}, ends: 28 * time.Second},
 		{name: "passed", posts: []post{{2 * time.Second, -time.Millisecond, 409}}, ends: 28 * time.Second},
-		{name: "passed when the termination begins", posts: []post{{100 * time.Millisecond, 500 * time.Millisecond, 200}}, ends: 28 * time.Second},
+		{name: "passed when the termination begins", posts: []post{{100 * time.Millisecond, 500 * time.Millisecond, 200}},
+			ends: 28 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -49,7 +54,8 @@ func TestDeadline(t *testing.T) {
 				}
 				plane := dt.New(dt.Script{Clients: []dt.Client{dt.Get("/endless", 0, time.Hour)}})
 				defer plane.Stop()
-				a := newAgent(Options{Settings: settings, HookToken: "7f3a", Log: slog.New(slog.DiscardHandler)})
+				a := newAgent(Options{Settings: settings, Status: StatusOptions{HookToken: "7f3a"},
+					Log: slog.New(slog.DiscardHandler)})
 				a.plane = plane
 				s := &status{a: a, metrics: newMetrics(a.phases)}
 				a.status = s
@@ -71,8 +77,10 @@ func TestDeadline(t *testing.T) {
 					}
 				}
 				got := <-report
-				if took := time.Since(began) - time.Second; took != tt.ends || got.Verdict != drain.Cut || got.DeadlineFrom != tt.from {
-					t.Errorf("%s after %v, deadline from %q; want cut after %v, from %q", got.Verdict, took, got.DeadlineFrom, tt.ends, tt.from)
+				if took := time.Since(began) - time.Second; took != tt.ends || got.Verdict != drain.Cut ||
+					got.DeadlineFrom != tt.from {
+					t.Errorf("%s after %v, deadline from %q; want cut after %v, from %q", got.Verdict, took, got.DeadlineFrom,
+						tt.ends, tt.from)
 				}
 			})
 		})
@@ -82,7 +90,7 @@ func TestDeadline(t *testing.T) {
 // TestDeadlineAttacks has callers that may not shorten a drain: a pod elsewhere, a process without the pod's token, a web
 // page, a body without end, a caller that sends slowly.
 func TestDeadlineAttacks(t *testing.T) {
-	r := start(t, nil, func(o *Options) { o.HookToken = "7f3a" })
+	r := start(t, nil, func(o *Options) { o.Status.HookToken = "7f3a" })
 	send := func(method, path, body string, header ...string) int {
 		request, err := http.NewRequest(method, r.status+path, strings.NewReader(body))
 		if err != nil {
@@ -103,7 +111,8 @@ func TestDeadlineAttacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = slow.Close() }()
-	if _, err := slow.Write([]byte("POST " + deadlineAt("7f3a", time.Second) + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")); err != nil {
+	if _, err := slow.Write([]byte("POST " + deadlineAt("7f3a",
+		time.Second) + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -122,7 +131,8 @@ func TestDeadlineAttacks(t *testing.T) {
 		{"no time", "POST", "/deadline/7f3a?from=delete", "", nil, 400},
 		{"a long source", "POST", deadlineAt("7f3a", time.Second) + "&from=" + strings.Repeat("x", 9), "", nil, 200}, // the first one counts
 		{"no source", "POST", strings.Replace(deadlineAt("7f3a", time.Second), "from=delete", "from=", 1), "", nil, 400},
-		{"a source of 33 bytes", "POST", strings.Replace(deadlineAt("7f3a", time.Second), "delete", strings.Repeat("x", 33), 1), "", nil, 400},
+		{"a source of 33 bytes", "POST", strings.Replace(deadlineAt("7f3a", time.Second), "delete", strings.Repeat("x", 33),
+			1), "", nil, 400},
 		{"a year later", "POST", deadlineAt("7f3a", 365*24*time.Hour), "", nil, 409},
 	} {
 		if got := send(tt.method, tt.path, tt.body, tt.header...); got != tt.want {

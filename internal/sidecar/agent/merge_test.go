@@ -67,7 +67,8 @@ func TestMerge(t *testing.T) {
 
 	all := scrape(t, m)
 	at := -1
-	for _, want := range []string{"lastcall_drain_phase", "envoy_http_downstream_rq_active", "envoy_http_downstream_rq_total", "orders_total 3"} {
+	for _, want := range []string{"lastcall_drain_phase", "envoy_http_downstream_rq_active",
+		"envoy_http_downstream_rq_total", "orders_total 3"} {
 		i := strings.Index(all, want)
 		if i <= at {
 			t.Errorf("%s is missing or out of order:\n%s", want, all)
@@ -83,7 +84,8 @@ func TestMerge(t *testing.T) {
 
 	m.lean = true
 	lean := scrape(t, m)
-	if strings.Contains(lean, "downstream_rq_active") || strings.Contains(lean, "downstream_cx_active") || !strings.Contains(lean, "envoy_http_downstream_rq_total") {
+	if strings.Contains(lean, "downstream_rq_active") || strings.Contains(lean, "downstream_cx_active") ||
+		!strings.Contains(lean, "envoy_http_downstream_rq_total") {
 		t.Errorf("lean: %s", lean)
 	}
 
@@ -91,7 +93,8 @@ func TestMerge(t *testing.T) {
 	appStatus = http.StatusInternalServerError
 	m.proxy = func(context.Context) (io.ReadCloser, error) { return nil, errors.New("gone") }
 	left := scrape(t, m)
-	for _, want := range []string{`lastcall_scrape_failures_total{of="app"} 1`, `lastcall_scrape_failures_total{of="proxy"} 1`, "lastcall_drain_phase"} {
+	for _, want := range []string{`lastcall_scrape_failures_total{of="app"} 1`,
+		`lastcall_scrape_failures_total{of="proxy"} 1`, "lastcall_drain_phase"} {
 		if !strings.Contains(left, want) {
 			t.Errorf("lacks %s:\n%s", want, left)
 		}

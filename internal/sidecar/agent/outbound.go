@@ -91,7 +91,7 @@ func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
 	if sharesProcesses() {
 		err = awaitAppGone(ctx, 0, true)
 	} else {
-		err = a.presences.awaitGone(ctx, max(1, a.AppContainers))
+		err = a.presences.awaitGone(ctx, max(1, a.Pod.AppContainers))
 	}
 	if err != nil {
 		a.log.Warn("app still running at the deadline; closing its outbound connections", "open", a.outbound.Stats().Open,

@@ -58,5 +58,6 @@ func (s *status) present(w http.ResponseWriter, r *http.Request) {
 // wantsPresence reports whether the app's exit has to be detected by a process in its container. The kubelet ends a
 // native sidecar after the app, and processes are visible where the pod shares them.
 func (a *agent) wantsPresence() bool {
-	return a.outbound != nil && a.Sidecar != NativeSidecar && a.phases.snapshot().phase == drain.Done && !sharesProcesses()
+	return a.outbound != nil && a.Pod.Sidecar != NativeSidecar && a.phases.snapshot().phase == drain.Done &&
+		!sharesProcesses()
 }

@@ -82,7 +82,7 @@ func TestParseProbesRefuses(t *testing.T) {
 }
 
 func TestHookToken(t *testing.T) {
-	r := start(t, nil, func(o *Options) { o.HookToken = "7f3a" })
+	r := start(t, nil, func(o *Options) { o.Status.HookToken = "7f3a" })
 	for _, path := range []string{"/wait/7f3b", "/wait/", "/wait/7f3", "/wait/7f3a7"} {
 		resp, err := http.Get(r.status + path)
 		if err != nil {

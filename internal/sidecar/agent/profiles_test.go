@@ -24,7 +24,7 @@ func TestProfiles(t *testing.T) {
 	if code, _ := get(off, "/debug/pprof/goroutine?debug=2"); code != http.StatusNotFound {
 		t.Errorf("without Profiles: %d", code)
 	}
-	on := start(t, nil, func(o *Options) { o.Profiles = true })
+	on := start(t, nil, func(o *Options) { o.Status.Profiles = true })
 	for path, want := range map[string]struct {
 		code int
 		text string
@@ -37,7 +37,8 @@ func TestProfiles(t *testing.T) {
 		"/debug/pprof/nothing":            {404, "must be goroutine"},
 		"/debug/pprof/heap?debug=x":       {400, "debug must be"},
 	} {
-		if code, body := get(on, path); code != want.code || !strings.HasPrefix(body, want.text) && !strings.Contains(body[:min(len(body), 200)], want.text) {
+		if code, body := get(on, path); code != want.code || !strings.HasPrefix(body, want.text) &&
+			!strings.Contains(body[:min(len(body), 200)], want.text) {
 			t.Errorf("%s: %d, %.100q; want %d, %q", path, code, body, want.code, want.text)
 		}
 	}

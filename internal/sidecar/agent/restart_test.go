@@ -39,18 +39,28 @@ func TestAppHookAlone(t *testing.T) {
 	}{
 		{name: "nothing is in flight", sidecar: NativeSidecar, returns: 750 * ms},
 		{name: "classic", sidecar: ClassicSidecar, returns: 750 * ms},
-		{name: "requests in flight end in time", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 900*ms)}, returns: 910 * ms},
+		{name: "requests in flight end in time", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 900*ms)},
+			returns: 910 * ms},
 		{name: "a request hangs", sidecar: NativeSidecar, clients: hanging, returns: s},
-		{name: "the sidecar's own hook follows", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Hook, after: 300 * ms, returns: 8 * s, calls: "Drain"},
-		{name: "SIGTERM follows", sidecar: ClassicSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Terminate, after: 300 * ms, returns: 8 * s, calls: "Drain"},
-		{name: "SIGTERM came first", sidecar: ClassicSidecar, follows: drain.Terminate, after: 300 * ms, before: true, returns: 5 * s, calls: "Drain"},
-		{name: "the pod's end comes late, with a request in flight", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Hook, after: 900 * ms, returns: 8 * s, calls: "Drain"},
+		{name: "the sidecar's own hook follows", sidecar: NativeSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)},
+			follows: drain.Hook, after: 300 * ms, returns: 8 * s, calls: "Drain"},
+		{name: "SIGTERM follows", sidecar: ClassicSidecar, clients: []dt.Client{dt.Get("/", 0, 8*s)},
+			follows: drain.Terminate, after: 300 * ms, returns: 8 * s, calls: "Drain"},
+		{name: "SIGTERM came first", sidecar: ClassicSidecar, follows: drain.Terminate, after: 300 * ms, before: true,
+			returns: 5 * s, calls: "Drain"},
+		{name: "the pod's end comes late, with a request in flight", sidecar: NativeSidecar,
+			clients: []dt.Client{dt.Get("/", 0, 8*s)}, follows: drain.Hook, after: 900 * ms, returns: 8 * s, calls: "Drain"},
 		{name: "unknown: a drain", clients: []dt.Client{dt.Get("/", 0, 8*s)}, returns: 8 * s, calls: "Drain"},
-		{name: "an app that finishes, with an opaque connection", sidecar: ClassicSidecar, env: finishes, clients: opaque, follows: drain.Terminate, after: 300 * ms, returns: 5300 * ms, calls: "Drain"},
-		{name: "in a native pod", sidecar: NativeSidecar, env: finishes, clients: opaque, follows: drain.Hook, after: 300 * ms, returns: 5300 * ms, calls: "Drain"},
-		{name: "unknown: a trial before the last call", sidecar: NativeSidecar, clients: opaque, follows: drain.Hook, after: 300 * ms, returns: 25300 * ms, calls: "Drain"},
-		{name: "fixed wait", sidecar: NativeSidecar, env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"}, clients: hanging, follows: drain.Hook, after: 10 * ms, returns: 5010 * ms, calls: "Drain"},
-		{name: "fixed wait, a restart", sidecar: NativeSidecar, env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"}, returns: 750 * ms},
+		{name: "an app that finishes, with an opaque connection", sidecar: ClassicSidecar, env: finishes, clients: opaque,
+			follows: drain.Terminate, after: 300 * ms, returns: 5300 * ms, calls: "Drain"},
+		{name: "in a native pod", sidecar: NativeSidecar, env: finishes, clients: opaque, follows: drain.Hook,
+			after: 300 * ms, returns: 5300 * ms, calls: "Drain"},
+		{name: "unknown: a trial before the last call", sidecar: NativeSidecar, clients: opaque, follows: drain.Hook,
+			after: 300 * ms, returns: 25300 * ms, calls: "Drain"},
+		{name: "fixed wait", sidecar: NativeSidecar, env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"},
+			clients: hanging, follows: drain.Hook, after: 10 * ms, returns: 5010 * ms, calls: "Drain"},
+		{name: "fixed wait, a restart", sidecar: NativeSidecar, env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=false"},
+			returns: 750 * ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -60,7 +70,7 @@ func TestAppHookAlone(t *testing.T) {
 				}
 				plane := dt.New(dt.Script{Clients: tt.clients})
 				defer plane.Stop()
-				a := newAgent(Options{Settings: settings, Sidecar: tt.sidecar, Log: slog.New(slog.DiscardHandler)})
+				a := newAgent(Options{Settings: settings, Pod: Pod{Sidecar: tt.sidecar}, Log: slog.New(slog.DiscardHandler)})
 				a.plane = plane
 				a.status = &status{a: a, metrics: newMetrics(a.phases)}
 				a.phases.ready()
@@ -114,8 +124,8 @@ func TestRestart(t *testing.T) {
 	}
 	address := serve("127.0.0.1:0")
 	r := start(t, nil, func(o *Options) {
-		o.HookToken, o.SidecarToken, o.Sidecar = "app0", "sidecar0", NativeSidecar
-		o.Inbound[0].App, o.Inbound[0].Protocol = address, pipe.HTTP
+		o.Status.HookToken, o.Status.SidecarToken, o.Pod.Sidecar = "app0", "sidecar0", NativeSidecar
+		o.Pipe.Inbound[0].App, o.Pipe.Inbound[0].Protocol = address, pipe.HTTP
 	})
 	defer func() { _ = app.Close() }()
 
@@ -172,7 +182,8 @@ func TestRestart(t *testing.T) {
 }
 
 func TestHookPorts(t *testing.T) {
-	for query, want := range map[string]string{"": "[] true", "?ports=": "[] false", "?ports=80": "[80] false", "?ports=80,x,443": "[80 443] false"} {
+	for query, want := range map[string]string{"": "[] true", "?ports=": "[] false", "?ports=80": "[80] false",
+		"?ports=80,x,443": "[80 443] false"} {
 		r, _ := http.NewRequest(http.MethodGet, "http://pod/wait/token"+query, nil)
 		ports := hookPorts(r)
 		if got := fmt.Sprint(ports, ports == nil); got != want {

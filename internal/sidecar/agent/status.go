@@ -34,7 +34,7 @@ type status struct {
 
 // statusAddress is where the status server listens.
 func (a *agent) statusAddress() string {
-	return net.JoinHostPort(a.StatusAddress, strconv.Itoa(a.Settings.StatusPort.Value))
+	return net.JoinHostPort(a.Status.Address, strconv.Itoa(a.Settings.StatusPort.Value))
 }
 
 func (a *agent) startStatus() (*status, error) {
@@ -43,7 +43,7 @@ func (a *agent) startStatus() (*status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
-	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.phases, a.Metrics...)}
+	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.phases, a.Status.Metrics...)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz/ready", s.ready)
 	mux.HandleFunc("/quitquitquit", own(s.quit))
@@ -54,12 +54,12 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.HandleFunc("/deadline/{token...}", own(s.deadline))
 	mux.HandleFunc("GET /connections", fromPod(s.connections))
-	if a.Profiles {
+	if a.Status.Profiles {
 		profiles(mux)
 	}
-	mux.Handle("/app-health/", a.Probes)
-	mux.Handle("/app-lifecycle/", a.Probes)
-	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.LeanScrape,
+	mux.Handle("/app-health/", a.Status.Probes)
+	mux.Handle("/app-lifecycle/", a.Status.Probes)
+	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.Status.LeanScrape,
 		failed: s.metrics.scrapeFailed, log: a.log}
 	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
 	mux.Handle("/metrics", scrapes)
@@ -210,10 +210,10 @@ func answerHook(w http.ResponseWriter, err error) {
 // drain it. Without it the path does not exist.
 func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 	switch token := r.PathValue("token"); {
-	case isToken(token, s.a.HookToken):
+	case isToken(token, s.a.Status.HookToken):
 		defer sideport.HoldHook(w, r)()
 		s.waitAsApp(w, r)
-	case isToken(token, s.a.SidecarToken):
+	case isToken(token, s.a.Status.SidecarToken):
 		defer sideport.HoldHook(w, r)()
 		s.waitAsSidecar(w, r)
 	default:

@@ -46,7 +46,7 @@ func (a *agent) startAsSuccessor(ctx context.Context, appWithin time.Duration) (
 // listenAddresses are those that must be free, or inherited.
 func (a *agent) listenAddresses() []string {
 	addresses := []string{a.statusAddress()}
-	for _, in := range a.Inbound {
+	for _, in := range a.Pipe.Inbound {
 		addresses = append(addresses, in.Listen)
 	}
 	if a.Admin.Address != "" && !a.Admin.Optional {
