@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +50,12 @@ func (l layout) down(ctx context.Context) error {
 		if d.runs() {
 			d.end()
 		}
+		if d.Name == "containerd" { // a later one was started by hand
+			for _, other := range running(d.Name, l.config()) {
+				say("ending %s (pid %d), which cluster up did not start", other.Name, other.Pid)
+				other.end()
+			}
+		}
 	}
 	err = errors.Join(l.unmount(), cleanFilters(ctx), l.cleanLinks(), cleanCgroups(), l.cleanSettings())
 	if err != nil {
@@ -94,18 +99,27 @@ func (l layout) deletePods(ctx context.Context, all []daemon) error {
 
 // endContainers ends the shims that are left of pods that the kubelet could not end: they outlive containerd by design.
 func (l layout) endContainers() {
-	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range processes {
-		line, err := os.ReadFile(file)
-		if err != nil || !bytes.Contains(line, []byte("containerd-shim")) || !bytes.Contains(line, []byte(l.containerd())) {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		for _, child := range children(pid) {
+	for _, d := range running("containerd-shim", l.containerd()) {
+		for _, child := range children(d.Pid) {
 			_ = syscall.Kill(child, syscall.SIGKILL)
 		}
-		daemon{Name: "containerd-shim", Pid: pid, Started: startTime(pid)}.end()
+		d.end()
 	}
+}
+
+// running are the processes of programs whose names begin so, with this argument.
+func running(program, argument string) (all []daemon) {
+	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range processes {
+		line, _ := os.ReadFile(file) // it may have ended
+		arguments := strings.Split(string(line), "\x00")
+		isOurs := slices.ContainsFunc(arguments, func(a string) bool { return a == argument || strings.HasSuffix(a, "="+argument) })
+		if name := filepath.Base(arguments[0]); isOurs && strings.HasPrefix(name, program) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			all = append(all, daemon{Name: name, Pid: pid, Started: startTime(pid)})
+		}
+	}
+	return all
 }
 
 func children(pid int) (out []int) {

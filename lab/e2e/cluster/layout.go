@@ -62,6 +62,7 @@ func (l layout) path(elements ...string) string {
 
 func (l layout) kubeconfig() string { return l.path("kubeconfig") }
 func (l layout) containerd() string { return l.path("run", "containerd.sock") }
+func (l layout) config() string     { return l.path("containerd.toml") }
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 

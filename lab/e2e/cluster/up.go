@@ -127,7 +127,7 @@ func (l layout) startStore(ctx context.Context, _ string) error {
 }
 
 func (l layout) startRuntime(ctx context.Context, _ string) error {
-	d, err := l.start("containerd", "containerd", "--config", l.path("containerd.toml"))
+	d, err := l.start("containerd", "containerd", "--config", l.config())
 	if err != nil {
 		return err
 	}

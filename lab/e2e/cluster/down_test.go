@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+)
+
+// A program that was started by hand is found by its name and the cluster's file, and ended.
+func TestRunning(t *testing.T) {
+	l := layout{t.TempDir()}
+	for name, isOurs := range map[string]bool{"/usr/bin/containerd": true, "editor": false} {
+		cmd := exec.Cmd{Path: "/bin/sh", Args: []string{name, "-c", "read line", "--config", l.config()}}
+		if _, err := cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		all := running("containerd", l.config())
+		if found := slices.ContainsFunc(all, func(d daemon) bool { return d.Pid == cmd.Process.Pid && d.runs() }); found != isOurs {
+			t.Errorf("%s: found %v", name, found)
+		}
+		for _, d := range all {
+			d.end()
+		}
+		if !isOurs {
+			_ = cmd.Process.Kill()
+		}
+		<-ended
+	}
+	if all := running("containerd", l.config()); len(all) > 0 {
+		t.Errorf("%v run still", all)
+	}
+}
