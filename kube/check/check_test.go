@@ -50,6 +50,8 @@ type cluster struct {
 	nothing   bool   // lastcall is not installed
 	ambient   bool   // a namespace is in Istio's ambient mesh
 	late      string // a container that was added after lastcall
+
+	bare map[string]string // labels of a pod without lastcall, in a namespace without a label; nil: there is none
 }
 
 func healthy() cluster {
@@ -88,6 +90,10 @@ func (f cluster) clients(t *testing.T) Clients {
 	}
 	if f.ambient {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mesh", Labels: map[string]string{"istio.io/dataplane-mode": "ambient"}}})
+	}
+	if f.bare != nil {
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "plain"}},
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "plain", Name: "web-2", Labels: f.bare}})
 	}
 	containers := []corev1.Container{{Name: "web", Image: "web:1"}}
 	if f.late != "" {
@@ -179,6 +185,10 @@ func TestProblems(t *testing.T) {
 		"linkerd":               {func(f *cluster, _ *Options) { f.mesh = "linkerd-proxy-injector-webhook-config" }, OK, "linkerd is installed", "watches its sockets"},
 		"ambient":               {func(f *cluster, _ *Options) { f.ambient = true }, OK, "Istio's ambient mesh is in use", "1 namespaces; pods of the mesh get no second proxy"},
 		"called only once":      {func(f *cluster, _ *Options) { f.late = "istio-proxy" }, Failed, "no proxy was added after lastcall", "shop/web-1: two proxies capture its traffic"},
+		"a pod that asks": {func(f *cluster, o *Options) {
+			f.bare, o.Pods = map[string]string{"lastcall.dev/inject": "true"}, "plain"
+		}, Warning, "all pods that request injection", "1 are not: plain/web-2"},
+		"a pod that asks Istio": {func(f *cluster, _ *Options) { f.bare = map[string]string{"sidecar.istio.io/inject": "true"} }, OK, "all pods that request injection", ""},
 		"may not read secrets":  {func(f *cluster, _ *Options) { f.denied = "secrets" }, Warning, "the caBundle has the authority", "not checked"},
 		"may not list nodes":    {func(f *cluster, _ *Options) { f.denied = "nodes" }, Warning, "nodes can run the sidecar", "not checked"},
 		"installed already":     {func(_ *cluster, o *Options) { o.Pre = true }, Warning, "no webhook configuration", "exists"},

@@ -118,30 +118,30 @@ func (c *checker) timers(pods []corev1.Pod) {
 	}
 }
 
-// missed are pods of labelled namespaces that have no lastcall.
+// missed are pods without lastcall that request it, by themselves or by their namespace.
 func (c *checker) missed() {
-	const name = "all pods of labelled namespaces are injected"
+	const name = "all pods that request injection are injected"
 	var missed []string
-	labelled := 0
 	if !c.look(name, func(ctx context.Context) error {
-		namespaces, err := c.Core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: inject.AnnotationInject + "=true"})
+		list, err := c.Core.Namespaces().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		for _, ns := range namespaces.Items {
-			if c.Pods != "" && ns.Name != c.Pods {
-				continue
-			}
-			labelled++
-			list, err := c.Core.Pods(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: MostPods})
-			if err != nil {
-				return err
-			}
-			for _, p := range list.Items {
-				isOut := p.Labels[inject.AnnotationInject] == "false" || p.Annotations[inject.AnnotationInject] == "false" || p.Annotations[inject.AnnotationStatus] != ""
-				if !isOut && !p.Spec.HostNetwork && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-					missed = append(missed, p.Namespace+"/"+p.Name)
-				}
+		namespaces := map[string]map[string]string{}
+		for _, ns := range list.Items {
+			namespaces[ns.Name] = ns.Labels
+		}
+		pods, err := c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: MostPods})
+		if err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			isAsked := inject.IsAsked(&p.ObjectMeta, inject.Options{Namespace: inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}})
+			hasEnded := p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+			isLeftOut := p.Spec.HostNetwork || p.Annotations[inject.AnnotationStatus] != "" || p.Annotations[corev1.MirrorPodAnnotationKey] != ""
+			if isAsked && !hasEnded && !isLeftOut {
+				missed = append(missed, p.Namespace+"/"+p.Name)
 			}
 		}
 		return nil
@@ -149,8 +149,8 @@ func (c *checker) missed() {
 		return
 	}
 	if len(missed) > 0 {
-		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Hint: "they are older than the label or the webhook: kubectl rollout restart their workload", Page: "events.md"})
+		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Hint: "they are older than the label or the webhook, or the webhook's selectors leave them out: kubectl rollout restart their workload, then see the Events NotInjected", Page: "events.md"})
 		return
 	}
-	c.ok(name, "%d namespaces", labelled)
+	c.ok(name, "")
 }
