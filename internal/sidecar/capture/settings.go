@@ -116,12 +116,12 @@ func Resolve(in Input) (Config, error) {
 	for _, s := range Settings {
 		text, where := s.Default, "default of --"+s.Flag
 		for _, name := range s.Annotations {
-			if value, said := in.Annotations[name]; said {
+			if value, isSet := in.Annotations[name]; isSet {
 				text, where = value, "annotation "+name
 				break
 			}
 		}
-		if value, said := in.Flags[s.Flag]; said {
+		if value, isSet := in.Flags[s.Flag]; isSet {
 			text, where = value, "--"+s.Flag
 		}
 		if err := s.set(&c, strings.TrimSpace(text)); err != nil {

@@ -302,14 +302,14 @@ func (g *ledger) activity() drain.Activity {
 	}
 	// Connections of a mixed listener that no HTTP connection accounts for are opaque.
 	opaque := max(0, doubtful-g.http-g.tally.mixedHTTP)
-	said := min(opaque+g.tally.requests, doubtful)
+	busy := min(opaque+g.tally.requests, doubtful)
 	switch {
 	case g.settled():
 	case g.answeredAt.IsZero():
-		said = max(1, doubtful) // no response: all of them may be
+		busy = max(1, doubtful) // no response: all of them may be
 	default:
-		said = max(1, said) // bytes have moved since: not idle before the next look
+		busy = max(1, busy) // bytes have moved since: not idle before the next look
 	}
-	a.Busy += max(said, g.unsent)
+	a.Busy += max(busy, g.unsent)
 	return a
 }

@@ -87,7 +87,7 @@ func (p *Plane) sockets(states sockdiag.States) ([]sockdiag.Socket, error) {
 // conclude announces a change; mu is held.
 func (p *Plane) conclude() drain.Activity {
 	now := p.ledger.activity()
-	if p.deaf {
+	if p.ignoresArrivals {
 		now.Arrivals, now.ArrivalsAsOf = p.last.Arrivals, p.last.ArrivalsAsOf
 	}
 	if now != p.last {
@@ -140,8 +140,8 @@ func (p *Plane) ask() {
 		default:
 			_ = p.ledger.failed(asked, took, err)
 		}
-		if bad := err != nil; bad != p.saidBad && p.life.Err() == nil {
-			if p.saidBad = bad; bad {
+		if bad := err != nil; bad != p.statsWarned && p.life.Err() == nil {
+			if p.statsWarned = bad; bad {
 				p.log.Warn("Envoy's stats are unavailable; treating every connection as busy", "error", err)
 			} else {
 				p.log.Info("Envoy's stats are available again")

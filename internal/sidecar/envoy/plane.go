@@ -26,20 +26,20 @@ type Plane struct {
 	over context.CancelFunc
 	work sync.WaitGroup // requests for stats, and goroutines that wait for Envoy's exit
 
-	mu       sync.Mutex     // guards what follows
-	child    *process.Child // nil when attached to a running Envoy
-	layout   *layout
-	shown    Stats           // at the start, counters included
-	table    *sockdiag.Table // nil when it is not available
-	ledger   *ledger
-	cost     time.Duration // of one look at the table
-	lookedAt time.Time     // of the last look, if it succeeded
-	last     drain.Activity
-	asking   chan struct{} // closed with the response; nil: no request in progress
-	saidBad  bool
-	watch    *sockdiag.Loop // nil before Drain
-	closing  bool           // StopAccepting was called since watch began
-	deaf     bool           // new connections and requests no longer count
+	mu              sync.Mutex     // guards what follows
+	child           *process.Child // nil when attached to a running Envoy
+	layout          *layout
+	shown           Stats           // at the start, counters included
+	table           *sockdiag.Table // nil when it is not available
+	ledger          *ledger
+	cost            time.Duration // of one look at the table
+	lookedAt        time.Time     // of the last look, if it succeeded
+	last            drain.Activity
+	asking          chan struct{} // closed with the response; nil: no request in progress
+	statsWarned     bool
+	watch           *sockdiag.Loop // nil before Drain
+	closing         bool           // StopAccepting was called since watch began
+	ignoresArrivals bool           // new connections and requests no longer count
 
 	changes  chan struct{}
 	answered chan struct{} // receives after each response of Envoy's
@@ -122,7 +122,7 @@ func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
 // the kernel's table shows when they have. With WatchOnly new connections only cease to count.
 func (p *Plane) StopAccepting(ctx context.Context) error {
 	p.mu.Lock()
-	p.closing, p.deaf = true, p.o.WatchOnly
+	p.closing, p.ignoresArrivals = true, p.o.WatchOnly
 	p.mu.Unlock()
 	if p.o.WatchOnly {
 		return nil

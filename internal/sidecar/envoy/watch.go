@@ -45,7 +45,7 @@ func (p *Plane) begin() {
 	if p.ledger.cannotCount() {
 		p.log.Warn("new connections cannot be counted by the kernel or by Envoy's stats; draining until the cap of the quiet time", "hint", "set "+matcherHint)
 	}
-	p.watch, p.closing, p.deaf = w, false, false
+	p.watch, p.closing, p.ignoresArrivals = w, false, false
 	w.Start(p.life)
 }
 

@@ -75,11 +75,11 @@ func WaitApp(ctx context.Context, plane drain.DataPlane, c drain.Config, app *Ap
 
 // narrator logs the progress, no more than once a second.
 type narrator struct {
-	log   *slog.Logger
-	phase drain.Phase
-	said  time.Time
-	busy  int
-	alone atomic.Bool // the latest activity has no connection
+	log      *slog.Logger
+	phase    drain.Phase
+	loggedAt time.Time
+	busy     int
+	alone    atomic.Bool // the latest activity has no connection
 }
 
 func (n *narrator) isAlone() bool { return n.alone.Load() }
@@ -98,8 +98,8 @@ func (n *narrator) see(a drain.Activity) {
 	changed := a.Busy != n.busy
 	n.busy = a.Busy
 	n.alone.Store(a.Known && a.Connections == 0)
-	if now := time.Now(); changed && n.phase == drain.Waiting && now.Sub(n.said) >= time.Second {
-		n.said = now
+	if now := time.Now(); changed && n.phase == drain.Waiting && now.Sub(n.loggedAt) >= time.Second {
+		n.loggedAt = now
 		n.log.Info("in flight", "busy", a.Busy, "open", a.Connections)
 	}
 }

@@ -124,9 +124,9 @@ func (u *up) forwardFrames() (wait bool) {
 	h.up.Release()
 	h.upTable.Release()
 	c.h2.batchEndsLocked()
-	asked := len(h.streams) > 0
+	isUsed := len(h.streams) > 0
 	slow := h.up.InHeaders()
-	u.blockHeld, u.hasStreams = h.up.Held(), asked
+	u.blockHeld, u.hasStreams = h.up.Held(), isUsed
 	finished := h.finishing && !h.within()
 	c.mu.Unlock()
 	if finished { // the client has reset the last stream within a message
@@ -134,7 +134,7 @@ func (u *up) forwardFrames() (wait bool) {
 	}
 	if c.app == nil { // it cannot be reached: each request is answered so
 		b.R += n
-		if err == nil && !asked {
+		if err == nil && !isUsed {
 			return true
 		}
 		c.h2.failStreams(u.whyUnreachable(), http2.NoError)

@@ -245,17 +245,17 @@ func (h *h2) finishIfDrained() bool {
 			h.checkLaterLocked(left)
 		}
 	}
-	var goodbye []byte
+	var goAway []byte
 	if done {
 		c.end.advance(ended)
 		c.end.by = &endDrained
 		h.shutdown = http2.Final
-		goodbye = h.finalGoAwayLocked(http2.NoError)
+		goAway = h.finalGoAwayLocked(http2.NoError)
 	}
 	hasEnded := c.end.done()
 	c.mu.Unlock()
 	if done {
-		_ = c.client.Send(goodbye, true)
+		_ = c.client.Send(goAway, true)
 	}
 	c.wmu.Unlock()
 	if done {
@@ -272,9 +272,9 @@ func (h *h2) sendFinalGoAway() {
 	if h.down.Spoke && h.canSend() {
 		h.shutdown = http2.Final
 		c.mu.Lock()
-		goodbye := h.finalGoAwayLocked(http2.NoError)
+		goAway := h.finalGoAwayLocked(http2.NoError)
 		c.mu.Unlock()
-		_ = c.client.Send(goodbye, true)
+		_ = c.client.Send(goAway, true)
 	}
 }
 

@@ -219,10 +219,10 @@ func (p *Pipe) after(d time.Duration, f func()) {
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
 		p.mu.Lock()
-		_, armed := p.timers[t]
+		_, isSet := p.timers[t]
 		delete(p.timers, t)
 		p.mu.Unlock()
-		if armed {
+		if isSet {
 			f()
 		}
 	})

@@ -20,18 +20,18 @@ import (
 // sends that end, a half-close, once the app was the last to send and neither side has sent for a while. With HTTP/2
 // this would be wrong: a slow response may be due while a fast one was the last to be sent.
 type turns struct {
-	mu      sync.Mutex
-	app     bool          // the app was the last to send
-	at      time.Time     // when the last bytes came; zero before the first
-	asked   int           // how often the client has begun to send
-	pause   time.Duration // within the present answer, the longest
-	longest time.Duration // within the answers that are known to be complete
-	known   bool          // there was such an answer
-	follows bool          // a timer will look
-	halved  bool          // we have sent the half-close
-	left    bool          // the client has ended its output
-	over    bool          // the app has
-	chosen  *string       // the protocol that the app has chosen by ALPN, "" for none; nil while it is not visible
+	mu       sync.Mutex
+	app      bool          // the app was the last to send
+	at       time.Time     // when the last bytes came; zero before the first
+	requests int           // how often the client has begun to send
+	pause    time.Duration // within the present answer, the longest
+	longest  time.Duration // within the answers that are known to be complete
+	known    bool          // there was such an answer
+	follows  bool          // a timer will look
+	halved   bool          // we have sent the half-close
+	left     bool          // the client has ended its output
+	over     bool          // the app has
+	chosen   *string       // the protocol that the app has chosen by ALPN, "" for none; nil while it is not visible
 }
 
 const (
@@ -60,10 +60,10 @@ func (t *turns) came(fromApp bool) (begins bool) {
 	case fromApp && t.app:
 		t.pause = max(t.pause, now.Sub(t.at))
 	case !fromApp && (t.app || t.at.IsZero()):
-		if t.asked >= firstRequest { // the answer to this turn was complete
+		if t.requests >= firstRequest { // the answer to this turn was complete
 			t.longest, t.known = max(t.longest, t.pause), true
 		}
-		t.asked++
+		t.requests++
 		t.pause = 0
 	}
 	t.app, t.at = fromApp, now
@@ -73,7 +73,7 @@ func (t *turns) came(fromApp bool) (begins bool) {
 // silenceLocked is how long the silence must still last, which is at most of the whole; false while an answer may be
 // due.
 func (t *turns) silenceLocked(most time.Duration) (left time.Duration, ok bool) {
-	if !t.app || t.asked < firstRequest || t.halved || t.left {
+	if !t.app || t.requests < firstRequest || t.halved || t.left {
 		return 0, false
 	}
 	whole := most
