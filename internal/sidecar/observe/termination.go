@@ -147,26 +147,11 @@ type Arrivals struct {
 	Count int `json:"count"`
 	// Last is how late the last one came, after Begin.
 	Last drain.Millis `json:"last_ms"`
-	// Late counts them by lateness: Late[i] came at most LateBounds[i] after Begin and later than LateBounds[i-1]; the
-	// last number is later than all bounds.
-	Late [len(LateBounds) + 1]int `json:"late"`
-}
-
-// LateBounds are the upper bounds of Arrivals.Late.
-var LateBounds = [...]time.Duration{
-	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second,
-	5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute,
 }
 
 // add counts an arrival.
 func (a *Arrivals) add(late time.Duration) {
-	late = max(late, 0)
-	i := 0
-	for i < len(LateBounds) && late > LateBounds[i] {
-		i++
-	}
 	a.Count++
-	a.Late[i]++
 	a.Last = max(a.Last, drain.Millis(late))
 }
 
