@@ -45,9 +45,10 @@ func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
 // include adds the end of a connection, after Begin or at most foldTime before it.
 func (g *ledger) include(e ending) {
 	isLost := e.fate == wasReset || e.fate == wasUnanswered
+	isDoubtful := e.fate == crossed || e.fate == opaque || e.fate == stream
 	switch {
 	case e.known:
-	case e.at.Before(g.result.Begin) && !isLost && e.fate != crossed: // none of the termination's
+	case e.at.Before(g.result.Begin) && !isLost && !isDoubtful: // none of the termination's
 		return
 	case e.isInner:
 	default:

@@ -18,6 +18,8 @@ const (
 	leastTLSRequest = 64 // a record with a request; HTTP/2's PING and WINDOW_UPDATE together are shorter
 	leastHello      = 220
 	leastHandshake  = 500 // from the server, with a certificate
+	leastUpgrade    = 140 // a request for a WebSocket, and the response with the required fields alone (RFC 6455, 4.2.2)
+	upgraded        = 129
 
 	learned     = 3                      // connections that show a port to be TLS, while none shows the opposite
 	inUse       = 5 * time.Second        // a connection with several requests at a time was in use so long after its last byte
@@ -58,6 +60,7 @@ func (g *ledger) protocolOf(s sockdiag.Socket, c *connection) Protocol {
 	e := g.evidence[s.Local.Port()]
 	switch {
 	case known == Opaque, c != nil && c.appSpokeFirst,
+		known != TLS && s.Sent == upgraded && s.Received >= leastUpgrade, // and then silent
 		known != TLS && s.SegmentsReceived >= 3 && received(s) < leastRequest*uint64(s.SegmentsReceived):
 		return Opaque
 	case known == Unspecified && e.tls >= learned && e.plain == 0:

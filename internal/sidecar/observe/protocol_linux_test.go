@@ -48,6 +48,7 @@ func TestRefine(t *testing.T) {
 		{"perhaps TLS's close_notify", Unspecified, socket(824, 3000, 5, 5, 24, 0), nil, wasReset, crossed},
 		{"gRPC, in flight or not", Opaque, socket(900, 3000, 5, 5, 0, second), sighted(800, 900, 3000), wasUnanswered, opaque},
 		{"a WebSocket, by its small messages", HTTP1, socket(200, 500, 12, 12, 0, 60*second), nil, answered, opaque},
+		{"a WebSocket that is silent", HTTP1, socket(164, 129, 1, 1, 0, 60*second), nil, answered, opaque},
 		{"a streamed response", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(300 * time.Millisecond), answered, stream},
 		{"a streamed response that ended long ago", HTTP1, socket(100, 900, 1, 9, 0, 9*second), parts(300 * time.Millisecond), answered, answered},
 		{"a response across two looks", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(10 * time.Millisecond), answered, answered},
