@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -33,9 +34,10 @@ func reportOf(message string) *AgentReport {
 	if a.Verdict == drain.Cut {
 		a.Cut = max(r.LeftOut, 0)
 		for _, one := range r.Open {
-			if one.Protocol == "tcp" || one.Ending == "left to the app" {
+			switch {
+			case slices.Contains([]string{"tcp", "tls", "unknown"}, one.Protocol), one.Ending == "left to the app":
 				a.Opaque++
-			} else if !strings.HasPrefix(one.Ending, "close ") {
+			case !strings.HasPrefix(one.Ending, "close "): // of a WebSocket: it had a close frame
 				a.Cut++
 			}
 		}
