@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -228,7 +229,7 @@ func TestServe(t *testing.T) {
 	r.get(kept, "/", 200, true)       // on a connection from before
 	r.get(r.client(), "/", 200, true) // on a new one
 	_ = idle.SetReadDeadline(time.Now().Add(patience))
-	if n, err := idle.Read(make([]byte, 1)); err != io.EOF {
+	if n, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the idle connection: %d, %v, want its end", n, err)
 	}
 	slow.Wait()

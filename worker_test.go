@@ -24,7 +24,7 @@ func (q *queue) consume(w *Worker) {
 		select {
 		case <-time.After(q.interval):
 		case <-job.Receiving().Done():
-			if context.Cause(job.Receiving()) == ErrDraining {
+			if errors.Is(context.Cause(job.Receiving()), ErrDraining) {
 				q.ended++
 			}
 			return

@@ -133,7 +133,7 @@ func (r *run) do(what string, f func(context.Context) error) {
 	if _, over := r.interrupted(); over {
 		return
 	}
-	if err := r.call(r.callDeadline(callTimeout), f); err != nil && err != errInterrupted {
+	if err := r.call(r.callDeadline(callTimeout), f); err != nil && !errors.Is(err, errInterrupted) {
 		r.faultf("%s: %v", what, err)
 	}
 }
@@ -152,7 +152,7 @@ func (r *run) open() (names []Conversation, err error) {
 	names, err = callFor(r, r.callDeadline(namesTimeout), func(ctx context.Context) ([]Conversation, error) {
 		return r.dp.Open(ctx, heldByMost)
 	})
-	if err != nil && err != errInterrupted {
+	if err != nil && !errors.Is(err, errInterrupted) {
 		r.namesFailed = err
 		r.faultf("list open conversations: %v", err)
 	}

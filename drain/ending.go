@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 )
 
@@ -82,7 +83,7 @@ func (r *run) reopen() {
 			return
 		}
 		r.reopened = true
-		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && err != errInterrupted && !r.terminating() {
+		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && !errors.Is(err, errInterrupted) && !r.terminating() {
 			r.faultf("%s: %v", step.what, err)
 		}
 	}

@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -130,7 +131,7 @@ func (r *run) resume() {
 			r.resuming = cancelling
 		}
 		err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume)
-		if r.resuming = notResuming; err != nil && err != errInterrupted {
+		if r.resuming = notResuming; err != nil && !errors.Is(err, errInterrupted) {
 			r.faultf("resume: %v", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -21,7 +22,7 @@ func (r *run) look() {
 	began := time.Now()
 	a, err := callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
 	switch {
-	case err == errInterrupted:
+	case errors.Is(err, errInterrupted):
 	case err != nil:
 		r.lookFailed(err.Error())
 	case !a.Known:

@@ -174,7 +174,7 @@ func (r *run) drain() {
 	r.enter(Draining)
 	r.istio.Info(lineDraining)
 	err := r.call(r.callDeadline(callTimeout), r.dp.Drain)
-	if r.drainFailed = err != nil; err != nil && err != errInterrupted {
+	if r.drainFailed = err != nil; err != nil && !errors.Is(err, errInterrupted) {
 		r.faultf(lineDrainFailed, err)
 	}
 }

@@ -236,7 +236,7 @@ func TestDraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := s.terminate(config())
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)
 	}
 	if report.Verdict != drain.Clean || time.Duration(report.Duration) > 2*time.Second {
@@ -364,7 +364,7 @@ func TestResume(t *testing.T) {
 		if _, err := call(ctx, cc), s.Drain(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := stream.Recv(); err != io.EOF {
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("a stream that began after Resume ends with %v", err)
 		}
 		if err := s.Resume(ctx); err != nil {

@@ -74,7 +74,7 @@ func (x *exchange) endBody() {
 	if !x.broken.Load() || x.hasLength() {
 		return
 	}
-	if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
+	if fault := recover(); fault != nil && fault != http.ErrAbortHandler { //nolint:errorlint // a recovered value, compared as net/http compares it
 		panic(fault)
 	}
 	x.mu.Lock()

@@ -84,7 +84,7 @@ func TestUnencryptedHTTP2(t *testing.T) {
 			}
 			b := make([]byte, len(next))
 			if _, err := io.ReadFull(inner.UnencryptedNetConn(), b); err != nil || string(b) != next {
-				got <- fmt.Errorf("read %q, %v: want %q", b, err, next)
+				got <- fmt.Errorf("read %q, %w: want %q", b, err, next)
 				return
 			}
 			got <- nil

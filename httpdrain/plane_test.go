@@ -311,7 +311,7 @@ func TestLastCall(t *testing.T) {
 				t.Errorf("an answer that was cut: %+v", a)
 			}
 			for range 2 {
-				if err := <-s.cancelled; err != ErrLastCall {
+				if err := <-s.cancelled; !errors.Is(err, ErrLastCall) {
 					t.Errorf("a context ended by %v", err)
 				}
 			}

@@ -162,7 +162,7 @@ func TestFaults(t *testing.T) {
 			},
 			Dies: 10 * time.Second,
 		})
-		if err := p.Drain(t.Context()); err != broken {
+		if err := p.Drain(t.Context()); !errors.Is(err, broken) {
 			t.Errorf("Drain at 0s: %v, want %v", err, broken)
 		}
 		if err := p.StopAccepting(t.Context()); err != nil {

@@ -95,7 +95,7 @@ func watch1(c *client) error {
 		c.answered = true
 		c.recordAnnouncement()
 	}
-	if _, err := c.conn.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := c.conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("no orderly end: %w", err)
 	}
 	c.recordAnnouncement()
@@ -143,7 +143,7 @@ func watch2(c *client) error {
 	defer c.end()
 	for {
 		switch err := c.frame(); {
-		case err == io.EOF && c.answered && !c.announcedAt.IsZero():
+		case errors.Is(err, io.EOF) && c.answered && !c.announcedAt.IsZero():
 			return nil
 		case err != nil:
 			return fmt.Errorf("answered %t: %w", c.answered, err)

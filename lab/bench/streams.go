@@ -152,7 +152,7 @@ func (s *stream) watch() {
 	defer s.conn.Close()
 	err := s.nextUntilError()
 	s.end.at = time.Now()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		_, err = s.in.ReadByte()
 		if err == nil {
 			err = errors.New("bytes after the end")
@@ -161,7 +161,7 @@ func (s *stream) watch() {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		s.end = streamEnd{err: errors.New("still open")}
-	case err != io.EOF:
+	case !errors.Is(err, io.EOF):
 		s.end.err = err
 	}
 }

@@ -284,7 +284,6 @@ func megabytes(bytes float64) string      { return fmt.Sprintf("%.1f MB", bytes/
 func kilobytes(bytes float64) string      { return fmt.Sprintf("%.1f KB", bytes/1e3) }
 func percent(share float64) string        { return fmt.Sprintf("%.0f %%", share*100) }
 func hundredths(v float64) string         { return fmt.Sprintf("%.2f", v) }
-func thousandths(v float64) string        { return fmt.Sprintf("%.3f", v) }
 
 // whole writes 12345 as 12,345.
 func whole(v float64) string {

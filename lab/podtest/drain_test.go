@@ -108,7 +108,7 @@ func TestDrainHTTP2(t *testing.T) {
 		for {
 			f, err := fr.ReadFrame()
 			if err != nil {
-				if err != io.EOF {
+				if !errors.Is(err, io.EOF) {
 					seen = append(seen, err.Error())
 				}
 				break

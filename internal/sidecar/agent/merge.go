@@ -115,7 +115,7 @@ func (m *merge) fetch(ctx context.Context, of string, get func(context.Context) 
 		body, err := get(ctx)
 		if err == nil {
 			p := &part{of, bufio.NewReaderSize(body, headStart), body}
-			if _, err = p.text.Peek(headStart); err == nil || err == io.EOF {
+			if _, err = p.text.Peek(headStart); err == nil || errors.Is(err, io.EOF) {
 				out <- p
 				return
 			}

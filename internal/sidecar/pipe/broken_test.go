@@ -163,7 +163,7 @@ func TestAppDiesWithinTheBody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := io.ReadAll(resp.Body); err != io.ErrUnexpectedEOF || string(b) != "half" {
+		if b, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) || string(b) != "half" {
 			t.Errorf("%q, %v; want half and an unexpected end", b, err)
 		}
 		awaitActivity(t, p, 0, 0)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -186,7 +187,7 @@ func TestCloseIdleUnread(t *testing.T) {
 	}
 	_, _ = ours.Read(make([]byte, 2))
 	_ = theirs.SetReadDeadline(time.Now().Add(patience))
-	if n, err := theirs.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+	if n, err := theirs.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("%d %v, want the end", n, err)
 	}
 }

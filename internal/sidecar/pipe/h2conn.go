@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"errors"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -164,7 +165,8 @@ func (u *up) admitOversized(err error) {
 	c := u.c
 	h := c.h2
 	id := h.up.Last().Stream
-	if flood, ok := err.(http2.Flood); !ok || !flood.IsHead() {
+	var flood http2.Flood
+	if !errors.As(err, &flood) || !flood.IsHead() {
 		return
 	}
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package pipe
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -196,7 +197,7 @@ func TestH2LastCallOfADeafClient(t *testing.T) {
 	for {
 		f, err := r.ReadFrame()
 		if err != nil {
-			if err != io.EOF && err != io.ErrUnexpectedEOF {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Error(err)
 			}
 			return

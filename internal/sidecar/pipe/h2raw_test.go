@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -51,7 +52,7 @@ func (r *raw) frames() (out []string) {
 	for {
 		f, err := r.ReadFrame()
 		if err != nil {
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				out = append(out, err.Error())
 			}
 			return out

@@ -37,7 +37,7 @@ var errBareFIN = errors.New("a FIN without a close_notify")
 
 func (s strict) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = errBareFIN
 	}
 	return n, err

@@ -211,7 +211,7 @@ func TestSplice(t *testing.T) {
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("%d bytes of %d have come, or others: %v", len(got), len(sent), err)
 	}
-	if first, second := <-result, <-result; first != nil || second != io.EOF {
+	if first, second := <-result, <-result; first != nil || !errors.Is(second, io.EOF) {
 		t.Errorf("%v; then %v, want EOF", first, second)
 	}
 	if len(sparePipes) == 0 {

@@ -147,9 +147,9 @@ func (t *tlsLayer) receive(fd uintptr, p []byte) (int, syscall.Errno) {
 	n, err := t.conn.Read(p)
 	var errno syscall.Errno
 	switch {
-	case n > 0 || err == io.EOF: // an error is returned again by the next call
+	case n > 0 || errors.Is(err, io.EOF): // an error is returned again by the next call
 		return n, 0
-	case err == errNotReady:
+	case errors.Is(err, errNotReady):
 		return 0, unix.EAGAIN
 	case errors.As(err, &errno):
 		return 0, errno

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -62,7 +63,7 @@ func TestGuard(t *testing.T) {
 		}
 		for i := 0; ; i++ { // earlier good conduct must not count for long
 			begin(g)
-			if err := g.StreamReset(fresh, false); err == FloodResets {
+			if err := g.StreamReset(fresh, false); errors.Is(err, FloodResets) {
 				break
 			} else if i > 4*limits.MaxResets {
 				t.Fatal("the flood is not detected")

@@ -2,6 +2,7 @@ package http2
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -119,7 +120,7 @@ func fieldsAsNet(t *testing.T, p []byte, allowed uint16) {
 		var got taken
 		err := ours.Decode(block, uint32(allowed), &got)
 		fields, wantErr := decoded(theirs, want, block)
-		if err == errLateUpdate || wantErr != nil && strings.Contains(wantErr.Error(), "MUST occur at the beginning") {
+		if errors.Is(err, errLateUpdate) || wantErr != nil && strings.Contains(wantErr.Error(), "MUST occur at the beginning") {
 			return
 		}
 		if (err == nil) != (wantErr == nil) {
@@ -155,7 +156,7 @@ func TestHeaderListSize(t *testing.T) {
 	}{{size, nil}, {size - 1, FloodHeaderList}, {0, nil}} {
 		r := NewDecoder(someFields)
 		r.MaxList = tt.most
-		if err := r.Decode(block.Bytes(), DefaultTableSize, new(taken)); err != tt.err {
+		if err := r.Decode(block.Bytes(), DefaultTableSize, new(taken)); !errors.Is(err, tt.err) {
 			t.Errorf("%d of %d bytes: %v; want %v", size, tt.most, err, tt.err)
 		}
 	}

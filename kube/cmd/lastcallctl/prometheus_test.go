@@ -66,7 +66,7 @@ func TestPrometheus(t *testing.T) {
 		defer func() { _ = response.Body.Close() }()
 		var body bytes.Buffer
 		if _, err := body.ReadFrom(response.Body); err != nil || !strings.Contains(body.String(), "deployment/web") {
-			return fmt.Errorf("status %s, %v: %s", response.Status, err, &body)
+			return fmt.Errorf("status %s, %w: %s", response.Status, err, &body)
 		}
 		return nil
 	})
