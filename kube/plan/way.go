@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -44,35 +45,31 @@ func (w Way) apply(pod *corev1.Pod) *corev1.Pod {
 	if w != Lastcall { // which completes the mesh that is there
 		without(pod)
 	}
-	label := func(name, value string) {
-		if pod.Labels == nil {
-			pod.Labels = map[string]string{}
-		}
-		pod.Labels[name] = value
-	}
-	annotate := func(name, value string) {
-		if pod.Annotations == nil {
-			pod.Annotations = map[string]string{}
-		}
-		pod.Annotations[name] = value
-	}
 	switch w {
 	case Bare:
-		label("sidecar.istio.io/inject", "false")
-		annotate("linkerd.io/inject", "disabled")
+		set(&pod.Labels, "sidecar.istio.io/inject", "false")
+		set(&pod.Annotations, "linkerd.io/inject", "disabled")
 		delete(pod.Annotations, "proxy.istio.io/config")
 	case Lastcall:
-		label(inject.AnnotationInject, "true")
+		set(&pod.Labels, inject.AnnotationInject, "true")
 	case IstioClassic, IstioNative:
-		label("sidecar.istio.io/inject", "true")
-		annotate("sidecar.istio.io/nativeSidecar", map[Way]string{IstioClassic: "false", IstioNative: "true"}[w])
+		set(&pod.Labels, "sidecar.istio.io/inject", "true")
+		set(&pod.Annotations, "sidecar.istio.io/nativeSidecar", strconv.FormatBool(w == IstioNative))
 	case Ambient:
-		label("istio.io/dataplane-mode", "ambient")
+		set(&pod.Labels, "istio.io/dataplane-mode", "ambient")
 		delete(pod.Annotations, "proxy.istio.io/config")
 	case Linkerd:
-		annotate("linkerd.io/inject", "enabled")
+		set(&pod.Annotations, "linkerd.io/inject", "enabled")
 	}
 	return pod
+}
+
+// set sets a label or an annotation.
+func set(keys *map[string]string, name, value string) {
+	if *keys == nil {
+		*keys = map[string]string{}
+	}
+	(*keys)[name] = value
 }
 
 // options are those of the way: the namespace's own injection must not add a second mesh.

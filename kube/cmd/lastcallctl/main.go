@@ -24,7 +24,7 @@ func root() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand())
-	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand(), planCommand(), adviseCommand())
+	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand(), planCommand())
 	cli.AddGroup(root, "This machine:", rehearseCommand(), command.HTTPBin(), command.Gateway())
 	root.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return root

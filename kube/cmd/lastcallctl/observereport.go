@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -124,6 +125,19 @@ func (f *reportFlags) fromPrometheus(cmd *cobra.Command) (*losses.Totals, error)
 		return nil, ctx.Err()
 	}
 	return totals, err
+}
+
+// parsePrometheus reads --prometheus and --range.
+func parsePrometheus(address, text string) (*url.URL, time.Duration, error) {
+	span, err := parseSpan(text)
+	if err != nil {
+		return nil, 0, err
+	}
+	base, err := url.Parse(address)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, 0, fmt.Errorf("--prometheus %q: must be a URL such as http://localhost:9090", address)
+	}
+	return base, span, nil
 }
 
 // parseSpan reads --range: a duration, or days.

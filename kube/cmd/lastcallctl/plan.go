@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -23,13 +24,16 @@ const planHelp = `Show how the pods of a manifest will end, as a timeline: preSt
 
 What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour; lastcallctl rehearse finds out which one it is.
 
-Exit code: 0, 1 if --request is given and a request is lost; 2 for wrong flags and for input that is not readable.`
+With --advise it prints instead the smallest timers with which no request is lost: the preStop sleep or lastcall's minimum drain, and terminationGracePeriodSeconds, each with its reason and a patch. --request is then the longest request, and --propagation the latest new connection, as lastcallctl observe reports it (LATE).
+
+Exit code: 0, 1 if --request is given and a request is lost, or if no timers suffice; 2 for wrong flags and for input that is not readable.`
 
 type planFlags struct {
 	file, mesh, namespace, app, istio string
 	output                            cli.Format
 	as                                []string
 	request, propagation              time.Duration
+	advise                            bool
 }
 
 func planCommand() *cobra.Command {
@@ -39,7 +43,8 @@ func planCommand() *cobra.Command {
 		Short: "Show how the pods of a manifest will end",
 		Long:  planHelp,
 		Example: "  lastcallctl plan deployment.yaml\n" +
-			"  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n  lastcallctl plan -o svg deployment.yaml > plan.svg",
+			"  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n  lastcallctl plan -o svg deployment.yaml > plan.svg\n" +
+			"  lastcallctl plan --advise --request 20s --propagation 4s deployment.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch given := len(args); {
 			case f.file != "" && given > 0, given > 1:
@@ -57,6 +62,7 @@ func planCommand() *cobra.Command {
 	flags.StringVarP(&f.file, "filename", "f", "", "the `manifest`; the same as FILE")
 	cli.OutputFlag(flags, &f.output, "output format", "svg")
 	flags.StringSliceVar(&f.as, "as", []string{string(plan.AsIs)}, "`ways` to stop the pod: as-is, bare, istio-classic, istio-native, ambient, linkerd, lastcall, or all")
+	flags.BoolVar(&f.advise, "advise", false, "print the smallest timers that lose no request; needs --request and --propagation")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
 	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
@@ -78,6 +84,9 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 	if min(f.request, f.propagation) < 0 || max(f.request, f.propagation) > 24*time.Hour {
 		return cli.UsageError{Err: errors.New("--request and --propagation must be 0s to 24h")}
 	}
+	if given := cmd.Flags().Changed; f.advise && (!given("request") || !given("propagation") || given("as") || given("output")) {
+		return cli.UsageError{Err: errors.New("--advise needs --request and --propagation, and has neither --as nor -o")}
+	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.App, o.Istio = course.Reaction(f.app), inject.Sidecar(f.istio)
 	if f.mesh != "" {
@@ -91,12 +100,21 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	plans, err := f.plans(cmd, file, ways, o)
+	pods, err := f.pods(cmd, file, o)
 	if err != nil {
 		return err
 	}
-	style := plan.Style(styleOf(os.Stdout))
 	out := cmd.OutOrStdout()
+	if f.advise {
+		return writeAdvice(out, pods)
+	}
+	var plans []*plan.Plan
+	for _, p := range pods {
+		for _, way := range ways {
+			plans = append(plans, plan.New(p.String(), p.Pod, way, p.options))
+		}
+	}
+	style := plan.Style(styleOf(os.Stdout))
 	switch f.output {
 	case "svg":
 		err = plan.WriteSVG(out, plans)
@@ -141,12 +159,37 @@ func (f *planFlags) ways() ([]plan.Way, error) {
 	return out, nil
 }
 
-func (f *planFlags) plans(cmd *cobra.Command, file string, ways []plan.Way, o plan.Options) ([]*plan.Plan, error) {
+func writeAdvice(out io.Writer, pods []planned) error {
+	found := true
+	for i, p := range pods {
+		if i > 0 {
+			_, _ = fmt.Fprintln(out)
+		}
+		isFound, err := plan.WriteAdvice(out, p.String(), p.Pod, p.options)
+		if err != nil {
+			return err
+		}
+		found = found && isFound
+	}
+	if !found {
+		return cli.ErrReported
+	}
+	return nil
+}
+
+// planned is a workload with what decides how its pods end.
+type planned struct {
+	*manifest.Workload
+	options plan.Options
+}
+
+// pods are the workloads of the input that serve clients.
+func (f *planFlags) pods(cmd *cobra.Command, file string, o plan.Options) ([]planned, error) {
 	files, err := manifest.Read([]string{file}, cmd.InOrStdin())
 	if err != nil {
 		return nil, cli.UsageError{Err: fmt.Errorf("the manifest must be a file, a folder, a pattern or -: %w", err)}
 	}
-	var out []*plan.Plan
+	var out []planned
 	namespaces := map[string]inject.Namespace{}
 	for _, file := range files {
 		for _, p := range file.Problems {
@@ -174,9 +217,7 @@ func (f *planFlags) plans(cmd *cobra.Command, file string, ways []plan.Way, o pl
 			if ns, ok := namespaces[o.Namespace.Name]; ok {
 				o.Namespace = ns
 			}
-			for _, way := range ways {
-				out = append(out, plan.New(w.String(), w.Pod, way, o))
-			}
+			out = append(out, planned{w, o})
 		}
 	}
 	if len(out) == 0 {

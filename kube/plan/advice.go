@@ -1,0 +1,152 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+)
+
+// Advice is the smallest timers with which a pod's end loses no request. All are whole seconds.
+type Advice struct {
+	Lastcall bool          // lastcall waits; otherwise a preStop sleep
+	Wait     time.Duration // the preStop sleep, or lastcall's minimum drain
+	Grace    time.Duration // terminationGracePeriodSeconds
+
+	Pod      *corev1.Pod // with these timers
+	lastCall time.Duration
+}
+
+// answered is from the end of the last request until SIGKILL: the app gets its stop signal before.
+const answered = time.Second
+
+// Advise computes the timers of a pod. A request that arrives when the last client learns of the end, and takes as long
+// as the longest, must be answered. The error is that the pod ends otherwise.
+func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
+	end := o.Propagation + o.Request
+	a := &Advice{Lastcall: lastcall, Wait: wholeSeconds(o.Propagation)}
+	if !lastcall && o.appExits() {
+		a.Wait = wholeSeconds(end)
+	}
+	least := max(wholeSeconds(end), a.Wait) + answered
+	// Only the part of the grace period that lastcall keeps grows with it.
+	var c course.Course
+	for a.Grace = least; a.Grace <= 2*least+answered; a.Grace += time.Second {
+		a.Pod = a.apply(pod)
+		t := termination.Of(a.Pod, o.Options)
+		a.lastCall = t.LastCall
+		if c = t.Course(course.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
+			return a, nil
+		}
+	}
+	return nil, fmt.Errorf("with a wait of %s no grace period suffices: requests in flight are ended after %s: %s", seconds(a.Wait), seconds(c.Cut), c.CutBy)
+}
+
+// appExits reports whether the app ends requests in flight at its stop signal.
+func (o Options) appExits() bool { return o.App == course.Exits || o.App == "" }
+
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// apply is the pod with these timers.
+func (a *Advice) apply(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	grace := int64(a.Grace / time.Second)
+	pod.Spec.TerminationGracePeriodSeconds = &grace
+	if a.Lastcall {
+		set(&pod.Labels, inject.AnnotationInject, "true")
+		set(&pod.Annotations, "lastcall.dev/pre-stop", "replace")
+		set(&pod.Annotations, "proxy.istio.io/config", a.config())
+		return pod
+	}
+	delete(pod.Labels, inject.AnnotationInject)
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		c.Lifecycle = &corev1.Lifecycle{}
+		if a.Wait > 0 {
+			c.Lifecycle.PreStop = &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(a.Wait / time.Second)}}
+		}
+	}
+	return pod
+}
+
+// config is the annotation that sets the minimum drain.
+func (a *Advice) config() string {
+	return fmt.Sprintf("proxyMetadata: {MINIMUM_DRAIN_DURATION: %v}", a.Wait)
+}
+
+// Why is the reasoning, one sentence each.
+func (a *Advice) Why(o Options) []string {
+	wait := fmt.Sprintf("wait: clients still connect for up to %s after the deletion", seconds(o.Propagation))
+	grace := fmt.Sprintf("grace period: a request that arrives then takes up to %s", seconds(o.Request))
+	if a.Lastcall {
+		return []string{wait, fmt.Sprintf("%s, and the last call comes %s before SIGKILL", grace, seconds(a.Grace-a.lastCall)),
+			fmt.Sprintf("quiet time: its default of %s extends the wait for clients that learn later than stated", seconds(drain.DefaultQuietTime))}
+	}
+	if o.appExits() {
+		wait += fmt.Sprintf(", and the app, which exits at its stop signal, must have answered requests of up to %s by then", seconds(o.Request))
+	}
+	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep", grace, seconds(answered))}
+}
+
+// Patch is a patch of a Deployment in kubectl's strategic form.
+func (a *Advice) Patch() string {
+	var b strings.Builder
+	b.WriteString("spec:\n  template:\n")
+	if a.Lastcall {
+		fmt.Fprintf(&b, "    metadata:\n      labels: {lastcall.dev/inject: \"true\"}\n      annotations:\n"+
+			"        lastcall.dev/pre-stop: replace\n        proxy.istio.io/config: |\n          %s\n", a.config())
+	}
+	fmt.Fprintf(&b, "    spec:\n      terminationGracePeriodSeconds: %d\n", int(a.Grace.Seconds()))
+	if !a.Lastcall && a.Wait > 0 {
+		b.WriteString("      containers:\n")
+		for _, c := range a.Pod.Spec.Containers {
+			fmt.Fprintf(&b, "      - name: %s\n        lifecycle: {preStop: {sleep: {seconds: %d}}}\n", terminal.Printable(c.Name), int(a.Wait.Seconds()))
+		}
+	}
+	return b.String()
+}
+
+// headline names the timers.
+func (a *Advice) headline() string {
+	wait := "preStop sleep"
+	if a.Lastcall {
+		wait = "lastcall: MINIMUM_DRAIN_DURATION"
+	}
+	return fmt.Sprintf("With %s %v, terminationGracePeriodSeconds %d", wait, a.Wait, int(a.Grace.Seconds()))
+}
+
+// WriteAdvice prints the timers for a workload's pods, with a sleep and with lastcall. isFound is false if no timers
+// suffice.
+func WriteAdvice(w io.Writer, name string, pod *corev1.Pod, o Options) (isFound bool, err error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: requests take up to %s, clients connect for up to %s after the deletion\n",
+		terminal.Printable(name), seconds(o.Request), seconds(o.Propagation))
+	for _, lastcall := range []bool{false, true} {
+		b.WriteByte('\n')
+		a, err := Advise(pod, lastcall, o)
+		if err != nil {
+			wrap(&b, map[bool]string{false: "preStop sleep: ", true: "lastcall: "}[lastcall], err.Error())
+			continue
+		}
+		isFound = true
+		b.WriteString(a.headline() + "\n")
+		for _, text := range a.Why(o) {
+			wrap(&b, "  - ", text)
+		}
+		for line := range strings.Lines(a.Patch()) {
+			b.WriteString("    " + line)
+		}
+	}
+	_, err = io.WriteString(w, b.String())
+	return isFound, err
+}
