@@ -25,12 +25,10 @@ type Options struct {
 
 // Found is a finding and its place.
 type Found struct {
-	File   string `json:"file"` // empty for an object of a cluster
-	Line   int    `json:"line"` // 0 for an object of a cluster
+	File   string `json:"file"`
+	Line   int    `json:"line"` // 0 for a file that cannot be read
 	Object string `json:"object"`
 	Finding
-
-	object *manifest.Object
 }
 
 // Result is the outcome of an examination.
@@ -130,10 +128,7 @@ func (e *examination) problems(files []*manifest.File) {
 func (e *examination) found(o *manifest.Object, about, below string, findings ...Finding) {
 	for _, finding := range findings {
 		finding.Path = below + finding.Path
-		if finding.Fix.Path != "" {
-			finding.Fix.Path = below + finding.Fix.Path
-		}
-		e.result.Findings = append(e.result.Findings, Found{o.File.Name, o.Line(finding.Path), about, finding, o})
+		e.result.Findings = append(e.result.Findings, Found{o.File.Name, o.Line(finding.Path), about, finding})
 	}
 }
 
@@ -241,12 +236,17 @@ func (f Found) String() string {
 	if f.Line > 0 {
 		place = fmt.Sprintf("%s:%d", f.File, f.Line)
 	}
-	text := fmt.Sprintf("%s: %s %s:", place, f.Severity, f.ID)
-	if f.Object != "" {
-		text += " " + f.Object + ":"
-	}
+	return fmt.Sprintf("%s: %s %s: %s", place, f.Severity, f.ID, f.Message())
+}
+
+// Message is the finding without its place.
+func (f Found) Message() string {
+	text := f.Text
 	if f.Path != "" {
-		text += " " + f.Path
+		text = f.Path + " " + text
 	}
-	return text + " " + f.Text
+	if f.Object != "" {
+		text = f.Object + ": " + text
+	}
+	return text
 }

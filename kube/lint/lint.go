@@ -3,7 +3,6 @@ package lint
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -36,15 +35,6 @@ type Finding struct {
 
 	// Text is the consequence and the remedy, in one sentence.
 	Text string `json:"text"`
-
-	// Fix is an edit that removes the finding; empty if there is no single right one.
-	Fix Fix `json:"fix,omitzero"`
-}
-
-// Fix sets a field, which may not exist yet.
-type Fix struct {
-	Path  string `json:"path"`
-	Value string `json:"value"` // YAML on one line
 }
 
 func (f Finding) String() string { return fmt.Sprintf("%s %s: %s", f.ID, f.Path, f.Text) }
@@ -80,9 +70,6 @@ type located struct {
 	path string
 }
 
-// appsOwn is the time that a fix leaves to the app after a wait.
-const appsOwn = 10 * time.Second
-
 // rules in the order of their IDs.
 var rules = []func(*linting){
 	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).exitOnZero,
@@ -100,7 +87,6 @@ func Pod(in Input) []Finding {
 		}
 		if *s <= 0 {
 			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds", "%d: the pod is killed at once and all its requests are lost; set it to the duration of the longest request plus 10 s", *s)
-			l.fixGrace(appsOwn + corev1.DefaultTerminationGracePeriodSeconds*time.Second)
 			return l.findings
 		}
 	}
@@ -112,14 +98,6 @@ func Pod(in Input) []Finding {
 
 func (l *linting) find(id string, severity Severity, path, format string, args ...any) {
 	l.findings = append(l.findings, Finding{ID: id, Severity: severity, Path: path, Text: fmt.Sprintf(format, args...)})
-}
-
-// fix gives the last finding an edit.
-func (l *linting) fix(path, value string) { l.findings[len(l.findings)-1].Fix = Fix{path, value} }
-
-// fixGrace is fix with a grace period that is at least d.
-func (l *linting) fixGrace(d time.Duration) {
-	l.fix("spec.terminationGracePeriodSeconds", strconv.Itoa(int((d+time.Second-1)/time.Second)))
 }
 
 // containers calls f for each container with its path.

@@ -83,7 +83,6 @@ func (w *workload) unprotected(l *linting) {
 		return
 	}
 	l.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", s.Name)
-	l.fix("spec.containers["+w.Pod.Spec.Containers[0].Name+"].lifecycle", "{preStop: {sleep: {seconds: 5}}}")
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.

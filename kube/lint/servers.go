@@ -40,7 +40,6 @@ func (l *linting) serverTimeouts() {
 		check := func(where, name string, wait time.Duration) {
 			if hook+wait > l.grace {
 				l.find("LC021", Warning, where, "%s: the server waits up to %v for its requests, after a preStop hook of %v, but the grace period is %v: SIGKILL cuts the requests that it waits for; set terminationGracePeriodSeconds to %v or more", name, wait, hook, l.grace, hook+wait+5*time.Second)
-				l.fixGrace(hook + wait + 5*time.Second)
 			}
 		}
 		for _, s := range servers {

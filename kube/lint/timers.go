@@ -16,7 +16,6 @@ func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
 		if d, isLoop := carrier.Sleeps(l.ownHook(c)); !isLoop && d >= l.grace {
 			l.find("LC001", Error, path+".lifecycle.preStop", "sleeps for %v of a grace period of %v: the app gets no SIGTERM, only SIGKILL; shorten the sleep or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
-			l.fixGrace(d + appsOwn)
 		}
 	})
 }
@@ -64,12 +63,10 @@ func (l *linting) drains() {
 	}
 	if s.TerminationDrain.IsSet() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
 		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
-		l.fixGrace(s.TerminationDrain.Value + appsOwn)
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
 	if proxy := l.istioProxy(); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.Pod) {
 		l.find("LC003", Warning, where(s.TerminationDrain.Path), "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
-		l.fixGrace(s.TerminationDrain.Value + appsOwn)
 	}
 	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
 		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it", s.GracePeriod.Value, l.grace)
@@ -129,7 +126,6 @@ func (l *linting) otherMeshes() {
 		}
 		if d, err := time.ParseDuration(text); err == nil && d >= l.grace {
 			l.find("LC011", Error, "metadata.annotations["+name+"]", "%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v", d, l.grace, d)
-			l.fixGrace(d + appsOwn)
 		}
 	}
 }

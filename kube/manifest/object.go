@@ -27,7 +27,7 @@ type Object struct {
 	// File is the object's origin, as Read names it.
 	File *File `json:"-"`
 
-	document *Document // nil for an object that is not from a text
+	document *Document
 }
 
 // Group is the API group, empty for the core group.
@@ -57,11 +57,8 @@ func (o *Object) Decode(into any) error {
 // Workload is the object with its pod, nil for an object that contains none.
 func (o *Object) Workload() (*Workload, error) { return ReadWorkload(o.JSON) }
 
-// Node is the YAML node of the object in its document; nil if there is none.
-func (o *Object) Node() *yaml.Node {
-	if o.document == nil {
-		return nil
-	}
+// node is the YAML node of the object in its document; nil if there is none.
+func (o *Object) node() *yaml.Node {
 	n := o.document.node()
 	if n == nil {
 		return nil
@@ -76,25 +73,16 @@ func (o *Object) Node() *yaml.Node {
 	return n
 }
 
-// FirstLine is the line in the text at which the object's document begins, from 1; 0 if the object has no text.
-func (o *Object) FirstLine() int {
-	if o.document == nil {
-		return 0
-	}
-	return o.document.Line
-}
-
-// Line is the line of a field in the text, or of its nearest parent in the text; 0 if the object has no text. The path
-// starts at the object's root, such as spec.containers[web].lifecycle: a list's element by its name or index, a key with
-// dots in brackets too.
+// Line is the line of a field in the text, or of its nearest parent in the text. The path starts at the object's root, such
+// as spec.containers[web].lifecycle: a list's element by its name or index, a key with dots in brackets too.
 func (o *Object) Line(path string) int {
-	n := o.Node()
+	n := o.node()
 	if n == nil {
-		return o.FirstLine()
+		return o.document.Line
 	}
 	line := n.Line
-	for _, key := range Fields(path) {
-		next, at := Step(n, key)
+	for _, key := range fields(path) {
+		next, at := step(n, key)
 		if next == nil {
 			break
 		}
@@ -103,9 +91,9 @@ func (o *Object) Line(path string) int {
 	return o.document.Line - 1 + line
 }
 
-// Step is the node below n of a key, a list's element by its name or index, and its line within the document; nil if
+// step is the node below n of a key, a list's element by its name or index, and its line within the document; nil if
 // there is none.
-func Step(n *yaml.Node, key string) (*yaml.Node, int) {
+func step(n *yaml.Node, key string) (*yaml.Node, int) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -143,8 +131,8 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Fields splits the path of a field at its dots, but not within brackets.
-func Fields(path string) []string {
+// fields splits the path of a field at its dots, but not within brackets.
+func fields(path string) []string {
 	var all []string
 	for path != "" {
 		if rest, ok := strings.CutPrefix(path, "["); ok {
