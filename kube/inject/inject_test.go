@@ -491,26 +491,21 @@ func TestNewerFieldsSurvive(t *testing.T) {
 }
 
 // applied is the patch applied to the tree, for comparison.
-func applied(t *testing.T, before any, operations []Operation) any {
+func applied(t *testing.T, before any, operations []Operation) (out any) {
 	t.Helper()
-	text, err := json.Marshal(before)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
+	if err := root.Encode(before); err != nil {
 		t.Fatal(err)
 	}
 	for _, op := range operations {
-		if err := applyTo(root.Content[0], op, true); err != nil {
+		if err := op.apply(&root, true); err != nil {
 			t.Fatalf("%s %s: %v", op.Op, op.Path, err)
 		}
 	}
 	var b bytes.Buffer
-	if err := writePlain(&b, root.Content[0]); err != nil {
+	if err := writeJSON(&b, &root); err != nil {
 		t.Fatal(err)
 	}
-	var out any
 	if err := json.Unmarshal(b.Bytes(), &out); err != nil {
 		t.Fatal(err)
 	}

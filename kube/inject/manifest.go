@@ -2,10 +2,9 @@ package inject
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
-	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -20,7 +19,7 @@ type Done struct {
 }
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
-// change, are returned byte for byte; the others keep their order and comments. options returns the options of one
+// change, are returned byte for byte; of the others, YAML keeps its order and comments. options returns the options of one
 // workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless options set others. An
 // error names the document; then the text is nil.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
@@ -29,65 +28,41 @@ func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []
 
 func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	var documents []*document
-	for _, one := range manifest.Documents(text) {
-		documents = append(documents, &document{Document: one})
-	}
-	inParallel(documents, func(_ int, d *document) { d.objects, d.err = d.Objects() })
 	namespaces := map[string]Namespace{}
-	for i, d := range documents {
-		if d.err != nil {
-			return nil, nil, fmt.Errorf("document %d: %w", i+1, d.err)
+	for i, one := range manifest.Documents(text) {
+		d := &document{Document: one}
+		var err error
+		if d.objects, err = d.Objects(); err != nil {
+			return nil, nil, fmt.Errorf("document %d: %w", i+1, err)
 		}
 		d.addNamespaces(namespaces)
+		documents = append(documents, d)
 	}
-	var one sync.Mutex // options need not be safe for concurrent calls
 	inNamespace := func(w *manifest.Workload) Options {
-		one.Lock()
 		o := options(w)
-		one.Unlock()
 		o.Offline = isOffline
-		if o.Namespace.Labels == nil {
-			o.Namespace.Labels, o.Namespace.Annotations = namespaces[o.Namespace.Name].Labels, namespaces[o.Namespace.Name].Annotations
+		if ns := namespaces[o.Namespace.Name]; o.Namespace.Labels == nil {
+			o.Namespace.Labels, o.Namespace.Annotations = ns.Labels, ns.Annotations
 		}
 		return o
 	}
-	inParallel(documents, func(i int, d *document) {
-		d.edited, d.done, d.err = d.inject(fmt.Sprintf("document %d", i+1), inNamespace)
-		d.objects = nil
-	})
 	var out bytes.Buffer
 	var done []Done
 	for i, d := range documents {
-		if d.err != nil {
-			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.Line, d.err)
+		edited, results, err := d.inject(fmt.Sprintf("document %d", i+1), inNamespace)
+		if err != nil {
+			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.Line, err)
 		}
-		done = append(done, d.done...)
-		out.Write(d.edited)
+		done = append(done, results...)
+		out.Write(edited)
 	}
 	return out.Bytes(), done, nil
 }
 
-// document is one document of the text, its objects, and the result.
+// document is one document of the text, with its objects.
 type document struct {
 	manifest.Document
 	objects []*manifest.Object
-	edited  []byte
-	done    []Done
-	err     error
-}
-
-// inParallel calls f for each document, on all processors.
-func inParallel(documents []*document, f func(i int, d *document)) {
-	var running sync.WaitGroup
-	room := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, d := range documents {
-		room <- struct{}{}
-		running.Go(func() {
-			defer func() { <-room }()
-			f(i, d)
-		})
-	}
-	running.Wait()
 }
 
 // addNamespaces adds the document's Namespaces to namespaces.
@@ -149,28 +124,25 @@ func pointer(path []string) string {
 	return out
 }
 
-// edit applies a patch to the document's nodes and writes it in the document's own
-// style.
+// edit applies a patch to the document's nodes and writes it in the document's own style.
 func (d *document) edit(operations []Operation) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(d.Text)).Decode(&root); err != nil {
 		return nil, err
 	}
-	if err := dereference(&root, 0); err != nil {
-		return nil, err
-	}
+	dereference(&root)
 	flow := root.Content[0].Style&yaml.FlowStyle != 0
 	for _, op := range operations {
-		if err := applyTo(root.Content[0], op, flow); err != nil {
+		if err := op.apply(root.Content[0], flow); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", op.Op, op.Path, err)
 		}
 	}
+	write := d.writeYAML
+	if json.Valid(d.Text) { // and not only YAML's flow style
+		write = writeJSON
+	}
 	var out bytes.Buffer
-	if flow && isJSON(d.Text) {
-		if err := writeJSON(&out, root.Content[0]); err != nil {
-			return nil, err
-		}
-	} else if err := d.write(&out, &root); err != nil {
+	if err := write(&out, &root); err != nil {
 		return nil, err
 	}
 	if bytes.Contains(d.Text, []byte("\r\n")) {
@@ -179,7 +151,18 @@ func (d *document) edit(operations []Operation) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (d *document) write(out io.Writer, root *yaml.Node) error {
+// writeJSON sorts the fields, as kubectl does.
+func writeJSON(out io.Writer, root *yaml.Node) error {
+	var value any
+	if err := root.Decode(&value); err != nil {
+		return err
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+func (d *document) writeYAML(out io.Writer, root *yaml.Node) error {
 	if first, _, _ := bytes.Cut(d.Text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
 		// A comment after the marker belongs to the first node, which is written with it.
 		if _, err := io.WriteString(out, "---\n"); err != nil {

@@ -8,25 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	kjson "sigs.k8s.io/json"
 )
 
 // Operation is one operation of a JSON Patch (RFC 6902): add, remove or replace.
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-// MarshalJSON writes a value that is null, empty or false, too.
-func (o Operation) MarshalJSON() ([]byte, error) {
-	if o.Op == "remove" {
-		return json.Marshal(map[string]string{"op": o.Op, "path": o.Path})
-	}
-	return json.Marshal(struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}{o.Op, o.Path, o.Value})
+	Value *any   `json:"value,omitempty"` // nil for remove; null, empty and false values are written, too
 }
 
 // Diff is the patch from before to after; both are converted to JSON first.
@@ -54,9 +44,7 @@ func asTree(v any) (any, error) {
 		return nil, fmt.Errorf("write as JSON: %w", err)
 	}
 	var out any
-	decoder := json.NewDecoder(strings.NewReader(string(text)))
-	decoder.UseNumber()
-	if err := decoder.Decode(&out); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
 		return nil, fmt.Errorf("read own JSON: %w", err)
 	}
 	return out, nil
@@ -64,8 +52,10 @@ func asTree(v any) (any, error) {
 
 type differ struct{ operations []Operation }
 
-func (d *differ) say(op, path string, value any) {
-	d.operations = append(d.operations, Operation{op, path, value})
+func (d *differ) add(path string, value any) { d.set("add", path, value) }
+
+func (d *differ) set(op, path string, value any) {
+	d.operations = append(d.operations, Operation{op, path, &value})
 }
 
 func (d *differ) compare(path string, a, b any) {
@@ -81,32 +71,23 @@ func (d *differ) compare(path string, a, b any) {
 		}
 	}
 	if !reflect.DeepEqual(a, b) {
-		d.say("replace", path, b)
+		d.set("replace", path, b)
 	}
 }
 
 func (d *differ) compareMaps(path string, a, b map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(a)) {
 		if _, ok := b[key]; !ok {
-			d.say("remove", at(path, key), nil)
+			d.operations = append(d.operations, Operation{Op: "remove", Path: at(path, key)})
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(b)) {
-		if old, ok := a[key]; !ok {
-			d.say("add", at(path, key), b[key])
-		} else if !isSame(old, b[key]) {
+		if old, ok := a[key]; ok {
 			d.compare(at(path, key), old, b[key])
+		} else {
+			d.add(at(path, key), b[key])
 		}
 	}
-}
-
-// isSame compares only simple values; it may be false for equal ones.
-func isSame(a, b any) bool {
-	switch a := a.(type) {
-	case string, json.Number, bool, nil:
-		return a == b
-	}
-	return false
 }
 
 // compareLists identifies elements by their names; without names it handles additions at the end. It returns false,
@@ -119,7 +100,7 @@ func (d *differ) compareLists(path string, a, b []any) bool {
 			return false
 		}
 		for i := len(a); i < len(b); i++ {
-			d.say("add", at(path, strconv.Itoa(i)), b[i])
+			d.add(at(path, strconv.Itoa(i)), b[i])
 		}
 		return true
 	}
@@ -140,7 +121,7 @@ func (d *differ) compareLists(path string, a, b []any) bool {
 		if from, had := was.at[name]; had {
 			d.compare(here, a[from], b[i])
 		} else {
-			d.say("add", here, b[i])
+			d.add(here, b[i])
 		}
 	}
 	return true
