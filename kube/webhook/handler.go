@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -69,14 +68,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.Serv
 // tooMany is the reason for an answer without an examination.
 const tooMany = "too many reviews at once"
 
-// host is an address without its port.
-func host(address string) string {
-	if h, _, err := net.SplitHostPort(address); err == nil {
-		return h
-	}
-	return address
-}
-
 type reviewer func(context.Context, *review) *admission.AdmissionResponse
 
 // reviewed reads the review within the limits, counts it, and limits the effect of a panic to one object that is admitted
@@ -87,17 +78,13 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 		ctx, cancel := context.WithTimeout(r.Context(), timeFor(r))
 		defer cancel()
 		control := http.NewResponseController(w) // a test's recorder has no deadline
-		held := h.limits.held.open(host(r.RemoteAddr), func() {
+		ends, _ := ctx.Deadline()
+		_ = control.SetReadDeadline(ends)
+		held := h.limits.held.Take(r.RemoteAddr, requestSize, func() {
 			cancel()
 			_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past
 		})
-		defer held.give()
-		ends, _ := ctx.Deadline()
-		_ = control.SetReadDeadline(ends)
-		if !held.take(requestSize) {
-			h.refuse(w, r, endpoint, refusal{http.StatusServiceUnavailable, tooMany})
-			return
-		}
+		defer held.Release()
 		review, err := h.limits.readReview(ctx, w, r, maxBody, held)
 		var no refusal
 		var excess excessError
@@ -114,7 +101,7 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 			if response == nil {
 				response = h.leave(endpoint, undone, review, tooMany)
 			}
-			if n := len(response.Patch) * 3; !held.take(n) { // the patch, its base64, and the answer
+			if n := len(response.Patch) * 3; !held.Grow(n) { // the patch, its base64, and the answer
 				response = h.leave(endpoint, undone, review, tooMany)
 			}
 		}

@@ -51,7 +51,7 @@ func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, er
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the API server: %w", err)
 	}
-	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name}, nil
+	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name, namespaces: newNamespaces()}, nil
 }
 
 // Secret is Cluster's.
@@ -92,56 +92,47 @@ type change struct {
 	Value any    `json:"value"`
 }
 
-// trusting is the patch that gives each webhook the bundle; nil if all have it. Its first operation makes it fail if the
-// list has changed since.
-func trusting(have [][]byte, names []string, bundle []byte) ([]byte, error) {
-	var patch []change
-	for i, b := range have {
-		if bytes.Equal(b, bundle) {
-			continue
-		}
-		at := "/webhooks/" + strconv.Itoa(i)
-		patch = append(patch, change{"test", at + "/name", names[i]}, change{"add", at + "/clientConfig/caBundle", bundle})
-	}
-	if patch == nil {
-		return nil, nil
-	}
-	return json.Marshal(patch)
-}
-
 // Trust is Cluster's. It ignores configurations that do not exist.
 func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
-	mutating, err := k.admission.MutatingWebhookConfigurations().Get(ctx, k.name, metav1.GetOptions{})
-	if err == nil {
-		var have [][]byte
-		var names []string
-		for _, w := range mutating.Webhooks {
-			have, names = append(have, w.ClientConfig.CABundle), append(names, w.Name)
+	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
+		if err := k.trust(ctx, resource, bundle); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s %s: %w", resource, k.name, err)
 		}
-		var patch []byte
-		if patch, err = trusting(have, names, bundle); err == nil && patch != nil {
-			_, err = k.admission.MutatingWebhookConfigurations().Patch(ctx, k.name, types.JSONPatchType, patch, metav1.PatchOptions{})
-		}
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("MutatingWebhookConfiguration %s: %w", k.name, err)
-	}
-	validating, err := k.admission.ValidatingWebhookConfigurations().Get(ctx, k.name, metav1.GetOptions{})
-	if err == nil {
-		var have [][]byte
-		var names []string
-		for _, w := range validating.Webhooks {
-			have, names = append(have, w.ClientConfig.CABundle), append(names, w.Name)
-		}
-		var patch []byte
-		if patch, err = trusting(have, names, bundle); err == nil && patch != nil {
-			_, err = k.admission.ValidatingWebhookConfigurations().Patch(ctx, k.name, types.JSONPatchType, patch, metav1.PatchOptions{})
-		}
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("ValidatingWebhookConfiguration %s: %w", k.name, err)
 	}
 	return nil
+}
+
+// trust gives each webhook of a configuration the bundle. The first operation of the patch makes it fail if the list has
+// changed since.
+func (k *Kubernetes) trust(ctx context.Context, resource string, bundle []byte) error {
+	client := k.admission.RESTClient()
+	text, err := client.Get().Resource(resource).Name(k.name).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	var have struct {
+		Webhooks []struct {
+			Name         string
+			ClientConfig struct{ CABundle []byte }
+		}
+	}
+	if err := json.Unmarshal(text, &have); err != nil {
+		return err
+	}
+	var changes []change
+	for i, w := range have.Webhooks {
+		if at := "/webhooks/" + strconv.Itoa(i); !bytes.Equal(w.ClientConfig.CABundle, bundle) {
+			changes = append(changes, change{"test", at + "/name", w.Name}, change{"add", at + "/clientConfig/caBundle", bundle})
+		}
+	}
+	if changes == nil {
+		return nil
+	}
+	patch, err := json.Marshal(changes)
+	if err != nil {
+		return err
+	}
+	return client.Patch(types.JSONPatchType).Resource(resource).Name(k.name).Body(patch).Do(ctx).Error()
 }
 
 // Namespace is what injection reads of a namespace, cached for a short time.
@@ -151,12 +142,9 @@ func (k *Kubernetes) Namespace(ctx context.Context, name string) (inject.Namespa
 		if err != nil {
 			return inject.Namespace{}, fmt.Errorf("get namespace %s: %w", name, err)
 		}
-		out := inject.Namespace{Name: name, Labels: ns.Labels}
+		out := inject.Namespace{Name: name, Labels: ns.Labels, Annotations: map[string]string{}}
 		for _, key := range carrier.MeshKeys() {
-			if value, said := ns.Annotations[key]; said {
-				if out.Annotations == nil {
-					out.Annotations = map[string]string{}
-				}
+			if value, isSet := ns.Annotations[key]; isSet {
 				out.Annotations[key] = value
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"runtime"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
 // Limits of everything that clients make the server hold. With them its memory stays below 128 MiB for any input.
@@ -35,13 +37,13 @@ const (
 
 // limits are the limits of one server.
 type limits struct {
-	held  *shares
-	slots chan struct{} // to examine reviews: as many as processors
-	large chan struct{} // no more than one of them
+	held  *sideport.Slots // bytes
+	slots chan struct{}   // to examine reviews: as many as processors
+	large chan struct{}   // no more than one of them
 }
 
 func newLimits() limits {
-	return limits{held: newShares(maxHeld), slots: make(chan struct{}, runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1)}
+	return limits{held: sideport.NewSlots(maxHeld), slots: make(chan struct{}, runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1)}
 }
 
 // slot waits until a review of this size may be examined; false if its time has passed before.

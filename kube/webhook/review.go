@@ -13,6 +13,8 @@ import (
 
 	admission "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
 // refusal is an HTTP error instead of a review.
@@ -23,10 +25,11 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.text }
 
-// review is the API server's request and the size of its object.
+// review is the API server's request, the size of its object, and the kind of the text that it came in.
 type review struct {
 	admission.AdmissionRequest
 	values int
+	kind   metav1.TypeMeta
 }
 
 // firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
@@ -34,7 +37,7 @@ const firstRead = 8 << 10
 
 // readReview reads the API server's request, with the object if it is within the limits. An excessError means that it is
 // not, and comes with a review that can be answered. Memory beyond firstRead is reserved as the body arrives.
-func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *share) (*review, error) {
+func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *sideport.Slot) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, refusal{http.StatusMethodNotAllowed, "the method must be POST"}
@@ -42,45 +45,46 @@ func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %s: must be application/json", brief(r.Header.Get("Content-Type")))}
 	}
-	text, err := readBody(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength > maxBody, held)
-	tooLarge := (*http.MaxBytesError)(nil)
-	switch {
-	case r.ContentLength > maxBody || errors.As(err, &tooLarge):
-		err = excessError{fmt.Sprintf("the body has more than %d bytes", maxBody)}
-	case err != nil && held.wasEnded():
+	body := io.Reader(http.MaxBytesReader(w, r.Body, maxBody))
+	if r.ContentLength > maxBody {
+		body = io.LimitReader(body, firstRead)
+	}
+	text, err := readBody(body, held)
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) || r.ContentLength > maxBody {
+		err = excess("the body has more than %d bytes", int(maxBody))
+	} else if err != nil && !held.Grow(0) {
 		err = excessError{tooMany}
 	}
-	out := &review{}
-	var leave func()
+	leave := func() {}
 	if err == nil {
 		var isMine bool
 		if leave, isMine = l.slot(ctx, len(text), 0); !isMine {
 			err = excessError{tooMany}
 		}
 	}
+	out := &review{}
 	if err != nil { // the part that was read is enough for an answer if it has the API server's order of fields
 		if !errors.As(err, &excessError{}) {
 			return nil, notReview(err)
 		}
-		kind, _ := scan(text[:min(len(text), firstRead)], out)
-		if identify(kind, out) != nil {
+		_ = scan(text[:min(len(text), firstRead)], out)
+		if out.identify() != nil {
 			return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
 		}
 		return out, err
 	}
 	defer leave()
-	kind, err := scan(text, out)
-	if err != nil && !errors.As(err, &excessError{}) {
+	if err = scan(text, out); err != nil && !errors.As(err, &excessError{}) {
 		return nil, notReview(err)
 	}
-	if no := identify(kind, out); no != nil {
+	if no := out.identify(); no != nil {
 		return nil, no
 	}
 	return out, err
 }
 
-// readBody reads a body, or its first bytes only.
-func readBody(body io.Reader, isBegun bool, held *share) ([]byte, error) {
+// readBody reads a body. If its memory is not available, it returns the part that fits.
+func readBody(body io.Reader, held *sideport.Slot) ([]byte, error) {
 	text := make([]byte, 0, firstRead)
 	for {
 		n, err := body.Read(text[len(text):cap(text)])
@@ -91,9 +95,7 @@ func readBody(body io.Reader, isBegun bool, held *share) ([]byte, error) {
 		case err != nil:
 			return text, err
 		case len(text) < cap(text):
-		case isBegun:
-			return text, nil
-		case !held.take(cap(text)):
+		case !held.Grow(cap(text)):
 			return text, excessError{tooMany}
 		default:
 			text = append(make([]byte, 0, 2*cap(text)), text...)
@@ -106,12 +108,13 @@ func notReview(err error) refusal {
 }
 
 // identify reports what an answer lacks.
-func identify(kind metav1.TypeMeta, out *review) error {
+func (r *review) identify() error {
 	want := metav1.TypeMeta{APIVersion: admission.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
-	if kind != want {
-		return refusal{http.StatusBadRequest, fmt.Sprintf("the body is %s %s: must be %s %s (admissionReviewVersions: [v1])", brief(kind.APIVersion), brief(kind.Kind), want.APIVersion, want.Kind)}
+	if r.kind != want {
+		return refusal{http.StatusBadRequest, fmt.Sprintf("the body is %s %s: must be %s %s (admissionReviewVersions: [v1])",
+			brief(r.kind.APIVersion), brief(r.kind.Kind), want.APIVersion, want.Kind)}
 	}
-	if out.UID == "" {
+	if r.UID == "" {
 		return refusal{http.StatusBadRequest, "the AdmissionReview has no request, or one without a uid"}
 	}
 	return nil

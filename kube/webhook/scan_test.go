@@ -15,9 +15,9 @@ func FuzzScan(f *testing.F) {
 	f.Add([]byte(`{"request":["uid","object",{}],"x":{"object":1},"apiVersion":{"kind":"no"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var got review
-		kind, err := scan(body, &got)
+		err := scan(body, &got)
 		var part review
-		if _, err := scan(body[:len(body)/2], &part); err == nil && len(bytes.TrimSpace(body[len(body)/2:])) > 0 && json.Valid(body) {
+		if err := scan(body[:len(body)/2], &part); err == nil && len(bytes.TrimSpace(body[len(body)/2:])) > 0 && json.Valid(body) {
 			t.Fatalf("half of %q was read as a whole", body)
 		}
 		var want struct {
@@ -41,7 +41,7 @@ func FuzzScan(f *testing.F) {
 			object = nil
 		}
 		if bytes.Contains(body, []byte(`"object"`)) && bytes.Contains(body, []byte(`"request"`)) && !bytes.Equal(got.Object.Raw, object) {
-			t.Fatalf("%q: object %q, want %q (%v)", body, got.Object.Raw, object, kind)
+			t.Fatalf("%q: object %q, want %q (%v)", body, got.Object.Raw, object, got.kind)
 		}
 	})
 }
@@ -49,7 +49,7 @@ func FuzzScan(f *testing.F) {
 func TestScanRefusesWhatIsNoReview(t *testing.T) {
 	for _, text := range []string{"", "{", "}", "[1,]", "{,}", `{"a"}`, `{"a":}`, `{"a":1,}`, `{"a":1]`, "[1}", "1 2", `"`, "\"\n\"", `{"a" 1}`, `{1:2}`, "[1 2]", `"\`, "%",
 		`{} {}`, `{"request":{"object":{}}`, `{"request":{"object":{]}}`, `{"request":{"object":[1 2]}}`} {
-		if _, err := scan([]byte(text), &review{}); err == nil {
+		if err := scan([]byte(text), &review{}); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}
@@ -71,7 +71,7 @@ func TestScanBounds(t *testing.T) {
 		{"bytes", `["` + strings.Repeat("x", maxObject) + `"]`, "larger than 2097152 bytes"},
 	} {
 		var got review
-		_, err := scan([]byte(reviewOf(c.object, "CREATE")), &got)
+		err := scan([]byte(reviewOf(c.object, "CREATE")), &got)
 		var excess excessError
 		if c.says == "" && err != nil || c.says != "" && (!errors.As(err, &excess) || !strings.Contains(excess.reason, c.says)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.says)
@@ -87,7 +87,7 @@ func BenchmarkScan(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := scan(body, &review{}); err != nil {
+		if err := scan(body, &review{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -32,16 +32,16 @@ func Scrapes(h http.Handler) http.Handler {
 // atMost bounds the number of concurrent requests. One that has to go is cancelled, and its connection closed, which
 // ends a write that waits for the peer.
 func atMost(limit int, h http.Handler) http.Handler {
-	under := newSlots(limit)
+	under := NewSlots(limit)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		conn, _ := ctx.Value(connKey{}).(net.Conn)
-		defer under.take(r.RemoteAddr, func() {
+		defer under.Take(r.RemoteAddr, 1, func() {
 			if cancel(); conn != nil {
 				_ = conn.Close()
 			}
-		}).release()
+		}).Release()
 		h.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -74,14 +74,14 @@ func withoutBody(h http.Handler) http.Handler {
 // Limit bounds the open connections of a listener. Requests that wait, as preStop hooks do, have shares of their own:
 // they take no connection from probes and scrapes.
 func Limit(ln net.Listener) net.Listener {
-	l := &listener{Listener: ln, open: newSlots(maxConnections), own: newSlots(maxOwn), hooks: newSlots(maxHooks)}
+	l := &listener{Listener: ln, open: NewSlots(maxConnections), own: NewSlots(maxOwn), hooks: NewSlots(maxHooks)}
 	l.hooks.keepFirst = true
 	return l
 }
 
 type listener struct {
 	net.Listener
-	open, own, hooks *slots
+	open, own, hooks *Slots
 }
 
 // Accept is net.Listener's.
@@ -104,28 +104,28 @@ type conn struct {
 	of *listener
 
 	mu     sync.Mutex
-	slot   *slot
+	slot   *Slot
 	closed bool
 }
 
 // move takes a slot of a share in place of the present one.
-func (c *conn) move(to *slots) {
+func (c *conn) move(to *Slots) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.slot != nil && c.slot.slots == to {
+	if c.closed || c.slot != nil && c.slot.of == to {
 		return
 	}
 	if c.slot != nil {
-		c.slot.release()
+		c.slot.Release()
 	}
-	c.slot = to.take(c.RemoteAddr().String(), func() { _ = c.Conn.Close() })
+	c.slot = to.Take(c.RemoteAddr().String(), 1, func() { _ = c.Conn.Close() })
 }
 
 // Close is net.Conn's.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	c.slot.release()
+	c.slot.Release()
 	c.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -133,16 +133,16 @@ func (c *conn) Close() error {
 // Hold keeps the connection of a request that waits without a deadline, in the share of requests from the same pod:
 // until its response has been sent, connections of others do not end it. From release on the response has WriteTime.
 func Hold(w http.ResponseWriter, r *http.Request) (release func()) {
-	return hold(w, r, func(l *listener) *slots { return l.own })
+	return hold(w, r, func(l *listener) *Slots { return l.own })
 }
 
 // HoldHook is Hold for a preStop hook that arrives from the node. Any peer with the pod's token can send one, so these
 // have a share of their own: of an address that sends too many, the first and the latest are kept.
 func HoldHook(w http.ResponseWriter, r *http.Request) (release func()) {
-	return hold(w, r, func(l *listener) *slots { return l.hooks })
+	return hold(w, r, func(l *listener) *Slots { return l.hooks })
 }
 
-func hold(w http.ResponseWriter, r *http.Request, share func(*listener) *slots) (release func()) {
+func hold(w http.ResponseWriter, r *http.Request, share func(*listener) *Slots) (release func()) {
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{})
 	if c, ok := r.Context().Value(connKey{}).(*conn); ok {

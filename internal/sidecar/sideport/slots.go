@@ -6,79 +6,107 @@ import (
 	"sync"
 )
 
-// slots bounds the number of connections or requests. If there is one too many, the oldest of the address with the most
-// slots is ended: an address that takes all slots displaces its own.
-type slots struct {
+// Slots divide a limited amount of something, such as connections or bytes, among the addresses that use it. If there is
+// too little, the oldest slot of the address with the most is ended: an address that takes everything displaces its own.
+type Slots struct {
 	limit     int
 	keepFirst bool // the first slot of an address stays, and the oldest of the others is ended
 
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // guards the rest, and the slots' n
 	n     int
-	taken map[netip.Addr][]*slot // the oldest first
+	taken map[netip.Addr]*taker
 }
 
-// slot is one that is taken.
-type slot struct {
-	slots *slots
-	from  netip.Addr
-	end   func()
+// taker is an address with slots, the oldest first.
+type taker struct {
+	n     int
+	slots []*Slot
 }
 
-func newSlots(limit int) *slots {
-	return &slots{limit: limit, taken: make(map[netip.Addr][]*slot)}
+// Slot is what one user has taken.
+type Slot struct {
+	of   *Slots
+	from netip.Addr
+	n    int
+	end  func()
 }
 
-// take takes a slot for a peer, host:port. end ends its user; it is called at most once, and not after release.
-func (c *slots) take(peer string, end func()) *slot {
+// NewSlots returns slots of which limit can be taken in all.
+func NewSlots(limit int) *Slots {
+	return &Slots{limit: limit, taken: make(map[netip.Addr]*taker)}
+}
+
+// Take takes n for a peer, host:port. end ends its user; it is called at most once, and not after Release.
+func (c *Slots) Take(peer string, n int, end func()) *Slot {
 	at, _ := netip.ParseAddrPort(peer) // all peers of a Unix socket are one address
-	g := &slot{slots: c, from: at.Addr().Unmap(), end: end}
+	g := &Slot{of: c, from: at.Addr().Unmap(), end: end}
 	c.mu.Lock()
-	c.n++
-	c.taken[g.from] = append(c.taken[g.from], g)
-	var victim *slot
-	if c.n > c.limit {
-		victim = c.oldestOfMost()
-		c.remove(victim)
+	mine := c.taken[g.from]
+	if mine == nil {
+		mine = &taker{}
+		c.taken[g.from] = mine
 	}
+	mine.slots = append(mine.slots, g)
 	c.mu.Unlock()
-	if victim != nil {
-		victim.end()
-	}
+	g.Grow(n)
 	return g
 }
 
+// Grow takes n more, which may be 0; false if the slot was ended.
+func (g *Slot) Grow(n int) bool {
+	c := g.of
+	c.mu.Lock()
+	mine := c.taken[g.from]
+	if mine == nil || !slices.Contains(mine.slots, g) {
+		c.mu.Unlock()
+		return false
+	}
+	g.n, mine.n, c.n = g.n+n, mine.n+n, c.n+n
+	isTaken := true
+	var ended []*Slot
+	for c.n > c.limit {
+		victim := c.oldestOfMost()
+		c.remove(victim)
+		ended = append(ended, victim)
+		isTaken = isTaken && victim != g
+	}
+	c.mu.Unlock()
+	for _, victim := range ended {
+		victim.end()
+	}
+	return isTaken
+}
+
 // oldestOfMost is the slot to end. The caller holds mu.
-func (c *slots) oldestOfMost() *slot {
-	var most []*slot
-	for _, all := range c.taken {
-		if len(all) > len(most) {
-			most = all
+func (c *Slots) oldestOfMost() *Slot {
+	most := &taker{}
+	for _, one := range c.taken {
+		if one.n > most.n {
+			most = one
 		}
 	}
-	if c.keepFirst && len(most) > 1 {
-		return most[1]
+	if c.keepFirst && len(most.slots) > 1 {
+		return most.slots[1]
 	}
-	return most[0]
+	return most.slots[0]
 }
 
 // remove frees a slot, once. The caller holds mu.
-func (c *slots) remove(g *slot) {
-	all := c.taken[g.from]
-	i := slices.Index(all, g)
-	if i < 0 {
+func (c *Slots) remove(g *Slot) {
+	mine := c.taken[g.from]
+	if mine == nil || !slices.Contains(mine.slots, g) {
 		return
 	}
-	c.n--
-	if all = slices.Delete(all, i, i+1); len(all) == 0 {
+	mine.slots = slices.DeleteFunc(mine.slots, func(other *Slot) bool { return other == g })
+	mine.n, c.n, g.n = mine.n-g.n, c.n-g.n, 0
+	if len(mine.slots) == 0 {
 		delete(c.taken, g.from)
-	} else {
-		c.taken[g.from] = all
 	}
 }
 
-// release frees the slot.
-func (g *slot) release() {
-	g.slots.mu.Lock()
-	defer g.slots.mu.Unlock()
-	g.slots.remove(g)
+// Release frees the slot.
+func (g *Slot) Release() {
+	g.of.mu.Lock()
+	defer g.of.mu.Unlock()
+	g.of.remove(g)
 }
