@@ -49,11 +49,10 @@ const (
 
 // circumstances are what an expectation follows from, in addition to the strategy.
 type circumstances struct {
-	left         time.Duration // of the request, at the scale-down
-	grace        time.Duration
-	app          strategy.SIGTERMBehaviour
-	otherGateway bool // neither the built-in one nor Envoy: its responses are unknown
-	envoy        bool // the sidecar is a real Envoy
+	left  time.Duration // of the request, at the scale-down
+	grace time.Duration
+	app   strategy.SIGTERMBehaviour
+	envoy bool // the sidecar is a real Envoy
 
 	allowance time.Duration // how much later events may be on this machine
 

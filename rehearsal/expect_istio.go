@@ -23,7 +23,7 @@ func expectIstio(p *course.Pod, s strategy.Strategy, c circumstances) expectatio
 		e.answered = lag.Between(early.Cut, late.Cut)
 	}
 	app, side := early.Containers[0], early.Containers[len(p.Containers)-1]
-	if e.lost && !c.otherGateway {
+	if e.lost {
 		e.body = terminationBody
 		if late.Containers[len(p.Containers)-1].Cut < app.Cut-killTogether-c.allowance {
 			e.log = terminationDetails

@@ -45,14 +45,12 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 		// An app may continue a request whose client is gone until SIGKILL.
 		e.gone.To = max(e.gone.To, min(ending.Containers[0].Kill, max(c.left, p.Grace)))
 	}
-	switch {
-	case c.otherGateway:
-	case c.envoy:
+	if c.envoy {
 		// Envoy cannot be made to answer single requests: they end when it exits. The report names the clients, from the
 		// kernel's socket table, which has no requests.
 		e.unnamed = true
 		e.body, e.log = terminationBody, terminationDetails
-	default:
+	} else {
 		e.log = viaUpstream
 	}
 	return e
@@ -74,7 +72,7 @@ func expectEnvoyNative(p *course.Pod, s strategy.Strategy, c circumstances, endi
 		e.gone.To += 2 * time.Second
 	}
 	switch {
-	case c.otherGateway || !e.lost:
+	case !e.lost:
 	case c.app == strategy.Exits:
 		e.body, e.log = terminationBody, viaUpstream // the sidecar's own response
 	default: // the sidecar's or the gateway's: both end at the same moment

@@ -129,17 +129,15 @@ func TestExpectWords(t *testing.T) {
 	for _, tt := range []struct {
 		strategy  string
 		body, log string
-		other     bool // gateway
 	}{
-		{"istio-default", terminationBody, terminationDetails, false},
-		{"prestop-netstat", terminationBody, terminationDetails, false},
-		{"istio-native", terminationBody, "", false},
-		{"grace-7s-lastcall", "", viaUpstream, false},
-		{"istio-default", "", "", true},
-		{"lastcall-native-exit", "", "", false},
+		{"istio-default", terminationBody, terminationDetails},
+		{"prestop-netstat", terminationBody, terminationDetails},
+		{"istio-native", terminationBody, ""},
+		{"grace-7s-lastcall", "", viaUpstream},
+		{"lastcall-native-exit", "", ""},
 	} {
 		s := named(t, tt.strategy)
-		e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec, app: s.App, otherGateway: tt.other})[0]
+		e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec, app: s.App})[0]
 		if e.body != tt.body || e.log != tt.log {
 			t.Errorf("%s: body %q, log %q", tt.strategy, e.body, e.log)
 		}

@@ -2,7 +2,6 @@ package rehearsal
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -61,12 +60,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	addTime := func(ok bool, what, want, got string) { out = append(out, check{what, want, got, ok, true}) }
 
 	got := outcome(r.answer)
-	switch {
-	case e.lost && c.otherGateway: // the status is its own, or it closes the connection
-		add(r.answer.status == 0 || r.answer.status >= http.StatusInternalServerError, "the client got", "an error of the gateway", got)
-	default:
-		add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
-	}
+	add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
 	addTime(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(), "after "+console.Seconds(r.lastByte()))
 	if e.body != "" {
 		add(string(r.answer.body) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.body, len(r.answer.body)))

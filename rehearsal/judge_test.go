@@ -110,12 +110,6 @@ func TestJudgeLocalReply(t *testing.T) {
 	if judged(t, r).OK {
 		t.Error("another log line passes")
 	}
-	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Gateway: "nginx {port}"}}
-	r = lost()
-	r.answer.status, r.answer.body, r.logLine = 502, []byte("Bad Gateway"), ""
-	if row := p.judge(r, "/delay/10"); !row.OK {
-		t.Errorf("nginx's words: %+v", row.Checks)
-	}
 }
 
 // On a busy machine events may be later, by the measured delay. Outcomes and their order are still judged.

@@ -30,10 +30,8 @@ type Options struct {
 	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
 	Propagation time.Duration // until the gateway removes the pod's endpoint
 	App         string        // command line in place of the built-in app, with {port}
-	Gateway     string        // command line in place of the built-in gateway, with {port} and {endpoints} or {endpoint}; or envoy
+	Gateway     string        // built-in (also empty), or envoy for a real one
 	Proxy       string        // of the sidecars: pipe (also empty), envoy or istio-agent
-	EnvoyPath   string        // of a real Envoy; empty: found
-	PilotAgent  string        // path of Istio's agent; empty: found
 	Client      string        // go or curl
 	KeepLogs    string        // folder for all logs; empty: none are kept
 	Lastcall    string        // path of lastcall; empty: found or built
@@ -64,23 +62,15 @@ func (o Options) check() ([]strategy.Strategy, error) {
 		bad("--propagation is %v: must be 0s to 1m0s", o.Propagation)
 	}
 	if o.App != "" {
-		if err := strategy.CheckLine(o.App, "{port}"); err != nil {
+		if err := strategy.CheckLine(o.App); err != nil {
 			bad("--app: %w", err)
 		}
 	}
 	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && !strategy.UsesEnvoy(o.Proxy) {
 		bad("--proxy is %q: must be pipe, envoy or istio-agent", o.Proxy)
 	}
-	if o.PilotAgent != "" && o.Proxy != strategy.ProxyIstioAgent {
-		bad("--pilot-agent-path needs --proxy istio-agent")
-	}
-	if o.EnvoyPath != "" && !o.needsEnvoy() {
-		bad("--envoy-path needs --proxy envoy, --proxy istio-agent or --gateway envoy")
-	}
-	if o.Gateway != "" && o.Gateway != strategy.ProxyEnvoy {
-		if err := strategy.CheckLine(o.Gateway, "{port}"); err != nil {
-			bad("--gateway: %w", err)
-		}
+	if o.Gateway != "" && o.Gateway != strategy.BuiltIn && o.Gateway != strategy.ProxyEnvoy {
+		bad("--gateway is %q: must be %s or envoy", o.Gateway, strategy.BuiltIn)
 	}
 	if len(errs) > 0 {
 		return nil, load.OptionError{Err: errors.Join(errs...)}
@@ -92,6 +82,3 @@ func (o Options) check() ([]strategy.Strategy, error) {
 func (o Options) needsEnvoy() bool {
 	return strategy.UsesEnvoy(o.Proxy) || o.Gateway == strategy.ProxyEnvoy
 }
-
-// otherGateway reports whether the gateway's responses are unknown: neither the built-in one nor Envoy.
-func (o Options) otherGateway() bool { return o.Gateway != "" && o.Gateway != strategy.ProxyEnvoy }

@@ -28,11 +28,9 @@ func TestOptions(t *testing.T) {
 		{"propagation", func(o *Options) { o.Propagation = -1 }, "--propagation is -1ns: must be 0s to 1m0s"},
 		{"client", func(o *Options) { o.Client = "wget" }, `--client is "wget": must be go or curl`},
 		{"app", func(o *Options) { o.App = "gunicorn app" }, "lacks {port}"},
-		{"gateway", func(o *Options) { o.Gateway = " " }, "--gateway: the command line is empty"},
+		{"gateway", func(o *Options) { o.Gateway = "nginx" }, `--gateway is "nginx": must be built-in or envoy`},
 		{"lastcall", func(o *Options) { o.Lastcall = "/no/such" }, "--lastcall: stat /no/such"},
 		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": must be pipe, envoy or istio-agent`},
-		{"pilot-agent's path without it", func(o *Options) { o.PilotAgent, o.Proxy = "pilot-agent", "envoy" }, "--pilot-agent-path needs --proxy istio-agent"},
-		{"envoy path without envoy", func(o *Options) { o.EnvoyPath = "envoy" }, "--envoy-path needs --proxy envoy"},
 		{"logs", func(o *Options) { o.KeepLogs = full }, "must be empty, or not exist yet"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

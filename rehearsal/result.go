@@ -94,7 +94,7 @@ func (p *experiment) result(path string, rows []Row) *Result {
 		res.IstioAgent = strings.TrimSpace("pilot-agent " + strategy.PilotAgentVersion(agent))
 	}
 	if res.Gateway == "" {
-		res.Gateway = "built in"
+		res.Gateway = strategy.BuiltIn
 	}
 	if res.Client == "" {
 		res.Client = clientGo
@@ -118,12 +118,11 @@ func (p *experiment) result(path string, rows []Row) *Result {
 func (p *experiment) judge(r *row, path string) Row {
 	allowance, quiet := p.meter.Allowance(r.end.Began, latest(r.answer.last, r.end.Gone()))
 	c := circumstances{
-		left:         p.options.Delay - r.end.Began.Sub(r.answer.sent),
-		grace:        p.options.Grace,
-		app:          r.strategy.App,
-		otherGateway: p.options.otherGateway(),
-		envoy:        strategy.UsesEnvoy(p.options.Proxy),
-		allowance:    allowance,
+		left:      p.options.Delay - r.end.Began.Sub(r.answer.sent),
+		grace:     p.options.Grace,
+		app:       r.strategy.App,
+		envoy:     strategy.UsesEnvoy(p.options.Proxy),
+		allowance: allowance,
 	}
 	if p.behaviour != nil {
 		c.app, c.appLeaves, c.otherApp = p.behaviour.SIGTERMBehaviour, p.behaviour.ExitTime, true

@@ -54,12 +54,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	p.env.Programs.App, p.env.Programs.Gateway = o.App, o.Gateway
 	if o.needsEnvoy() {
-		if p.env.Programs.Envoy, err = strategy.FindEnvoy(o.EnvoyPath); err != nil {
+		if p.env.Programs.Envoy, err = strategy.FindEnvoy(); err != nil {
 			return nil, err
 		}
 	}
 	if o.Proxy == strategy.ProxyIstioAgent {
-		if p.env.Programs.PilotAgent, err = strategy.FindPilotAgent(o.PilotAgent); err != nil {
+		if p.env.Programs.PilotAgent, err = strategy.FindPilotAgent(); err != nil {
 			return nil, err
 		}
 		p.pilotAgent = p.env.Programs.PilotAgent

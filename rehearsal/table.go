@@ -58,9 +58,6 @@ func (t *table) head(r *Result) {
 		t.line("%s", s.Dim(console.Cut("app: "+r.App, console.Width)))
 		t.line("%s", s.Dim("     it "+r.AppAtTerm))
 	}
-	if r.Gateway != "built in" && r.Gateway != strategy.ProxyEnvoy {
-		t.line("%s", s.Dim(console.Cut("gateway: "+r.Gateway, console.Width)))
-	}
 	t.line("")
 	t.line("%s", columns())
 }

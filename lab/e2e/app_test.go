@@ -36,7 +36,7 @@ func (a app) manifest() string {
 	if image == "" {
 		image = builtIn + ":" + *tag
 		if args == nil {
-			args = []string{"httpbin", "--listen", ":8080", "--max-delay", "60s", "--on-term", "exit"}
+			args = []string{"httpbin", "--listen", ":8080", "--max-delay", "600s", "--on-term", "exit"}
 		}
 	}
 	var annotations strings.Builder

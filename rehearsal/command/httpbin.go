@@ -18,7 +18,7 @@ func HTTPBin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "httpbin",
 		Short: "An app with httpbin's paths, to try rollouts with",
-		Long: `A small app with httpbin's paths: /delay/N, /status/N, /bytes/N, /stream/N, /drip, /get, /headers.
+		Long: `An app with the paths of go-httpbin: /delay/N, /status/N, /bytes/N, /stream/N, /drip, /get and others.
 
 --on-term sets its behaviour at SIGTERM:
   exit            exits at once and drops requests in flight, as a program
@@ -45,7 +45,7 @@ func HTTPBin() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&listen, "listen", "127.0.0.1:8080", "`address` to listen on, host:port")
-	flags.DurationVar(&maxDelay, "max-delay", httpbin.DefaultMaxDelay, "maximum N of /delay/N")
+	flags.DurationVar(&maxDelay, "max-delay", httpbin.DefaultMaxDelay, "longest time that an answer may take, as of /delay/N")
 	flags.StringVar(&onTerm, "on-term", string(httpbin.Exit), "at SIGTERM: exit, close-listener or drain")
 	return cmd
 }

@@ -19,6 +19,8 @@ App, sidecar and gateway are real processes with real sockets on loopback, and g
 
 In Istio's rows lastcall agent --compat istio imitates Istio's agent. With --proxy istio-agent Istio's own agent, pilot-agent, and a real Envoy take its place, and two more rows show the same pods with lastcall wait --envoy as their hooks. The table names the agent that it was. One of them, lastcall-istio-classic, takes the sockets of other cgroups for another container of its pod: on a machine with such services, give the rehearsal a network namespace of its own, unshare -rn sh -c 'ip link set lo up; lastcallctl rehearse --proxy istio-agent'.
 
+A real Envoy is the program that LASTCALL_PEER_ENVOY names, or else envoy in PATH; pilot-agent is found in the same way.
+
 The exit code is 1 if a row is not as expected.`
 
 const rehearseExample = `  lastcallctl rehearse
@@ -52,10 +54,8 @@ func Rehearse(more ...*cobra.Command) *cobra.Command {
 	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
 	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "endpoint propagation delay: from the scale-down until the gateway knows")
 	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths, in place of the built-in one; {port}, or the variable PORT, is its port")
-	flags.StringVar(&o.Gateway, "gateway", "", "`command` in place of the built-in gateway; {port}, {endpoint} (host:port) and {endpoints} (a file) stand for their values; or envoy, for a real Envoy")
+	flags.StringVar(&o.Gateway, "gateway", strategy.BuiltIn, "built-in, or envoy for a real Envoy")
 	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
-	flags.StringVar(&o.EnvoyPath, "envoy-path", "", "`path` of Envoy (default LASTCALL_PEER_ENVOY, or else envoy in PATH)")
-	flags.StringVar(&o.PilotAgent, "pilot-agent-path", "", "`path` of Istio's pilot-agent (default LASTCALL_PEER_PILOT_AGENT, or else pilot-agent in PATH)")
 	flags.StringVar(&o.Client, "client", "go", "HTTP client: go or curl")
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	local.register(flags)

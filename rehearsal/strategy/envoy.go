@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -14,8 +15,9 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// Proxies by the names of --proxy.
+// Proxies by the names of --proxy and --gateway.
 const (
+	BuiltIn         = "built-in" // the gateway
 	ProxyPipe       = "pipe"
 	ProxyEnvoy      = "envoy"
 	ProxyIstioAgent = "istio-agent" // a real Envoy, and in Istio's rows Istio's own agent
@@ -24,32 +26,21 @@ const (
 // UsesEnvoy reports whether a proxy is a real Envoy.
 func UsesEnvoy(proxy string) bool { return proxy == ProxyEnvoy || proxy == ProxyIstioAgent }
 
-// FindEnvoy finds a real Envoy: path, or else LASTCALL_PEER_ENVOY's, or else envoy in PATH.
-func FindEnvoy(path string) (string, error) {
-	return findPeer("envoy", "--envoy-path", path, "an Envoy program", "`make peers` fetches one")
+// FindEnvoy finds a real Envoy: LASTCALL_PEER_ENVOY's, or else envoy in PATH.
+func FindEnvoy() (string, error) {
+	return findPeer("envoy", "`make peers` fetches one")
 }
 
-// findPeer finds a program: path, which flag has set, or else the path in LASTCALL_PEER_<NAME>, as for the tests, or else
-// name in PATH. what it must be, and how to get it, are for errors.
-func findPeer(name, flag, path, what, how string) (string, error) {
+// findPeer finds a program: the path in LASTCALL_PEER_<NAME>, as for the tests, or else name in PATH. how to get it is for
+// errors.
+func findPeer(name, how string) (string, error) {
 	variable := "LASTCALL_PEER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-	from := flag
-	if path == "" {
-		path, from = os.Getenv(variable), variable
-	}
-	if path == "" {
-		found, err := exec.LookPath(name)
-		if err != nil {
-			return "", load.OptionError{Err: fmt.Errorf("no %s in PATH: set %s or %s (%s)", name, flag, variable, how)}
-		}
-		path, from = found, "PATH"
-	}
-	found, err := exec.LookPath(path)
+	found, err := exec.LookPath(cmp.Or(os.Getenv(variable), name))
 	if err == nil {
 		found, err = filepath.Abs(found) // sidecars run in their own folders
 	}
 	if err != nil {
-		return "", load.OptionError{Err: fmt.Errorf("%s: must be %s: %w", from, what, err)}
+		return "", load.OptionError{Err: fmt.Errorf("no %s: set %s to its path, or put it into PATH (%s): %w", name, variable, how, err)}
 	}
 	return found, nil
 }

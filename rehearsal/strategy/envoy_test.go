@@ -21,20 +21,17 @@ func TestFindEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		name, flag, variable, path string
-		want, wrong                string
+		name, variable, path, want, wrong string
 	}{
-		{name: "flag", flag: program, variable: "/no/such", want: program},
 		{name: "variable", variable: program, path: "/no/such", want: program},
 		{name: "PATH", path: dir, want: program},
-		{name: "flag that leads nowhere", flag: "/no/such", variable: program, path: dir, wrong: "--envoy-path: must be an Envoy program"},
-		{name: "variable that leads nowhere", variable: "/no/such", path: dir, wrong: "LASTCALL_PEER_ENVOY: must be an Envoy"},
-		{name: "nothing", path: "/no/such", wrong: "no envoy in PATH: set --envoy-path or LASTCALL_PEER_ENVOY"},
+		{name: "variable that leads nowhere", variable: "/no/such", path: dir, wrong: "no envoy: set LASTCALL_PEER_ENVOY to its path"},
+		{name: "nothing", path: "/no/such", wrong: "no envoy: set LASTCALL_PEER_ENVOY to its path"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("LASTCALL_PEER_ENVOY", tt.variable)
 			t.Setenv("PATH", tt.path)
-			got, err := FindEnvoy(tt.flag)
+			got, err := FindEnvoy()
 			var option load.OptionError
 			switch {
 			case tt.wrong != "" && (!errors.As(err, &option) || !strings.Contains(err.Error(), tt.wrong)):
@@ -123,13 +120,13 @@ func TestFindPilotAgent(t *testing.T) {
 	}
 	t.Setenv("PATH", "/no/such")
 	t.Setenv("LASTCALL_PEER_PILOT_AGENT", program)
-	if got, err := FindPilotAgent(""); err != nil || got != program {
+	if got, err := FindPilotAgent(); err != nil || got != program {
 		t.Errorf("got %q, %v", got, err)
 	}
 	t.Setenv("LASTCALL_PEER_PILOT_AGENT", "")
-	_, err := FindPilotAgent("")
+	_, err := FindPilotAgent()
 	var option load.OptionError
-	if !errors.As(err, &option) || !strings.Contains(err.Error(), "no pilot-agent in PATH: set --pilot-agent-path or LASTCALL_PEER_PILOT_AGENT (`make peers ISTIO=1` builds it)") {
+	if !errors.As(err, &option) || !strings.Contains(err.Error(), "no pilot-agent: set LASTCALL_PEER_PILOT_AGENT to its path, or put it into PATH (`make peers ISTIO=1` builds it)") {
 		t.Errorf("got %v", err)
 	}
 	if version := PilotAgentVersion(program); version != "" {

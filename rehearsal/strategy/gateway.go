@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,13 +49,6 @@ func (env *Env) startGateway(ctx context.Context, dir string, endpoints []string
 	}
 	out := filepath.Join(dir, "gateway.log")
 	args := []string{env.Programs.Self, "static-gateway", "--http", g.Address, "--endpoints", g.file, "--access-log", g.access}
-	if env.Programs.Gateway != "" {
-		first := ""
-		if len(endpoints) > 0 {
-			first = endpoints[0]
-		}
-		args = shell(env.Programs.Gateway, "{port}", strconv.Itoa(port), "{endpoints}", g.file, "{endpoint}", first)
-	}
 	if g.process, err = env.Node.Start(node.Command{Args: args, Env: environment(), Output: out}); err != nil {
 		return nil, err
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// FindPilotAgent finds Istio's agent: path, or else LASTCALL_PEER_PILOT_AGENT's, or else pilot-agent in PATH.
-func FindPilotAgent(path string) (string, error) {
-	return findPeer("pilot-agent", "--pilot-agent-path", path, "Istio's pilot-agent", "`make peers ISTIO=1` builds it")
+// FindPilotAgent finds Istio's agent: LASTCALL_PEER_PILOT_AGENT's, or else pilot-agent in PATH.
+func FindPilotAgent() (string, error) {
+	return findPeer("pilot-agent", "`make peers ISTIO=1` builds it")
 }
 
 // PilotAgentVersion is the version of the module that a pilot-agent was built from; empty if the program does not record

@@ -3,8 +3,6 @@ package strategy
 import (
 	"context"
 	"errors"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,37 +121,6 @@ func TestNetstatLoop(t *testing.T) {
 	}
 	if err := <-answered; err != nil {
 		t.Error("the app did not finish what was in flight: ", err)
-	}
-}
-
-// A gateway of another make is started by its command line, and the list it is
-// given changes at once as a whole.
-func TestOtherGateway(t *testing.T) {
-	e := env(t)
-	e.Programs.Gateway = e.Programs.Self + " gateway --listen 127.0.0.1:{port} --max-delay 1s --on-term exit # {endpoints} {endpoint}"
-	dir := t.TempDir()
-	g, err := e.StartGateway(t.Context(), dir, []string{"127.0.0.1:1", "127.0.0.1:2"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Stop()
-	resp, err := http.Get("http://" + g.Address + "/get")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	for _, tt := range []struct {
-		list []string
-		want string
-	}{{[]string{"127.0.0.1:1"}, "127.0.0.1:1\n"}, {nil, "# none\n"}} {
-		if err := g.SetEndpoints(tt.list); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := os.ReadFile(filepath.Join(dir, "endpoints", "list")); err != nil || string(got) != tt.want {
-			t.Errorf("got %q, %v", got, err)
-		}
 	}
 }
 

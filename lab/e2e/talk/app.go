@@ -35,7 +35,7 @@ func app(ctx context.Context, onTerm string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/get", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") })
 	mux.HandleFunc("/delay/{seconds}", delay)
-	mux.Handle("/drip", httpbin.NewHandler(0))
+	mux.Handle("/drip", httpbin.NewHandler(time.Minute))
 	mux.Handle("/echo", websocket.Server{Handler: echo})
 	mux.HandleFunc("/fail/{how}", fail)
 	mux.HandleFunc("/live", live)

@@ -72,9 +72,9 @@ func runRehearseIn(start func(*exec.Cmd) error, args ...string) (r result, err e
 // What lastcall agent --compat istio does in Istio's rows, Istio's own agent does as well: the client gets the same at the
 // same time, and the pod ends in the same way at the same time. Each row is also judged by the rules of its strategy.
 func TestImitationIsAsTheOriginal(t *testing.T) {
-	envoy, agent := peers.Need(t, "envoy"), peers.Need(t, "pilot-agent")
+	needAgent(t)
 	common := []string{
-		"--delay", "8500ms", "--grace", "12s", "--envoy-path", envoy,
+		"--delay", "8500ms", "--grace", "12s",
 		"--strategy", "istio-default,istio-drain-30s,istio-exit-on-zero,istio-exit-on-zero-idle,istio-native,prestop-netstat,prestop-sleep-5,grace-7s-istio",
 	}
 	var imitation, original result
@@ -82,7 +82,7 @@ func TestImitationIsAsTheOriginal(t *testing.T) {
 	var both sync.WaitGroup
 	both.Go(func() { imitation, errs[0] = runRehearse(append(common, "--proxy", "envoy")...) })
 	both.Go(func() {
-		original, errs[1] = runRehearse(append(common, "--proxy", "istio-agent", "--pilot-agent-path", agent)...)
+		original, errs[1] = runRehearse(append(common, "--proxy", "istio-agent")...)
 	})
 	both.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
@@ -118,9 +118,9 @@ func TestImitationIsAsTheOriginal(t *testing.T) {
 // With lastcall wait --envoy as its hooks, a pod of Istio's own agent answers the request and ends with it, although other
 // clients hold idle connections and the app exits at SIGTERM. How long Envoy and the agent take to exit is the machine's.
 func TestHooksNextToIstio(t *testing.T) {
-	envoy, agent := peers.Need(t, "envoy"), peers.Need(t, "pilot-agent")
+	needAgent(t)
 	// In a network namespace as a pod has it: sockets of other control groups are other containers' in the hook's eyes.
-	r, err := runRehearseIn(nettest.New(t).Pod.Start, "--delay", "7s", "--grace", "20s", "--envoy-path", envoy, "--proxy", "istio-agent", "--pilot-agent-path", agent,
+	r, err := runRehearseIn(nettest.New(t).Pod.Start, "--delay", "7s", "--grace", "20s", "--proxy", "istio-agent",
 		"--strategy", "lastcall-istio-classic,lastcall-istio-native")
 	if err != nil {
 		t.Fatal(err)
@@ -138,3 +138,10 @@ func TestHooksNextToIstio(t *testing.T) {
 }
 
 func abs(f float64) float64 { return max(f, -f) }
+
+// needAgent has rehearse find Envoy and Istio's agent.
+func needAgent(t *testing.T) {
+	t.Helper()
+	t.Setenv("LASTCALL_PEER_ENVOY", peers.Need(t, "envoy"))
+	t.Setenv("LASTCALL_PEER_PILOT_AGENT", peers.Need(t, "pilot-agent"))
+}
