@@ -80,7 +80,7 @@ PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/a
 	--label org.opencontainers.image.title=$(1) --label 'org.opencontainers.image.description=$(3)' \
 	--label org.opencontainers.image.version=$(VERSION) --label org.opencontainers.image.revision=$(REVISION) \
 	--label org.opencontainers.image.source=https://github.com/lastcall-dev/lastcall --label org.opencontainers.image.licenses=Apache-2.0 \
-	--sbom 'dist/$(1)-$(VERSION).{os}-{arch}.spdx.json' --output dist/$(1)-$(VERSION).oci.tar
+	--output dist/$(1)-$(VERSION).oci.tar
 
 test: ## all tests with the race detector; downloads their peers, lists skipped tests
 	@lab/peers/install -q

@@ -6,13 +6,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -22,60 +20,32 @@ const (
 	annotationRefName  = "org.opencontainers.image.ref.name"
 )
 
-// writeDocker writes what docker save would. There the digest of its configuration identifies the image.
-func (r *recipe) writeDocker(output string, b built) (v1.Hash, error) {
-	digest, err := b.image.ConfigName()
-	if err != nil {
-		return digest, err
-	}
-	images := map[name.Reference]v1.Image{}
-	for _, n := range r.names {
-		images[n] = b.image
-	}
-	return digest, tarball.MultiRefWriteToFile(output, images)
-}
-
 // writeOCI writes a tar of an OCI image layout, made in the folder at.
 func (r *recipe) writeOCI(output, at string, all []built) (digest v1.Hash, err error) {
-	whole, err := r.whole(all)
-	if err != nil {
-		return digest, err
-	}
+	whole := r.whole(all)
 	desc, err := partial.Descriptor(whole)
 	if err != nil {
 		return digest, err
 	}
 	top := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, n := range r.names {
-		d := v1.Descriptor{Annotations: map[string]string{annotationFullName: fullName(n), annotationRefName: n.TagStr()}, Platform: desc.Platform}
-		top = mutate.AppendManifests(top, mutate.IndexAddendum{Add: whole, Descriptor: d})
-	}
+	named := map[string]string{annotationFullName: fullName(r.name), annotationRefName: r.name.TagStr()}
+	top = mutate.AppendManifests(top, mutate.IndexAddendum{Add: whole, Descriptor: v1.Descriptor{Annotations: named, Platform: desc.Platform}})
 	if _, err := layout.Write(at, top); err != nil {
 		return digest, err
 	}
 	return desc.Digest, pack(output, at)
 }
 
-// whole is the image itself for one platform without attestations, else an index.
-func (r *recipe) whole(all []built) (mutate.Appendable, error) {
-	if len(all) == 1 && all[0].sbom == nil {
-		return all[0].image, nil
+// whole is the image itself for one platform, else an index.
+func (r *recipe) whole(all []built) mutate.Appendable {
+	if len(all) == 1 {
+		return all[0].image
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	var attestations []mutate.IndexAddendum
 	for _, b := range all {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: b.image, Descriptor: v1.Descriptor{Platform: &b.platform}})
-		if b.sbom == nil {
-			continue
-		}
-		a, err := attest(b)
-		if err != nil {
-			return nil, err
-		}
-		attestations = append(attestations, a)
 	}
-	index = mutate.AppendManifests(index, attestations...)
-	return mutate.Annotations(index, r.annotations()).(v1.ImageIndex), nil
+	return mutate.Annotations(index, r.annotations()).(v1.ImageIndex)
 }
 
 // pack tars a folder, the same for the same content. It contains no times, so that equal content has equal digests.

@@ -22,7 +22,6 @@ const (
 type built struct {
 	platform v1.Platform
 	image    v1.Image
-	sbom     []byte // nil without --sbom
 }
 
 // produce makes what the recipe says and returns the digest that its names stand for.
@@ -49,21 +48,8 @@ func produce(r *recipe) (digest v1.Hash, err error) {
 		all = append(all, b)
 	}
 	whole := filepath.Join(scratch, "whole")
-	if r.format == "docker" {
-		digest, err = r.writeDocker(whole, all[0])
-	} else {
-		digest, err = r.writeOCI(whole, filepath.Join(scratch, "layout"), all)
-	}
-	if err != nil {
+	if digest, err = r.writeOCI(whole, filepath.Join(scratch, "layout"), all); err != nil {
 		return digest, fmt.Errorf("write %s: %w", r.output, err)
-	}
-	for _, b := range all {
-		if b.sbom == nil {
-			continue
-		}
-		if err := os.WriteFile(r.forPlatform(r.sbom, b.platform), b.sbom, 0o644); err != nil {
-			return digest, err
-		}
 	}
 	return digest, os.Rename(whole, r.output)
 }
@@ -91,12 +77,7 @@ func (r *recipe) build(p v1.Platform, layer string) (b built, err error) {
 	if err = f.Close(); err != nil {
 		return b, err
 	}
-	if b.image, err = r.image(p, layer); err != nil {
-		return b, err
-	}
-	if r.sbom != "" {
-		b.sbom, err = r.spdx(p, entries)
-	}
+	b.image, err = r.image(p, layer)
 	return b, err
 }
 
@@ -109,30 +90,26 @@ func (r *recipe) program() string {
 }
 
 func (r *recipe) image(p v1.Platform, layer string) (v1.Image, error) {
-	manifest, config, layerType := types.OCIManifestSchema1, types.OCIConfigJSON, types.OCILayer
-	if r.format == "docker" {
-		manifest, config, layerType = types.DockerManifestSchema2, types.DockerConfigJSON, types.DockerLayer
-	}
-	content, err := tarball.LayerFromFile(layer, tarball.WithMediaType(layerType), tarball.WithCompressedCaching)
+	content, err := tarball.LayerFromFile(layer, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
 		return nil, err
 	}
 	created := v1.Time{Time: r.created}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, manifest), config)
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err = mutate.ConfigFile(img, &v1.ConfigFile{
 		Architecture: p.Architecture, OS: p.OS, Variant: p.Variant,
 		Created: created,
 		RootFS:  v1.RootFS{Type: "layers"},
 		Config: v1.Config{
-			Entrypoint: r.entrypoint, Cmd: r.command, Env: r.env, User: r.user, WorkingDir: r.workdir, Labels: r.labels,
+			Entrypoint: r.entrypoint, Cmd: r.command, Env: r.env, User: r.user, WorkingDir: "/", Labels: r.labels,
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	img, err = mutate.Append(img, mutate.Addendum{Layer: content, History: v1.History{Created: created, CreatedBy: "lab/image"}})
-	if err != nil || r.format == "docker" {
-		return img, err
+	if err != nil {
+		return nil, err
 	}
 	return mutate.Annotations(img, r.annotations()).(v1.Image), nil
 }

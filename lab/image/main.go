@@ -3,23 +3,22 @@
 //
 //	image --name registry.example.com/team/lastcall:1.2.0 --platform linux/amd64,linux/arm64 \
 //	    --file 'dist/{os}-{arch}/lastcall=/lastcall:0755' --entrypoint /lastcall --user 1337:1337 \
-//	    --sbom 'dist/lastcall.{os}-{arch}.spdx.json' --output dist/lastcall.oci.tar
+//	    --output dist/lastcall.oci.tar
 //
 // What it promises: the same files and flags give the same digests, on any machine. All times
 // are SOURCE_DATE_EPOCH, or else the commit's. The output appears whole or not at all.
 //
-// An OCI layout (the default) holds one image, or an index of one image per platform, under
+// The tar is of an OCI layout, which holds one image, or an index of one image per platform, under
 // its full names (io.containerd.image.name), as `ctr images import`, `docker load` and
-// `skopeo copy oci-archive:` take it. --format docker is for what knows no OCI layout.
+// `skopeo copy oci-archive:` take it.
 //
 //	image push dist/lastcall.oci.tar
 //
 // uploads such a layout to the registry in its name, with the credentials of docker login or
 // podman login, and prints the name with its digest.
 //
-// With --sbom the software in it is listed as SPDX 2.3, from what each Go program says of its
-// own build: next to the tar and, for an OCI layout, in it as an attestation per platform in the
-// form that BuildKit gives to it, so that it goes wherever the image goes.
+// The list of the modules that a Go program was built from is in the program: `go version -m`, and scanners of images,
+// read it.
 package main
 
 import (
@@ -74,9 +73,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range r.names {
-		fmt.Printf("%s %s %s\n", fullName(n), digest, r.output)
-	}
+	fmt.Printf("%s %s %s\n", fullName(r.name), digest, r.output)
 	return nil
 }
 
@@ -84,7 +81,7 @@ func run(args []string) error {
 func parse(args []string) (*recipe, error) {
 	flags := pflag.NewFlagSet("image", pflag.ContinueOnError)
 	flags.SortFlags = false
-	names := flags.StringArray("name", nil, "`NAME:TAG` of the image; may be repeated")
+	name := flags.String("name", "", "`NAME:TAG` of the image")
 	platforms := flags.StringSlice("platform", []string{"linux/" + runtime.GOARCH}, "`OS/ARCH[/VARIANT]`, one or several; several make an index")
 	files := flags.StringArray("file", nil, "`SRC=DEST[:MODE]`: a file or a folder's content; {os} and {arch} in SRC are the platform's; default mode 0755 or 0644")
 	dirs := flags.StringArray("dir", nil, "`DEST[:MODE]`: an empty folder; default mode 0755")
@@ -93,11 +90,8 @@ func parse(args []string) (*recipe, error) {
 	command := flags.StringArray("cmd", nil, "`ARG`: default arguments, one each time")
 	env := flags.StringArray("env", nil, "`K=V`; may be repeated")
 	user := flags.String("user", "", "`UID[:GID]`, numbers, since there is no passwd (default 0)")
-	workdir := flags.String("workdir", "/", "`PATH` where the program starts")
 	labels := flags.StringArray("label", nil, "`K=V`; those of org.opencontainers are annotations too, and .created has a default")
-	sbom := flags.String("sbom", "", "`FILE` for the SPDX list of the programs' modules; {os} and {arch} are the platform's")
 	output := flags.String("output", "", "`FILE` to write")
-	format := flags.String("format", "oci", "oci or docker")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil, err
@@ -107,11 +101,8 @@ func parse(args []string) (*recipe, error) {
 	if flags.NArg() > 0 {
 		return nil, usage{fmt.Errorf("takes no argument, got %q", flags.Arg(0))}
 	}
-	r := &recipe{
-		entrypoint: *entrypoint, command: *command, env: *env, user: *user, workdir: *workdir,
-		sbom: *sbom, output: *output, format: *format,
-	}
-	if err := r.read(*names, *platforms, *files, *dirs, *capabilities, *labels); err != nil {
+	r := &recipe{entrypoint: *entrypoint, command: *command, env: *env, user: *user, output: *output}
+	if err := r.read(*name, *platforms, *files, *dirs, *capabilities, *labels); err != nil {
 		return nil, usage{err}
 	}
 	created, err := sourceDate()

@@ -18,18 +18,17 @@ import (
 
 // recipe is what the flags ask for.
 type recipe struct {
-	names     []name.Tag
+	name      name.Tag
 	platforms []v1.Platform
 	files     []file
 	dirs      []folder
 	permitted map[string]uint32 // file capabilities by the path in the image, as bits
 
 	entrypoint, command, env []string
-	user, workdir            string
+	user, output             string
 	labels                   map[string]string
 
-	sbom, output, format string
-	created              time.Time
+	created time.Time
 }
 
 // file is a file or a folder's content in the image.
@@ -49,16 +48,13 @@ type folder struct {
 var capabilityBits = map[string]int{"setpcap": 8, "net_admin": 12}
 
 // read takes over what needs parsing.
-func (r *recipe) read(names, platforms, files, dirs, capabilities, labels []string) error {
-	for _, text := range names {
-		tag, err := name.NewTag(text)
-		if err != nil {
-			return fmt.Errorf("--name %q: must be NAME:TAG: %w", text, err)
-		}
-		if !strings.HasSuffix(text, ":"+tag.TagStr()) { // "latest" is nothing to take by accident
-			return fmt.Errorf("--name %q has no tag: must be NAME:TAG", text)
-		}
-		r.names = append(r.names, tag)
+func (r *recipe) read(named string, platforms, files, dirs, capabilities, labels []string) error {
+	var err error
+	if r.name, err = name.NewTag(named); err != nil {
+		return fmt.Errorf("--name %q: must be NAME:TAG: %w", named, err)
+	}
+	if !strings.HasSuffix(named, ":"+r.name.TagStr()) { // "latest" is nothing to take by accident
+		return fmt.Errorf("--name %q has no tag: must be NAME:TAG", named)
 	}
 	seen := map[string]bool{}
 	for _, text := range platforms {
@@ -144,22 +140,14 @@ var userPattern = regexp.MustCompile(`^[0-9]+(:[0-9]+)?$`)
 // check finds what does not go together.
 func (r *recipe) check() error {
 	switch {
-	case len(r.names) == 0:
-		return errors.New("no --name: say NAME:TAG")
 	case r.output == "":
 		return errors.New("missing --output FILE")
 	case len(r.files) == 0:
 		return errors.New("no --file: an image with nothing in it runs nothing")
 	case len(r.entrypoint)+len(r.command) == 0:
 		return errors.New("missing --entrypoint: the program's path in the image")
-	case r.format != "oci" && r.format != "docker":
-		return fmt.Errorf("--format %q: must be oci or docker", r.format)
-	case r.format == "docker" && len(r.platforms) > 1:
-		return errors.New("--format docker holds one platform: give one, or use --format oci")
 	case r.user != "" && !userPattern.MatchString(r.user):
 		return fmt.Errorf("--user %q: must be numbers, UID or UID:GID: a scratch image has no passwd", r.user)
-	case len(r.platforms) > 1 && r.sbom != "" && r.forPlatform(r.sbom, r.platforms[0]) == r.forPlatform(r.sbom, r.platforms[1]):
-		return fmt.Errorf("--sbom %s: each platform needs its own file: put {arch} into the name", r.sbom)
 	}
 	for _, e := range r.env {
 		if _, _, err := pair("env", e); err != nil {
