@@ -25,12 +25,7 @@ func Pods(seed uint64, n int) []*corev1.Pod {
 	all := make([]*corev1.Pod, n)
 	for i := range all {
 		g := generator{rand.New(rand.NewPCG(seed, uint64(i)))}
-		shape := shapes[i%len(shapes)]
-		pod := &corev1.Pod{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", shape.name, i), Labels: map[string]string{"app.kubernetes.io/name": shape.name}, Annotations: map[string]string{}},
-		}
-		shape.make(g, pod)
+		pod := g.ofShape(i)
 		for _, v := range variations {
 			if g.chance(v.chance) {
 				v.do(g, pod)

@@ -1,11 +1,12 @@
 package podgen
 
 import (
+	_ "embed"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -17,15 +18,12 @@ var variations = []struct {
 	{.5, func(g generator, p *corev1.Pod) {
 		p.Spec.TerminationGracePeriodSeconds = to(pick[int64](g, 1, 2, 5, 10, 30, 45, 60, 120, 300, 3600))
 	}},
-	{.02, func(g generator, p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = to(int64(0)) }},
+	{.02, part("killed")},
 	{.7, resources},
-	{.06, func(g generator, p *corev1.Pod) { // for the whole pod, Kubernetes 1.32 and later
-		p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("16", "64Gi"), Limits: quantities("32", "128Gi")}
-	}},
+	{.06, part("budget")}, // for the whole pod, Kubernetes 1.32 and later
 	{.05, func(g generator, p *corev1.Pod) { // and with nothing to spare for a container more
-		p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("1", "1Gi"), Limits: quantities("2", "2Gi")}
 		each(&p.Spec, func(c *corev1.Container) { c.Resources = corev1.ResourceRequirements{} })
-		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: quantities("1", "1Gi"), Limits: quantities("2", "2Gi")}
+		part("tight")(g, p)
 	}},
 	{.4, hooks},
 	{.3, probes},
@@ -42,9 +40,9 @@ var variations = []struct {
 			p.Spec.SecurityContext = s
 		}
 	}},
-	{.1, func(g generator, p *corev1.Pod) { p.Spec.ShareProcessNamespace = to(true) }},
-	{.04, func(g generator, p *corev1.Pod) { p.Spec.HostNetwork = true }},
-	{.04, func(g generator, p *corev1.Pod) { p.Spec.HostUsers = to(false) }},
+	{.1, part("sharedProcesses")},
+	{.04, part("hostNetwork")},
+	{.04, part("userNamespace")},
 	{.08, func(g generator, p *corev1.Pod) {
 		if c := &p.Spec.Containers[0]; len(c.Ports) > 0 {
 			c.Ports[0].HostPort = int32(20000 + g.IntN(10000))
@@ -56,24 +54,11 @@ var variations = []struct {
 	}},
 	{.15, func(g generator, p *corev1.Pod) { app(p, "oauth2-proxy", "oauth2-proxy:7", port("proxy", 4180)) }},
 	{.25, volumes},
-	{.3, func(g generator, p *corev1.Pod) {
-		c := &p.Spec.Containers[0]
-		c.Env = append(c.Env, corev1.EnvVar{Name: "EMPTY"}, corev1.EnvVar{Name: "REFERS", Value: "$(EMPTY) and $$(NOT)"}, fieldEnv("POD_IP", "status.podIP"),
-			corev1.EnvVar{Name: "CPUS", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu", Divisor: resource.MustParse("1")}}})
-		c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "env"}, Optional: to(true)}})
-	}},
+	{.3, part("variables")},
 	{.3, scheduling},
-	{.05, func(g generator, p *corev1.Pod) { p.Spec.RuntimeClassName = to(RuntimeClass) }},
-	{.1, func(g generator, p *corev1.Pod) {
-		p.Spec.DNSPolicy = corev1.DNSNone
-		p.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{"10.96.0.10"}, Searches: []string{"svc.cluster.local"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: to("2")}}}
-	}},
-	{.1, func(g generator, p *corev1.Pod) {
-		p.Spec.HostAliases = []corev1.HostAlias{{IP: "10.0.0.9", Hostnames: []string{"old.example.com"}}}
-		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "target-health.elbv2.k8s.aws/ready"}}
-		p.Spec.EnableServiceLinks, p.Spec.AutomountServiceAccountToken = to(false), to(false)
-		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
-	}},
+	{.05, part("runtimeClass")},
+	{.1, part("dns")},
+	{.1, part("gates")},
 	{.03, func(g generator, p *corev1.Pod) { // a port of the sidecar's own
 		app(p, "other-proxy", "other:1", port("", pick[int32](g, 15020, 15006, 15001, 15000)))
 	}},
@@ -81,17 +66,38 @@ var variations = []struct {
 	{.2, ours},
 }
 
+//go:embed vary.yaml
+var partsYAML string
+
+var parts = func() (all map[string]struct{ Spec, Container json.RawMessage }) {
+	set(&all, partsYAML)
+	return all
+}()
+
+// part is a variation that adds a part of vary.yaml. Its lists come after those of the pod.
+func part(name string) func(generator, *corev1.Pod) {
+	return func(_ generator, p *corev1.Pod) {
+		spec, c := &p.Spec, &p.Spec.Containers[0]
+		was, had := *spec, *c
+		spec.Volumes, spec.Tolerations, c.Env, c.EnvFrom, c.VolumeMounts = nil, nil, nil, nil, nil
+		set(spec, string(parts[name].Spec))
+		set(c, string(parts[name].Container))
+		spec.Volumes, spec.Tolerations = slices.Concat(was.Volumes, spec.Volumes), slices.Concat(was.Tolerations, spec.Tolerations)
+		c.Env, c.EnvFrom = slices.Concat(had.Env, c.Env), slices.Concat(had.EnvFrom, c.EnvFrom)
+		c.VolumeMounts = slices.Concat(had.VolumeMounts, c.VolumeMounts)
+	}
+}
+
 func resources(g generator, p *corev1.Pod) {
 	each(&p.Spec, func(c *corev1.Container) {
-		switch g.IntN(4) {
-		case 0:
-			c.Resources.Requests = quantities("100m", "128Mi")
-		case 1: // Guaranteed, if all are
-			c.Resources = corev1.ResourceRequirements{Requests: quantities("500m", "512Mi"), Limits: quantities("500m", "512Mi")}
-		case 2:
-			c.Resources = corev1.ResourceRequirements{Requests: quantities("10m", "32Mi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), "example.com/gpu": resource.MustParse("1"), corev1.ResourceEphemeralStorage: resource.MustParse("2Gi")}}
-			c.Resources.Requests["example.com/gpu"] = resource.MustParse("1")
-		}
+		set(&c.Resources, []string{
+			`requests: {cpu: 100m, memory: 128Mi}`,
+			`{requests: {cpu: 500m, memory: 512Mi}, limits: {cpu: 500m, memory: 512Mi}}`, // Guaranteed, if all are
+			`
+requests: {cpu: 10m, memory: 32Mi, example.com/gpu: "1"}
+limits: {memory: 1Gi, example.com/gpu: "1", ephemeral-storage: 2Gi}`,
+			``,
+		}[g.IntN(4)])
 	})
 }
 
@@ -134,45 +140,39 @@ func probes(g generator, p *corev1.Pod) {
 
 func containerSecurity(g generator, p *corev1.Pod) {
 	each(&p.Spec, func(c *corev1.Container) {
+		text := ""
 		switch g.IntN(5) {
 		case 0:
-			c.SecurityContext = strict()
+			text = `{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, runAsNonRoot: true, capabilities: {drop: [ALL]}}`
 		case 1:
-			c.SecurityContext = &corev1.SecurityContext{Privileged: to(true)}
+			text = `privileged: true`
 		case 2:
-			c.SecurityContext = &corev1.SecurityContext{RunAsUser: to(pick[int64](g, 0, 1000, 1337)), RunAsGroup: to(int64(0)), Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "SYS_TIME"}}}
+			text = `{runAsUser: ` + pick(g, "0", "1000", "1337") + `, runAsGroup: 0, capabilities: {add: [NET_ADMIN, SYS_TIME]}}`
 		case 3:
-			c.SecurityContext = &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}, SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1,c2"}}
+			text = `{appArmorProfile: {type: Unconfined}, seLinuxOptions: {level: "s0:c1,c2"}}`
+		default:
+			return
 		}
+		c.SecurityContext = nil
+		set(&c.SecurityContext, text)
 	})
 }
 
 func volumes(g generator, p *corev1.Pod) {
-	c := &p.Spec.Containers[0]
-	if g.chance(.5) {
-		volume(p, c, "scratch", "/scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-		}}}})
-		c.VolumeMounts[len(c.VolumeMounts)-1].SubPath = "inner"
-	}
-	if g.chance(.5) {
-		volume(p, c, "shm", "/dev/shm", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: to(resource.MustParse("64Mi"))}})
-	}
-	if g.chance(.5) {
-		projected(p, c, "everything", "/var/run/secrets/everything")
-	}
-	if g.chance(.3) { // where the agent's own would be mounted, in another container
-		volume(p, c, "istio-podinfo", "/etc/istio/pod", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations"}}}}})
+	for _, one := range []struct {
+		chance float64
+		part   string
+	}{{.5, "scratch"}, {.5, "memory"}, {.5, "projected"}, {.3, "podInfo"}} {
+		if g.chance(one.chance) {
+			part(one.part)(g, p)
+		}
 	}
 }
 
 func scheduling(g generator, p *corev1.Pod) {
-	self := &metav1.LabelSelector{MatchLabels: p.Labels}
-	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: self, MatchLabelKeys: []string{"pod-template-hash"}}}
-	p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{LabelSelector: self, TopologyKey: corev1.LabelHostname}}}}}
-	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "web", Effect: corev1.TaintEffectNoExecute, TolerationSeconds: to(int64(60))})
+	part("spread")(g, p)
 	if g.chance(.3) {
-		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}}
+		part("queued")(g, p)
 	}
 	if p.Spec.NodeSelector == nil {
 		p.Spec.NodeSelector = map[string]string{"karpenter.sh/capacity-type": pick(g, "spot", "on-demand")}
