@@ -16,7 +16,7 @@
 //
 // # Its registration
 //
-// See configuration.go, which has the reason for each choice.
+// See deploy/chart/templates/webhook/configurations.yaml, which has the reason for each choice.
 //
 // # Its end
 //

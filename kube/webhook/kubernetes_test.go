@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
@@ -119,8 +120,21 @@ func TestKubernetes(t *testing.T) {
 
 // TestSelections: what the registration injects into, of what the API server has stored.
 func TestSelections(t *testing.T) {
-	configuration := Registration{Name: "hook", Namespace: "system", Service: "hook"}.Mutating()
-	configuration.Webhooks = append(configuration.Webhooks, configuration.Webhooks[0])
+	selects := func(operator metav1.LabelSelectorOperator, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: inject.AnnotationInject, Operator: operator, Values: []string{value}}}}
+	}
+	webhook := func(path string, namespace, object *metav1.LabelSelector) admissionregistration.MutatingWebhook {
+		return admissionregistration.MutatingWebhook{NamespaceSelector: namespace, ObjectSelector: object,
+			ClientConfig: admissionregistration.WebhookClientConfig{Service: &admissionregistration.ServiceReference{Path: &path}}}
+	}
+	configuration := admissionregistration.MutatingWebhookConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
+		Webhooks: []admissionregistration.MutatingWebhook{
+			webhook(PathInjectNamespace, selects("In", "true"), selects("NotIn", "false")),
+			webhook(PathInjectPod, selects("NotIn", "true"), selects("In", "true")),
+			webhook(PathInjectNamespace, selects("In", "true"), nil),
+		},
+	}
 	configuration.Webhooks[2].MatchConditions = []admissionregistration.MatchCondition{{Name: "a", Expression: "true"}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

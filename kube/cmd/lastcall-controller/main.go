@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
@@ -42,7 +41,7 @@ type controllerFlags struct {
 	deny, offline, events                                                 bool
 	delay, minimum, quiet, grace                                          time.Duration
 	sidecar                                                               kubeflags.Sidecar
-	registration                                                          webhook.Registration
+	name, namespace, service                                              string
 }
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -70,7 +69,9 @@ func command() *cobra.Command {
 	})
 	cli.Group(flags, "Injected sidecar", f.sidecar.Register)
 	cli.Group(flags, "Cluster", func(flags *pflag.FlagSet) {
-		registrationFlags(flags, &f.registration)
+		flags.StringVar(&f.name, "name", "lastcall-webhook", "`name` of the webhook configurations and of the Secret")
+		flags.StringVarP(&f.namespace, "namespace", "n", "lastcall-system", "`namespace` of the server")
+		flags.StringVar(&f.service, "service", "lastcall-webhook", "`name` of the server's Service")
 		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account)")
 		flags.BoolVar(&f.offline, "offline", false, "run without an API server: ignores labels of namespaces, and needs --cert-file")
 		flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
@@ -87,40 +88,7 @@ func command() *cobra.Command {
 		cli.LogFormatFlag(flags, &f.logFormat)
 		flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own termination, such as /dev/termination-log")
 	})
-	cmd.AddCommand(manifestsCommand(), cli.VersionCommand(cli.Version(version)))
-	return cmd
-}
-
-func registrationFlags(flags *pflag.FlagSet, r *webhook.Registration) {
-	flags.StringVar(&r.Name, "name", webhook.DefaultName, "`name` of the webhook configurations and of the Secret")
-	flags.StringVarP(&r.Namespace, "namespace", "n", "lastcall-system", "`namespace` of the server")
-	flags.StringVar(&r.Service, "service", webhook.DefaultName, "`name` of the server's Service")
-}
-
-func manifestsCommand() *cobra.Command {
-	var r webhook.Registration
-	cmd := &cobra.Command{
-		Use:   "manifests",
-		Short: "Print the webhook configurations",
-		Args:  cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, object := range []any{r.Mutating(), r.Validating()} {
-				text, err := yaml.Marshal(object)
-				if err != nil {
-					return err
-				}
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", text); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
-	registrationFlags(cmd.Flags(), &r)
-	cmd.Flags().Int32Var(&r.Port, "port", 443, "`port` of the Service")
-	cmd.Flags().BoolVar(&r.FailClosed, "fail-closed", false, "reject pods while no replica responds (failurePolicy Fail)")
-	cmd.Flags().BoolVar(&r.AllNamespaces, "all-namespaces", false, "inject in all namespaces except those labelled lastcall.dev/inject: \"false\"")
-	cmd.Flags().StringSliceVar(&r.Excluded, "exclude-namespace", nil, "exclude `namespaces`, in addition to the cluster's own")
+	cmd.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return cmd
 }
 
@@ -160,7 +128,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		if cluster, err = webhook.NewKubernetes(config, f.registration.Namespace, f.registration.Name); err != nil {
+		if cluster, err = webhook.NewKubernetes(config, f.namespace, f.name); err != nil {
 			return err
 		}
 		h.Namespace = cluster.Namespace
@@ -236,7 +204,7 @@ func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cl
 		s.Seen(nil)
 		return files.Run, nil
 	}
-	service := f.registration.Service + "." + f.registration.Namespace
+	service := f.service + "." + f.namespace
 	own := &webhook.Own{Cluster: cluster, Log: s.Log, Names: []string{service + ".svc", service, service + ".svc.cluster.local"}}
 	s.Certificate = own.Certificate
 	looking, cancel := context.WithTimeout(ctx, 30*time.Second)
