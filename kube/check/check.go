@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/discovery"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
@@ -63,12 +62,11 @@ func (r *Result) Count(s Status) (n int) {
 
 // Clients reach the API server.
 type Clients struct {
-	Core          coreclient.CoreV1Interface
-	Apps          appsclient.AppsV1Interface
-	Admission     admissionclient.AdmissionregistrationV1Interface
-	Endpoints     discoveryclient.DiscoveryV1Interface
-	Authorization authorizationclient.AuthorizationV1Interface
-	Server        discovery.ServerVersionInterface
+	Core      coreclient.CoreV1Interface
+	Apps      appsclient.AppsV1Interface
+	Admission admissionclient.AdmissionregistrationV1Interface
+	Endpoints discoveryclient.DiscoveryV1Interface
+	Server    discovery.ServerVersionInterfaceWithContext
 }
 
 // Connect makes clients. A full clientset would add all API groups to the program.
@@ -80,13 +78,12 @@ func Connect(config *rest.Config, timeout time.Duration) (c Clients, err error) 
 	if err != nil {
 		return c, fmt.Errorf("make a client for the API server: %w", err)
 	}
-	var errs [6]error
+	var errs [5]error
 	c.Core, errs[0] = coreclient.NewForConfigAndClient(config, client)
 	c.Apps, errs[1] = appsclient.NewForConfigAndClient(config, client)
 	c.Admission, errs[2] = admissionclient.NewForConfigAndClient(config, client)
 	c.Endpoints, errs[3] = discoveryclient.NewForConfigAndClient(config, client)
-	c.Authorization, errs[4] = authorizationclient.NewForConfigAndClient(config, client)
-	c.Server, errs[5] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	c.Server, errs[4] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
 	if err := errors.Join(errs[:]...); err != nil {
 		return c, fmt.Errorf("make a client for the API server: %w", err)
 	}
@@ -104,8 +101,8 @@ type Options struct {
 	Now       time.Time
 }
 
-// MostPods is how many pods are looked at.
-const MostPods = 5000
+// mostPods is how many pods are looked at.
+const mostPods = 5000
 
 // checker is one run.
 type checker struct {
@@ -122,14 +119,10 @@ func Run(ctx context.Context, clients Clients, o Options) *Result {
 		return &c.result
 	}
 	c.nodes()
-	if o.Pre {
-		c.permissions()
-		c.leftovers()
-	} else {
+	if !o.Pre {
 		c.webhook()
 		c.pods()
 	}
-	c.meshes()
 	return &c.result
 }
 
@@ -145,21 +138,23 @@ func (c *checker) ok(name, format string, args ...any) {
 	c.add(Check{Name: name, Status: OK, Detail: fmt.Sprintf(format, args...)})
 }
 
-// look runs one look-up with a deadline. When it fails, it adds a check with that name and returns false: a warning if
-// the user may not do this, otherwise an error.
-func (c *checker) look(name string, f func(ctx context.Context) error) bool {
+// look runs one look-up with a deadline; found is nil if there is no such object. When it fails, it adds a check with
+// that name, and isKnown is false: a warning if the user may not do this, otherwise an error.
+func look[T any](c *checker, name string, f func(context.Context) (*T, error)) (found *T, isKnown bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.Timeout)
 	defer cancel()
-	err := f(ctx)
+	found, err := f(ctx)
 	switch {
 	case err == nil:
-		return true
+		return found, true
+	case apierrors.IsNotFound(err):
+		return nil, true
 	case apierrors.IsForbidden(err):
 		c.add(Check{Name: name, Status: Warning, Detail: "not checked: " + err.Error(), Hint: "run this as a user who may do so"})
 	case errors.Is(err, context.DeadlineExceeded):
-		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no response within %v", c.Timeout), Hint: "is the API server overloaded? --timeout allows more time"})
+		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no response within %v", c.Timeout), Hint: "is the API server overloaded?"})
 	default:
 		c.add(Check{Name: name, Status: Failed, Detail: err.Error()})
 	}
-	return false
+	return nil, false
 }

@@ -18,7 +18,6 @@ import (
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,9 +45,7 @@ type cluster struct {
 	grace     int64
 	image     string
 	denied    string // resource that the user may not read
-	mesh      string // name of another webhook configuration
 	nothing   bool   // lastcall is not installed
-	ambient   bool   // a namespace is in Istio's ambient mesh
 	late      string // a container that was added after lastcall
 
 	bare map[string]string // labels of a pod without lastcall, in a namespace without a label; nil: there is none
@@ -84,12 +81,6 @@ func (f cluster) clients(t *testing.T) Clients {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: system, Name: name} }
 	objects := []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KernelVersion: f.kernel, KubeletVersion: f.version}}},
-	}
-	if f.mesh != "" {
-		objects = append(objects, &admissionregistration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: f.mesh}})
-	}
-	if f.ambient {
-		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mesh", Labels: map[string]string{"istio.io/dataplane-mode": "ambient"}}})
 	}
 	if f.bare != nil {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "plain"}},
@@ -134,11 +125,6 @@ func (f cluster) clients(t *testing.T) Clients {
 		}
 		return true, pod, nil
 	})
-	api.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview).DeepCopy()
-		review.Status.Allowed = review.Spec.ResourceAttributes.Resource != f.denied
-		return true, review, nil
-	})
 	if f.denied != "" {
 		for _, verb := range []string{"get", "list"} {
 			api.PrependReactor(verb, f.denied, func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -146,7 +132,7 @@ func (f cluster) clients(t *testing.T) Clients {
 			})
 		}
 	}
-	return Clients{Core: api.CoreV1(), Apps: api.AppsV1(), Admission: api.AdmissionregistrationV1(), Endpoints: api.DiscoveryV1(), Authorization: api.AuthorizationV1(), Server: api.Discovery()}
+	return Clients{Core: api.CoreV1(), Apps: api.AppsV1(), Admission: api.AdmissionregistrationV1(), Endpoints: api.DiscoveryV1(), Server: api.Discovery()}
 }
 
 func options() Options {
@@ -155,7 +141,7 @@ func options() Options {
 
 func TestHealthyCluster(t *testing.T) {
 	r := Run(t.Context(), healthy().clients(t), options())
-	if r.Status() != OK || r.Count(OK) < 18 {
+	if r.Status() != OK || r.Count(OK) < 17 {
 		var text bytes.Buffer
 		_ = r.WriteText(&text, Style{})
 		t.Errorf("status %s:\n%s", r.Status(), &text)
@@ -182,8 +168,6 @@ func TestProblems(t *testing.T) {
 		"a deadlock":            {func(f *cluster, o *Options) { f.policy = admissionregistration.Fail }, Failed, "pods that the webhook needs", "selects namespace lastcall-system"},
 		"another version":       {func(_ *cluster, o *Options) { o.Version = "1.3.0" }, Warning, "sidecars have the version", "1.2.0 (2 times); this is 1.3.0"},
 		"a short grace period":  {func(f *cluster, _ *Options) { f.grace = 0 }, Warning, "timers of the pods fit together (LC014)", "shop/web-1"},
-		"linkerd":               {func(f *cluster, _ *Options) { f.mesh = "linkerd-proxy-injector-webhook-config" }, OK, "linkerd is installed", "watches its sockets"},
-		"ambient":               {func(f *cluster, _ *Options) { f.ambient = true }, OK, "Istio's ambient mesh is in use", "1 namespaces; pods of the mesh get no second proxy"},
 		"called only once":      {func(f *cluster, _ *Options) { f.late = "istio-proxy" }, Failed, "no proxy was added after lastcall", "shop/web-1: two proxies capture its traffic"},
 		"a pod that asks": {func(f *cluster, o *Options) {
 			f.bare, o.Pods = map[string]string{"lastcall.dev/inject": "true"}, "plain"
@@ -191,8 +175,6 @@ func TestProblems(t *testing.T) {
 		"a pod that asks Istio": {func(f *cluster, _ *Options) { f.bare = map[string]string{"sidecar.istio.io/inject": "true"} }, OK, "all pods that request injection", ""},
 		"may not read secrets":  {func(f *cluster, _ *Options) { f.denied = "secrets" }, Warning, "the caBundle has the authority", "not checked"},
 		"may not list nodes":    {func(f *cluster, _ *Options) { f.denied = "nodes" }, Warning, "nodes can run the sidecar", "not checked"},
-		"installed already":     {func(_ *cluster, o *Options) { o.Pre = true }, Warning, "no webhook configuration", "exists"},
-		"may not install":       {func(f *cluster, o *Options) { o.Pre, f.nothing, f.denied = true, true, "clusterroles" }, Failed, "may create clusterroles", "not allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, o := healthy(), options()

@@ -17,16 +17,13 @@ var oldestKernel = version.MustParseGeneric("4.18")
 
 func (c *checker) nodes() {
 	c.group("Nodes")
-	var nodes []corev1.Node
-	if !c.look("nodes can run the sidecar", func(ctx context.Context) error {
-		list, err := c.Core.Nodes().List(ctx, metav1.ListOptions{})
-		if err == nil {
-			nodes = list.Items
-		}
-		return err
-	}) {
+	list, _ := look(c, "nodes can run the sidecar", func(ctx context.Context) (*corev1.NodeList, error) {
+		return c.Core.Nodes().List(ctx, metav1.ListOptions{})
+	})
+	if list == nil {
 		return
 	}
+	nodes := list.Items
 	var windows, foreign, old, unknown, kubelets []string
 	for _, n := range nodes {
 		info := n.Status.NodeInfo

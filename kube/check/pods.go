@@ -14,32 +14,22 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 
-// Injected lists pods with lastcall, at most MostPods.
-func Injected(ctx context.Context, c Clients, namespace string) (pods []corev1.Pod, isAll bool, err error) {
-	list, err := c.Core.Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "=" + inject.LabelInjectedValue, Limit: MostPods})
-	if err != nil {
-		return nil, false, err
-	}
-	return list.Items, list.Continue == "", nil
-}
-
 func (c *checker) pods() {
 	c.group("Injected pods")
 	const name = "there are injected pods"
-	var pods []corev1.Pod
-	isAll := true
-	if !c.look(name, func(ctx context.Context) (err error) {
-		pods, isAll, err = Injected(ctx, c.Clients, c.Pods)
-		return err
-	}) {
+	list, isKnown := look(c, name, func(ctx context.Context) (*corev1.PodList, error) {
+		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "=" + inject.LabelInjectedValue, Limit: mostPods})
+	})
+	if !isKnown {
 		return
 	}
-	if len(pods) == 0 {
-		c.add(Check{Name: name, Status: Warning, Detail: "none", Hint: "kubectl label namespace NAMESPACE lastcall.dev/inject=true, then kubectl -n NAMESPACE rollout restart deployment", Page: "install.md"})
+	if pods := list.Items; len(pods) == 0 {
+		c.add(Check{Name: name, Status: Warning, Detail: "none", Page: "install.md",
+			Hint: "kubectl label namespace NAMESPACE lastcall.dev/inject=true, then kubectl -n NAMESPACE rollout restart deployment"})
 	} else {
 		more := ""
-		if !isAll {
-			more = fmt.Sprintf("; the first %d are checked", MostPods)
+		if list.Continue != "" {
+			more = fmt.Sprintf("; the first %d are checked", mostPods)
 		}
 		c.ok(name, "%d%s", len(pods), more)
 		c.sidecars(pods)
@@ -121,35 +111,35 @@ func (c *checker) timers(pods []corev1.Pod) {
 // missed are pods without lastcall that request it, by themselves or by their namespace.
 func (c *checker) missed() {
 	const name = "all pods that request injection are injected"
-	var missed []string
-	if !c.look(name, func(ctx context.Context) error {
-		list, err := c.Core.Namespaces().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		namespaces := map[string]map[string]string{}
-		for _, ns := range list.Items {
-			namespaces[ns.Name] = ns.Labels
-		}
-		pods, err := c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: MostPods})
-		if err != nil {
-			return err
-		}
-		for i := range pods.Items {
-			p := &pods.Items[i]
-			isAsked := inject.IsAsked(&p.ObjectMeta, inject.Options{Namespace: inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}})
-			hasEnded := p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			isLeftOut := p.Spec.HostNetwork || p.Annotations[inject.AnnotationStatus] != "" || p.Annotations[corev1.MirrorPodAnnotationKey] != ""
-			if isAsked && !hasEnded && !isLeftOut {
-				missed = append(missed, p.Namespace+"/"+p.Name)
-			}
-		}
-		return nil
-	}) {
+	list, _ := look(c, name, func(ctx context.Context) (*corev1.NamespaceList, error) {
+		return c.Core.Namespaces().List(ctx, metav1.ListOptions{})
+	})
+	if list == nil {
 		return
 	}
+	pods, _ := look(c, name, func(ctx context.Context) (*corev1.PodList, error) {
+		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: mostPods})
+	})
+	if pods == nil {
+		return
+	}
+	namespaces := map[string]map[string]string{}
+	for _, ns := range list.Items {
+		namespaces[ns.Name] = ns.Labels
+	}
+	var missed []string
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		isAsked := inject.IsAsked(&p.ObjectMeta, inject.Options{Namespace: inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}})
+		hasEnded := p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		isLeftOut := p.Spec.HostNetwork || p.Annotations[inject.AnnotationStatus] != "" || p.Annotations[corev1.MirrorPodAnnotationKey] != ""
+		if isAsked && !hasEnded && !isLeftOut {
+			missed = append(missed, p.Namespace+"/"+p.Name)
+		}
+	}
 	if len(missed) > 0 {
-		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Hint: "they are older than the label or the webhook, or the webhook's selectors leave them out: kubectl rollout restart their workload, then see the Events NotInjected", Page: "events.md"})
+		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Page: "events.md",
+			Hint: "they are older than the label or the webhook, or the webhook's selectors leave them out: kubectl rollout restart their workload, then see the Events NotInjected"})
 		return
 	}
 	c.ok(name, "")

@@ -14,7 +14,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -41,16 +40,15 @@ func (c *checker) webhook() {
 
 func (c *checker) deployment() {
 	const name = "the controller is running"
-	var d *appsv1.Deployment
-	if !c.look(name, func(ctx context.Context) (err error) {
-		d, err = c.Apps.Deployments(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
-		return ignoreNotFound(err)
-	}) {
+	d, isKnown := look(c, name, func(ctx context.Context) (*appsv1.Deployment, error) {
+		return c.Apps.Deployments(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+	})
+	if !isKnown {
 		return
 	}
-	if d == nil || d.Name == "" {
+	if d == nil {
 		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no Deployment %s in namespace %s", c.Name, c.Namespace),
-			Hint: "install lastcall, or name its namespace with --namespace", Page: "install.md"})
+			Hint: "install lastcall, or name its namespace with --system-namespace", Page: "install.md"})
 		return
 	}
 	want := int32(1)
@@ -73,13 +71,6 @@ func (c *checker) deployment() {
 		}
 	}
 	c.compareVersions("the controller has the version of this lastcallctl", map[string]int{tagOf(image): 1})
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // tagOf is the tag of an image's name, or its digest.
@@ -122,11 +113,10 @@ func (c *checker) compareVersions(name string, tags map[string]int) {
 
 func (c *checker) configuration() *admissionregistration.MutatingWebhookConfiguration {
 	const name = "the webhook is registered"
-	var config *admissionregistration.MutatingWebhookConfiguration
-	if !c.look(name, func(ctx context.Context) (err error) {
-		config, err = c.Admission.MutatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
-		return ignoreNotFound(err)
-	}) {
+	config, isKnown := look(c, name, func(ctx context.Context) (*admissionregistration.MutatingWebhookConfiguration, error) {
+		return c.Admission.MutatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
+	})
+	if !isKnown {
 		return nil
 	}
 	if config == nil || len(config.Webhooks) == 0 {
@@ -139,15 +129,13 @@ func (c *checker) configuration() *admissionregistration.MutatingWebhookConfigur
 
 func (c *checker) validating() {
 	const name = "warnings at kubectl apply are registered"
-	found := false
-	if !c.look(name, func(ctx context.Context) error {
-		_, err := c.Admission.ValidatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
-		found = err == nil
-		return ignoreNotFound(err)
-	}) {
+	found, isKnown := look(c, name, func(ctx context.Context) (*admissionregistration.ValidatingWebhookConfiguration, error) {
+		return c.Admission.ValidatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
+	})
+	if !isKnown {
 		return
 	}
-	if !found {
+	if found == nil {
 		c.add(Check{Name: name, Status: Warning, Detail: "no ValidatingWebhookConfiguration " + c.Name, Hint: "kubectl apply warns of no timers; lastcallctl lint finds the same", Page: "lint.md"})
 		return
 	}
@@ -156,18 +144,14 @@ func (c *checker) validating() {
 
 func (c *checker) service() {
 	const name = "the webhook's service has ready endpoints"
-	var slices []discoveryv1.EndpointSlice
-	if !c.look(name, func(ctx context.Context) error {
-		list, err := c.Endpoints.EndpointSlices(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + c.Name})
-		if err == nil {
-			slices = list.Items
-		}
-		return err
-	}) {
+	slices, _ := look(c, name, func(ctx context.Context) (*discoveryv1.EndpointSliceList, error) {
+		return c.Endpoints.EndpointSlices(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + c.Name})
+	})
+	if slices == nil {
 		return
 	}
 	ready, all := 0, 0
-	for _, s := range slices {
+	for _, s := range slices.Items {
 		for _, e := range s.Endpoints {
 			all++
 			if e.Conditions.Ready == nil || *e.Conditions.Ready {
@@ -209,13 +193,9 @@ func (c *checker) bundle(config *admissionregistration.MutatingWebhookConfigurat
 	}
 
 	const matches = "the caBundle has the authority that signs"
-	var secret *corev1.Secret
-	if !c.look(matches, func(ctx context.Context) (err error) {
-		secret, err = c.Core.Secrets(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
-		return ignoreNotFound(err)
-	}) {
-		return
-	}
+	secret, _ := look(c, matches, func(ctx context.Context) (*corev1.Secret, error) {
+		return c.Core.Secrets(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+	})
 	if secret == nil || len(secret.Data["ca.crt"]) == 0 {
 		return // another program renews the certificate
 	}
@@ -282,12 +262,14 @@ func (c *checker) dryRun() {
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	var made *corev1.Pod
 	began := time.Now()
-	if !c.look(name, func(ctx context.Context) (err error) {
-		made, err = c.Core.Pods(namespace).Create(ctx, probe(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	}) {
+	made, isKnown := look(c, name, func(ctx context.Context) (*corev1.Pod, error) {
+		return c.Core.Pods(namespace).Create(ctx, probe(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	})
+	if made == nil {
+		if isKnown {
+			c.add(Check{Name: name, Status: Failed, Detail: "there is no namespace " + namespace})
+		}
 		return
 	}
 	took := time.Since(began).Round(time.Millisecond)

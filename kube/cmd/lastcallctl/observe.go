@@ -15,7 +15,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/ephemeral"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -32,12 +31,11 @@ Exit code: 0 when no request was lost for certain (--strict: and none may have b
 
 // observeFlags are those of lastcallctl observe.
 type observeFlags struct {
-	kubeconfig, context, namespace string
-	system, name                   string
-	image, pullPolicy              string
-	restart, yes, json, strict     bool
-	rollouts                       int
-	timeout                        time.Duration
+	clusterFlags
+	image, pullPolicy          string
+	restart, yes, json, strict bool
+	rollouts                   int
+	timeout                    time.Duration
 }
 
 func observeCommand() *cobra.Command {
@@ -47,13 +45,8 @@ func observeCommand() *cobra.Command {
 		Short:   "Observe what a workload's pods lose when they end",
 		Long:    observeHelp,
 		Example: "  lastcallctl observe deploy/web -n shop \\\n    --image registry.example.com/team/lastcall:1.2.0\n  lastcallctl observe deploy/web --restart\n  lastcallctl observe deploy/web --restart --yes --rollouts 3 --strict",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.UsageError{Err: errors.New("name one workload, such as deploy/web")}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		Args:    oneWorkload,
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.restart, "restart", false, "trigger a rollout as kubectl rollout restart does, after a confirmation")
@@ -64,11 +57,7 @@ func observeCommand() *cobra.Command {
 	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
 	flags.StringVar(&f.image, "image", "", "`image` of lastcall for the containers (default that of the installed webhook's sidecars)")
 	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of the image: Always, IfNotPresent or Never (default Kubernetes' own)")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of the workload (default that of the context)")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
-	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
-	flags.StringVar(&f.system, "system-namespace", "lastcall-system", "`namespace` of lastcall's controller, for the default of --image")
-	flags.StringVar(&f.name, "name", "lastcall-webhook", "`name` of the controller's Deployment, likewise")
+	f.register(flags, ofWorkload)
 	cmd.AddCommand(reportCommand())
 	return cmd
 }
@@ -93,14 +82,11 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	if err := f.check(cmd.InOrStdin()); err != nil {
 		return cli.UsageError{Err: err}
 	}
-	config, err := kubeconfig.RESTConfigOf(f.kubeconfig, f.context)
+	config, err := f.config()
 	if err != nil {
-		return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+		return err
 	}
-	if f.namespace == "" {
-		f.namespace = kubeconfig.NamespaceOf(f.kubeconfig, f.context)
-	}
-	w, err := workload.Parse(f.namespace, name)
+	w, err := f.workload(name)
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
@@ -114,7 +100,7 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	ctx, cancel := context.WithDeadline(interrupt, until)
 	defer cancel()
 	if f.image == "" {
-		if f.image, err = f.installedImage(ctx, clients); err != nil {
+		if f.image, err = installedImage(ctx, clients); err != nil {
 			return err
 		}
 	}
@@ -188,10 +174,10 @@ func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *workl
 }
 
 // installedImage is the image that the installed webhook injects.
-func (f *observeFlags) installedImage(ctx context.Context, c workload.Clients) (string, error) {
+func installedImage(ctx context.Context, c workload.Clients) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	d, err := c.Apps.Deployments(f.system).Get(ctx, f.name, metav1.GetOptions{})
+	d, err := c.Apps.Deployments(installed.namespace).Get(ctx, installed.name, metav1.GetOptions{})
 	if err == nil {
 		for _, one := range d.Spec.Template.Spec.Containers {
 			for _, arg := range one.Args {
@@ -200,7 +186,7 @@ func (f *observeFlags) installedImage(ctx context.Context, c workload.Clients) (
 				}
 			}
 		}
-		err = fmt.Errorf("%s/%s has no --image", f.system, f.name)
+		err = fmt.Errorf("%s/%s has no --image", installed.namespace, installed.name)
 	}
 	return "", cli.UsageError{Err: fmt.Errorf("missing --image: name lastcall's image where your nodes pull it (no webhook to read it from: %w)", err)}
 }

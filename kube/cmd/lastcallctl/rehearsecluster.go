@@ -11,7 +11,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/rehearse/cluster"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
@@ -25,11 +24,12 @@ The exit code is 1 if a request was lost or the rollout was not complete.`
 // rehearseCluster rehearses a rollout of a workload in a cluster.
 func rehearseCluster() *cobra.Command {
 	var (
-		o                                            cluster.Options
-		load                                         command.LoadFlags
-		kubeconfigFile, kubeContext, namespace, site string
-		yes                                          bool
-		output                                       cli.Format
+		o      cluster.Options
+		load   command.LoadFlags
+		from   clusterFlags
+		site   string
+		yes    bool
+		output cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:     "cluster KIND/NAME",
@@ -47,16 +47,13 @@ func rehearseCluster() *cobra.Command {
 			if file, isFile := cmd.InOrStdin().(*os.File); !yes && !(isFile && terminal.Is(file)) {
 				errs = append(errs, errors.New("a rollout needs a confirmation, and standard input is not a terminal: add --yes"))
 			}
-			if namespace == "" {
-				namespace = kubeconfig.NamespaceOf(kubeconfigFile, kubeContext)
-			}
-			o.Workload, err = workload.Parse(namespace, args[0])
+			o.Workload, err = from.workload(args[0])
 			if err := errors.Join(append(errs, err)...); err != nil {
 				return cli.UsageError{Err: err}
 			}
-			config, err := kubeconfig.RESTConfigOf(kubeconfigFile, kubeContext)
+			config, err := from.config()
 			if err != nil {
-				return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+				return err
 			}
 			clients, err := workload.Connect(config)
 			if err != nil {
@@ -85,17 +82,7 @@ func rehearseCluster() *cobra.Command {
 	flags.BoolVar(&o.Insecure, "insecure", false, "accept any certificate of --url")
 	flags.DurationVar(&o.Limit, "limit", cluster.DefaultLimit, "how long the rollout may take")
 	flags.BoolVarP(&yes, "yes", "y", false, "do not ask for the confirmation")
-	flags.StringVarP(&namespace, "namespace", "n", "", "`namespace` of the workload (default that of the context)")
-	flags.StringVar(&kubeconfigFile, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
-	flags.StringVar(&kubeContext, "context", "", "`name` of a context of the kubeconfig (default the current one)")
+	from.register(flags, ofWorkload)
 	cli.OutputFlag(flags, &output, "text, for people, or json")
 	return cmd
-}
-
-// oneWorkload refuses all but one argument.
-func oneWorkload(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.UsageError{Err: errors.New("name one workload, such as deploy/web")}
-	}
-	return nil
 }

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
+	"github.com/lastcall-dev/lastcall/kube/workload"
+)
+
+// clusterFlags locate a cluster and a namespace in it.
+type clusterFlags struct{ kubeconfig, context, namespace string }
+
+func (f *clusterFlags) register(flags *pflag.FlagSet, namespace string) {
+	flags.StringVarP(&f.namespace, "namespace", "n", "", namespace)
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
+	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
+}
+
+func (f *clusterFlags) config() (*rest.Config, error) {
+	config, err := kubeconfig.RESTConfigOf(f.kubeconfig, f.context)
+	if err != nil {
+		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+	}
+	return config, nil
+}
+
+const ofWorkload = "`namespace` of the workload (default that of the context)"
+
+// workload is the one with this name in the namespace.
+func (f *clusterFlags) workload(name string) (*workload.Workload, error) {
+	if f.namespace == "" {
+		f.namespace = kubeconfig.NamespaceOf(f.kubeconfig, f.context)
+	}
+	return workload.Parse(f.namespace, name)
+}
+
+// oneWorkload refuses all but one argument.
+func oneWorkload(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.UsageError{Err: errors.New("name one workload, such as deploy/web")}
+	}
+	return nil
+}
