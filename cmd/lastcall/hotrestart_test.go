@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/load"
 )
 
 // hotAppMain is an app that does what a file says: hotapp PORT FILE.
@@ -258,9 +257,11 @@ func TestHotRestartLosesNothing(t *testing.T) {
 	heard("READY=1")
 
 	ctx, cancel := context.WithCancel(t.Context())
-	loaded := make(chan load.Result)
+	clients := load{address: h.address}
+	loaded := make(chan struct{})
 	go func() {
-		loaded <- load.Run(ctx, load.Options{Address: h.address, Rate: 300, Keepers: 8, Fresh: 3})
+		defer close(loaded)
+		clients.run(ctx, 8, 300)
 	}()
 	app, pid := h.get("/"), h.pidServing()
 	h.mustRestart()
@@ -270,10 +271,11 @@ func TestHotRestartLosesNothing(t *testing.T) {
 	h.mustRestart("--pid-file", h.pid)
 	h.logged(`trigger="hot restart"`, 2)
 	cancel()
-	r := <-loaded
+	<-loaded
 
-	if r.Failed() > 0 || r.Requests == 0 || r.Fresh == 0 || r.Reconnects == 0 {
-		t.Errorf("of %d requests, %d on fresh connections, with %d ends announced, failed: %v", r.Requests, r.Fresh, r.Reconnects, r.Failures)
+	if len(clients.failures) > 0 || clients.requests == 0 || clients.fresh == 0 || clients.reconnects == 0 {
+		t.Errorf("of %d requests, %d on fresh connections, with %d ends announced, failed: %v", clients.requests, clients.fresh,
+			clients.reconnects, clients.failures)
 	}
 	if now := h.get("/"); now == app || h.pidServing() == pid {
 		t.Errorf("the app is %s, was %s; lastcall is %d, was %d", now, app, h.pidServing(), pid)

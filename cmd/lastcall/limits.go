@@ -19,7 +19,7 @@ type limitsFlags struct {
 	idle, response, keepAlive time.Duration
 	request                   time.Duration
 	connections               int
-	headBytes, fields, line   int
+	headBytes, fields         int
 	memory                    int64
 	flags                     *pflag.FlagSet
 }
@@ -31,7 +31,6 @@ func (f *limitsFlags) register(flags *pflag.FlagSet) {
 		"time limit for a request's head, from its first byte; then 408")
 	flags.IntVar(&f.headBytes, "max-head-bytes", pipe.DefaultMaxHead, "size limit of a message's head, in bytes; then 431")
 	flags.IntVar(&f.fields, "max-headers", pipe.DefaultMaxFields, "limit of header fields in a request; then 431")
-	flags.IntVar(&f.line, "max-request-line", 0, "size limit of a request line, in bytes; then 414 (default --max-head-bytes)")
 	flags.DurationVar(&f.request, "request-timeout", 0,
 		"time limit for an HTTP/1 request to arrive, including its body; then 408. 0 for no limit")
 	flags.DurationVar(&f.connect, "connect-timeout", pipe.DefaultDialTimeout,
@@ -85,11 +84,11 @@ func (f *limitsFlags) limits() (pipe.Limits, error) {
 			*d.to = pipe.NoLimit
 		}
 	}
-	l.MaxHead, l.MaxFields, l.MaxRequestLine = f.headBytes, f.fields, f.line
+	l.MaxHead, l.MaxFields = f.headBytes, f.fields
 	for _, n := range []struct {
 		name         string
 		value, least int
-	}{{"max-head-bytes", f.headBytes, 1 << 10}, {"max-headers", f.fields, 1}, {"max-request-line", f.line, 0}} {
+	}{{"max-head-bytes", f.headBytes, 1 << 10}, {"max-headers", f.fields, 1}} {
 		if n.value < n.least || n.value > 1<<24 {
 			return l, usage(fmt.Errorf("--%s %d: must be %d to %d", n.name, n.value, n.least, 1<<24))
 		}
@@ -116,15 +115,8 @@ type h2Flags struct{ http2.Limits }
 
 func (f *h2Flags) each(do func(value *int, name, usage string)) {
 	do(&f.MaxHeaderList, "h2-max-header-list", "`bytes` of a request's header list, with 32 added for each field")
-	do(&f.MaxHeaderBlock, "h2-max-header-block", "`bytes` of a request's encoded header block")
-	do(&f.MaxContinuations, "h2-max-continuations", "CONTINUATION `frames` in a header block (CVE-2024-27316)")
-	do(&f.MaxControl, "h2-max-control", "unanswered PING and SETTINGS `frames` of a client")
 	do(&f.MaxResets, "h2-max-resets", "`streams` after which a client that has reset more than half of them at once is disconnected (CVE-2023-44487)")
-	do(&f.MaxEmptyFrames, "h2-max-empty-frames", "consecutive empty `frames`")
-	do(&f.MaxWindowUpdates, "h2-max-window-updates", "WINDOW_UPDATE `frames` for each DATA frame of the app")
-	do(&f.MaxPriorities, "h2-max-priorities", "PRIORITY `frames` for each stream")
 	do(&f.MaxStreams, "h2-max-streams", "concurrent `streams` of a connection, even if the app allows more")
-	do(&f.MaxExtraStreams, "h2-max-extra-streams", "concurrent `streams` of all connections, beyond 1,000 of each")
 }
 
 func (f *h2Flags) register(flags *pflag.FlagSet) {

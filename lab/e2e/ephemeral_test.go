@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -47,7 +47,7 @@ func (c *callers) call(n *namespace, p corev1.Pod, count int) {
 			for in := bufio.NewReader(conn); ; once() {
 				_ = conn.SetDeadline(time.Now().Add(patience))
 				_, _ = fmt.Fprint(conn, "GET /delay/0.5 HTTP/1.1\r\nHost: test\r\n\r\n")
-				response, err := clients.Receive(in)
+				response, err := loadtest.Receive(in)
 				if err != nil {
 					c.lost.Add(1)
 					return

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 
-	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	machine "github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -280,7 +280,7 @@ func overHTTP(path string) func(net.Conn) asker {
 			return func() int {
 				if err == nil {
 					var response *http.Response
-					if response, err = clients.Receive(in); err == nil && response.StatusCode != http.StatusOK {
+					if response, err = loadtest.Receive(in); err == nil && response.StatusCode != http.StatusOK {
 						err = errors.New(response.Status)
 					}
 				}
@@ -301,7 +301,7 @@ func oneAfterAnother(c net.Conn) asker {
 				if err != nil {
 					return 1
 				}
-				response, err := clients.Receive(in)
+				response, err := loadtest.Receive(in)
 				if err != nil || response.Close || time.Now().After(end) {
 					return one(err)
 				}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/load/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // configured is a real Envoy with a configuration that change has made of the

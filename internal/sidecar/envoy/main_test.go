@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/load/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/load/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 

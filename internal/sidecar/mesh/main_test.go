@@ -16,7 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/load/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"

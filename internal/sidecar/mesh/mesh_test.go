@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/load/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 )
 

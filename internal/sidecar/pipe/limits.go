@@ -12,9 +12,8 @@ import (
 // NoLimit removes a limit where that is allowed. docs/limits.md describes what the client sees.
 type Limits struct {
 	// A request beyond these is answered, counted in Stats.Refused and not forwarded.
-	MaxHead        int           // bytes of a message head; default 60 KiB; 431
+	MaxHead        int           // bytes of a message head; default 60 KiB; 431, or 414 if the request line alone is longer
 	MaxFields      int           // fields of a request head; default 100; 431
-	MaxRequestLine int           // bytes of a request line; default as MaxHead; 414
 	HeadTimeout    time.Duration // for the rest of a request head; default 30 s; 408
 	RequestTimeout time.Duration // for a whole request, its body included; default none, as NoLimit; 408
 
@@ -60,7 +59,6 @@ const (
 func (l *Limits) setDefaults() {
 	l.MaxHead = cmp.Or(l.MaxHead, DefaultMaxHead)
 	l.MaxFields = cmp.Or(l.MaxFields, DefaultMaxFields)
-	l.MaxRequestLine = min(cmp.Or(l.MaxRequestLine, l.MaxHead), l.MaxHead)
 	l.HeadTimeout = cmp.Or(l.HeadTimeout, DefaultHeadTimeout)
 	l.DialTimeout = cmp.Or(l.DialTimeout, DefaultDialTimeout)
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, DefaultHandshakeTimeout)
@@ -71,14 +69,11 @@ func (l *Limits) setDefaults() {
 
 // tooLong is the reply to a head, or the beginning of one, that is too long; nil if it is not.
 func (l *Limits) tooLong(head []byte) *accesslog.Reply {
-	if len(head) <= min(l.MaxHead, l.MaxRequestLine) {
+	if len(head) <= l.MaxHead {
 		return nil
 	}
-	if eol := bytes.IndexByte(head, '\n'); eol < 0 || eol > l.MaxRequestLine {
+	if eol := bytes.IndexByte(head, '\n'); eol < 0 || eol > l.MaxHead {
 		return &replyLineTooLong
 	}
-	if len(head) > l.MaxHead {
-		return &replyTooLarge
-	}
-	return nil
+	return &replyTooLarge
 }

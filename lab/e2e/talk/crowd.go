@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // crowded is what the clients of one pod count.
@@ -81,7 +81,7 @@ func (r *crowded) count(n *int) {
 func (r *crowded) receive(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-	response, err := clients.Receive(bufio.NewReader(c))
+	response, err := loadtest.Receive(bufio.NewReader(c))
 	switch {
 	case err != nil:
 		r.count(&r.Lost)

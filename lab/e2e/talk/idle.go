@@ -7,7 +7,7 @@ import (
 	"net"
 	"sync"
 
-	clients "github.com/lastcall-dev/lastcall/internal/sidecar/load"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // idle opens connections, asks once on each, all at the same time so that a proxy between needs as many, and keeps them open
@@ -51,7 +51,7 @@ func once(ctx context.Context, at string) (net.Conn, *bufio.Reader, error) {
 	}
 	in := bufio.NewReader(c)
 	if _, err = fmt.Fprintf(c, "GET /delay/0.3 HTTP/1.1\r\nHost: %s\r\n\r\n", at); err == nil {
-		_, err = clients.Receive(in)
+		_, err = loadtest.Receive(in)
 	}
 	if err != nil {
 		_ = c.Close()

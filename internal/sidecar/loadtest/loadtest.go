@@ -1,4 +1,4 @@
-// Package loadtest has a client for tests that keeps its connection.
+// Package loadtest has what clients in tests do by hand, because net/http would retry.
 package loadtest
 
 import (
@@ -44,4 +44,13 @@ func (k *Kept) Answer(t *testing.T) (*http.Response, string) {
 		t.Fatal(err)
 	}
 	return resp, string(b)
+}
+
+// Receive reads a response to its end.
+func Receive(in *bufio.Reader) (*http.Response, error) {
+	response, err := http.ReadResponse(in, nil)
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+	}
+	return response, err
 }
