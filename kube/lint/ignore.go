@@ -9,7 +9,7 @@ import (
 // ignores are the rules that comments switch off, by the lines for which they do so.
 type ignores map[int][]string
 
-// ignoreComment matches "# lastcall:ignore LC010 LC014", after which a reason may follow.
+// ignoreComment matches "# lastcall:ignore LC001 LC014", after which a reason may follow.
 var ignoreComment = regexp.MustCompile(`#\s*lastcall:ignore\s+((?:LC[0-9]{3}[\s,]*)+)`)
 
 // readIgnores finds the comments. One counts for its own line; alone on its line, for the next line that is not a

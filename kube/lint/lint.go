@@ -73,7 +73,7 @@ type located struct {
 // rules in the order of their IDs.
 var rules = []func(*linting){
 	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).exitOnZero,
-	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).readiness, (*linting).otherMeshes,
+	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).otherMeshes,
 	(*linting).loops, (*linting).stopSignals, (*linting).sidecarForm, (*linting).serverTimeouts,
 	(*linting).shellAsPID1,
 }

@@ -85,8 +85,6 @@ func TestRules(t *testing.T) {
 		{"lastcall's hook drains too", strings.ReplaceAll(istio, "%", "{preStop: {exec: {command: [/lastcall/lastcall, wait, --envoy, '127.0.0.1:15000', --sidecar]}}}"), ""},
 		{"Istio's own", strings.ReplaceAll(istio, "%", "{preStop: {exec: {command: [pilot-agent, request, POST, drain]}}}"), ""},
 		{"slow to be unready, which nothing needs", container("readinessProbe: {periodSeconds: 15, httpGet: {port: 80}}"), ""},
-		{"slow to be unready by its hook", container("readinessProbe: {periodSeconds: 15, exec: {command: [cat, /tmp/ready]}}, lifecycle: {preStop: {exec: {command: [sh, -c, rm /tmp/ready; sleep 20]}}}"), "LC010"},
-		{"quick enough", container("readinessProbe: {periodSeconds: 5, exec: {command: [cat, /tmp/ready]}}, lifecycle: {preStop: {exec: {command: [sh, -c, rm /tmp/ready; sleep 20]}}}"), ""},
 		{"lastcall's defaults in a pod without it", "spec: {terminationGracePeriodSeconds: 2, containers: [{name: a, image: a}]}", ""},
 		{"gunicorn", container("command: [gunicorn, --graceful-timeout=60, app]"), "LC021"},
 		{"gunicorn within the grace period", container("command: [gunicorn, --graceful-timeout, '20', app]"), ""},

@@ -15,16 +15,6 @@ import (
 
 const exitOnZeroName = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
 
-func (l *linting) istioProxy() *corev1.Container {
-	var found *corev1.Container
-	l.containers(func(c *corev1.Container, _ string) {
-		if c.Name == "istio-proxy" {
-			found = c
-		}
-	})
-	return found
-}
-
 // isInjected reports whether lastcall's injection has changed the pod.
 func isInjected(pod *corev1.Pod) bool {
 	return pod.Labels[carrier.LabelInjected] == carrier.LabelInjectedValue
@@ -109,7 +99,7 @@ func drainsEnvoy(h *corev1.LifecycleHandler) bool {
 
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
-	c := l.istioProxy()
+	c := carrier.Find(&l.Pod.Spec, carrier.IstioProxy)
 	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil || carrier.IsPilotDrain(preStop(c)) || drainsEnvoy(preStop(c)) || c.Image == "auto" && preStop(c) == nil {
 		return
 	}

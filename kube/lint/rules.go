@@ -24,7 +24,6 @@ func Rules() []Rule {
 		{"LC007", "settings that are misplaced, misspelt or wrong"},
 		{"LC008", "a hook that needs a shell or a program that its image probably lacks"},
 		{"LC009", "a native istio-proxy whose preStop has been replaced"},
-		{"LC010", "a readiness probe that takes longer to fail than the preStop hook waits for it"},
 		{"LC011", "another mesh's timer that is longer than the grace period"},
 		{"LC014", "a grace period of 0"},
 		{"LC015", "a preStop loop without a time limit"},

@@ -28,7 +28,7 @@ func Service(s *corev1.Service, in Input) []Finding {
 		stays = in.Settings.MinimumDrain.Value
 	}
 	l := &linting{Input: in}
-	if proxy := l.istioProxy(); proxy != nil && in.Err == nil && !l.hasLastcall() {
+	if proxy := carrier.Find(&l.Pod.Spec, carrier.IstioProxy); proxy != nil && in.Err == nil && !l.hasLastcall() {
 		stays = max(stays, in.Settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {

@@ -52,15 +52,19 @@ func (l *linting) hooksWait() (found bool) {
 	return found
 }
 
-// argument is the value of a flag, as --flag VALUE or --flag=VALUE.
+// argument is the first value of a flag; empty if there is none.
 func argument(args []string, flag string) string {
+	return append(values(args, flag), "")[0]
+}
+
+// values are those of a flag, as --flag VALUE or --flag=VALUE.
+func values(args []string, flag string) (all []string) {
 	for i, arg := range args {
 		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
-			return value
-		}
-		if arg == flag && i+1 < len(args) {
-			return args[i+1]
+			all = append(all, value)
+		} else if arg == flag && i+1 < len(args) {
+			all = append(all, args[i+1])
 		}
 	}
-	return ""
+	return all
 }

@@ -32,7 +32,7 @@ func (l *linting) stopSignals() {
 			l.find("LC017", Error, where, "%s cannot be handled: requests in flight are lost; use SIGTERM, or the signal that stops the program gracefully", signal)
 		case c.Name == "istio-proxy" && !slices.Contains(stopsPilot, name):
 			l.find("LC017", Error, where, "pilot-agent does not stop at %s: nothing is drained, and SIGKILL ends it; remove the setting", signal)
-		case isLastcall && !slices.Contains(stopsLastcall, name) && !slices.Contains(flagValues(arguments, "--stop-signal"), name):
+		case isLastcall && !slices.Contains(stopsLastcall, name) && !slices.Contains(signalsOf(arguments), name):
 			l.find("LC017", Error, where, "lastcall does not stop at %s: nothing is drained, and SIGKILL ends it; remove the setting, or add --stop-signal %s", signal, name)
 		}
 	})
@@ -60,20 +60,11 @@ func lastcallArguments(c *corev1.Container) ([]string, bool) {
 	return all, true
 }
 
-// flagValues are the signals of a flag, without SIG. The flag may be repeated and may list several.
-func flagValues(arguments []string, flag string) []string {
-	var out []string
-	for i, arg := range arguments {
-		value, joined := strings.CutPrefix(arg, flag+"=")
-		if !joined {
-			if arg != flag || i+1 == len(arguments) {
-				continue
-			}
-			value = arguments[i+1]
-		}
-		for name := range strings.SplitSeq(value, ",") {
-			out = append(out, strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "SIG"))
-		}
+// signalsOf are the signals of --stop-signal, without SIG. The flag may be repeated and may list several.
+func signalsOf(arguments []string) []string {
+	all := strings.Split(strings.Join(values(arguments, "--stop-signal"), ","), ",")
+	for i, name := range all {
+		all[i] = strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "SIG")
 	}
-	return out
+	return all
 }

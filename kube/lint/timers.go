@@ -1,8 +1,6 @@
 package lint
 
 import (
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,44 +63,12 @@ func (l *linting) drains() {
 		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
-	if proxy := l.istioProxy(); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.Pod) {
+	if proxy := carrier.Find(&l.Pod.Spec, carrier.IstioProxy); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.Pod) {
 		l.find("LC003", Warning, where(s.TerminationDrain.Path), "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
 		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it", s.GracePeriod.Value, l.grace)
 	}
-}
-
-// readiness: Kubernetes removes a terminating pod from its Services without any probe. The probe's time only counts for an
-// app that uses it to leave another load balancer: its preStop hook changes a file that the probe reads.
-func (l *linting) readiness() {
-	l.containers(func(c *corev1.Container, path string) {
-		p, h := c.ReadinessProbe, preStop(c)
-		if p == nil || p.Exec == nil || h == nil || h.Exec == nil || !sharesFile(p.Exec.Command, h.Exec.Command) {
-			return
-		}
-		period, failures := time.Duration(max(p.PeriodSeconds, 0))*time.Second, max(p.FailureThreshold, 0)
-		if p.PeriodSeconds == 0 {
-			period = 10 * time.Second
-		}
-		if p.FailureThreshold == 0 {
-			failures = 3
-		}
-		if d, isLoop := carrier.Sleeps(h); !isLoop && d > 0 && period*time.Duration(failures) > d {
-			l.find("LC010", Warning, path+".readinessProbe", "takes %d × %v to fail, and the preStop hook that makes it fail waits for %v: a load balancer that relies on the probe still sends requests when SIGTERM comes; shorten periodSeconds or failureThreshold, or wait longer", failures, period, d)
-		}
-	})
-}
-
-// filesIn matches absolute paths of regular files in commands, not those of programs.
-var filesIn = regexp.MustCompile(`/(?:[\w.-]+/)*[\w.-]+`)
-
-// sharesFile reports whether two commands contain the same file.
-func sharesFile(a, b []string) bool {
-	inB := filesIn.FindAllString(strings.Join(b, " "), -1)
-	return slices.ContainsFunc(filesIn.FindAllString(strings.Join(a, " "), -1), func(file string) bool {
-		return !strings.Contains(file, "/bin/") && !strings.HasPrefix(file, "/dev/") && slices.Contains(inB, file)
-	})
 }
 
 // meshes are the timers of other meshes; those whose names end in seconds are numbers.
