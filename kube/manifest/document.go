@@ -9,9 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v2"
-	yamlv3 "go.yaml.in/yaml/v3"
-	kjson "sigs.k8s.io/json"
+	"go.yaml.in/yaml/v3"
 	sigs "sigs.k8s.io/yaml"
 )
 
@@ -20,16 +18,16 @@ type Document struct {
 	Line int // of the stream, from 1
 	Text []byte
 
-	root     *yamlv3.Node // see node
+	root     *yaml.Node // see node
 	isParsed bool
 }
 
 // node is the document's first YAML node, nil if it is not readable. It is parsed once, for all items of a List.
-func (d *Document) node() *yamlv3.Node {
+func (d *Document) node() *yaml.Node {
 	if !d.isParsed {
 		d.isParsed = true
-		var whole yamlv3.Node
-		if err := yamlv3.NewDecoder(bytes.NewReader(d.Text)).Decode(&whole); err == nil && len(whole.Content) > 0 {
+		var whole yaml.Node
+		if err := yaml.NewDecoder(bytes.NewReader(d.Text)).Decode(&whole); err == nil && len(whole.Content) > 0 {
 			d.root = whole.Content[0]
 		}
 	}
@@ -66,10 +64,11 @@ const maxNesting = 8
 // Objects reads the objects of a document: itself, or the items of a List, nested ones too. A document that is not a
 // Kubernetes object, such as comments only, has none. The error is a *Problem.
 func (d Document) Objects() ([]*Object, error) {
+	if o := d.definition(); o != nil {
+		return []*Object{o}, nil
+	}
 	text := d.Text
-	if head := d.definition(); head != nil {
-		text = head
-	} else if !json.Valid(text) {
+	if !json.Valid(text) {
 		js, err := sigs.YAMLToJSON(text)
 		if err != nil {
 			return nil, d.problem(errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")))
@@ -83,29 +82,22 @@ func (d Document) Objects() ([]*Object, error) {
 	return all, nil
 }
 
-// definition is the head of a CustomResourceDefinition as JSON; nil if d is none, or is not readable. Its schema, which
-// no pod has, is often the most of a project's manifests: it is parsed, but not converted.
-func (d Document) definition() []byte {
-	if !bytes.Contains(d.Text, []byte("\nkind: CustomResourceDefinition")) || bytes.Contains(d.Text, []byte("{{")) {
+const definition = "CustomResourceDefinition"
+
+// definition is a CustomResourceDefinition without its JSON; nil if d is none, or is not readable. Its schema, which no pod
+// has, is often the most of a project's manifests: it is parsed, but not converted.
+func (d *Document) definition() *Object {
+	if !bytes.Contains(d.Text, []byte("\nkind: "+definition)) || bytes.Contains(d.Text, []byte("{{")) {
 		return nil // {{ x }} is YAML, but no JSON
 	}
 	var head struct {
-		APIVersion string `yaml:"apiVersion" json:"apiVersion"`
-		Kind       string `yaml:"kind" json:"kind"`
-		Metadata   struct {
-			Name        string            `yaml:"name" json:"name"`
-			Labels      map[string]string `yaml:"labels" json:"labels,omitempty"`
-			Annotations map[string]string `yaml:"annotations" json:"annotations,omitempty"`
-		} `yaml:"metadata" json:"metadata"`
+		Kind     string
+		Metadata struct{ Name string }
 	}
-	if err := yaml.Unmarshal(d.Text, &head); err != nil || head.Kind != "CustomResourceDefinition" {
+	if n := d.node(); n == nil || n.Decode(&head) != nil || head.Kind != definition {
 		return nil // the whole conversion reports the error
 	}
-	text, err := json.Marshal(head)
-	if err != nil {
-		return nil
-	}
-	return text
+	return &Object{APIVersion: "apiextensions.k8s.io/v1", Kind: head.Kind, Name: head.Metadata.Name, document: d}
 }
 
 // lineOf is the line of the parser's messages.
@@ -128,34 +120,11 @@ func (d Document) problem(err error) *Problem {
 }
 
 func (d *Document) unlist(text []byte, path string, depth int) ([]*Object, error) {
-	o := &Object{JSON: text, Path: path, document: d}
-	var list struct {
-		*Object
-		Metadata struct {
-			Name         string            `json:"name"`
-			GenerateName string            `json:"generateName"`
-			Namespace    string            `json:"namespace"`
-			Labels       map[string]string `json:"labels"`
-			Annotations  map[string]string `json:"annotations"`
-		} `json:"metadata"`
-		Items []json.RawMessage `json:"items"`
+	o, items, err := readObject(text)
+	if o == nil {
+		return nil, err
 	}
-	list.Object = o
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
-		var head struct{ Kind string }
-		if json.Unmarshal(text, &head) != nil || head.Kind == "" {
-			return nil, nil // not a Kubernetes object
-		}
-		return nil, fmt.Errorf("read the metadata of a %s: %w", head.Kind, err)
-	}
-	m := list.Metadata
-	o.Name, o.Namespace, o.Labels, o.Annotations = m.Name, m.Namespace, m.Labels, m.Annotations
-	if o.Name == "" {
-		o.Name = m.GenerateName
-	}
-	if o.Kind == "" || o.APIVersion == "" {
-		return nil, nil
-	}
+	o.Path, o.document = path, d
 	if o.Kind != "List" || o.APIVersion != "v1" {
 		return []*Object{o}, nil
 	}
@@ -163,7 +132,7 @@ func (d *Document) unlist(text []byte, path string, depth int) ([]*Object, error
 		return nil, fmt.Errorf("more than %d Lists within each other", maxNesting)
 	}
 	var out []*Object
-	for i, item := range list.Items {
+	for i, item := range items {
 		inner, err := d.unlist(item, path+"/items/"+strconv.Itoa(i), depth+1)
 		if err != nil {
 			return nil, fmt.Errorf("item %d: %w", i, err)

@@ -1,6 +1,9 @@
 package manifest
 
 import (
+	"cmp"
+	stdjson "encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -19,8 +22,8 @@ type Object struct {
 	Labels      map[string]string `json:"-"`
 	Annotations map[string]string `json:"-"`
 
-	// JSON is the whole object, or the head of a CustomResourceDefinition. Path is the object's JSON pointer in the
-	// document: empty, or that of a List's item.
+	// JSON is the whole object; empty for a CustomResourceDefinition. Path is the object's JSON pointer in the document: empty,
+	// or that of a List's item.
 	JSON []byte `json:"-"`
 	Path string `json:"-"`
 
@@ -28,6 +31,36 @@ type Object struct {
 	File *File `json:"-"`
 
 	document *Document
+}
+
+// readObject reads an object, and the items of a List; nil if the text is no Kubernetes object.
+func readObject(text []byte) (*Object, []stdjson.RawMessage, error) {
+	o := &Object{JSON: text}
+	var whole struct {
+		*Object
+		Metadata struct {
+			Name         string            `json:"name"`
+			GenerateName string            `json:"generateName"`
+			Namespace    string            `json:"namespace"`
+			Labels       map[string]string `json:"labels"`
+			Annotations  map[string]string `json:"annotations"`
+		} `json:"metadata"`
+		Items []stdjson.RawMessage `json:"items"`
+	}
+	whole.Object = o
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &whole); err != nil {
+		var head struct{ Kind string }
+		if stdjson.Unmarshal(text, &head) != nil || head.Kind == "" {
+			return nil, nil, nil
+		}
+		return nil, nil, fmt.Errorf("read the metadata of a %s: %w", head.Kind, err)
+	}
+	m := whole.Metadata
+	o.Name, o.Namespace, o.Labels, o.Annotations = cmp.Or(m.Name, m.GenerateName), m.Namespace, m.Labels, m.Annotations
+	if o.Kind == "" || o.APIVersion == "" {
+		return nil, nil, nil
+	}
+	return o, whole.Items, nil
 }
 
 // Group is the API group, empty for the core group.
@@ -53,9 +86,6 @@ func (o *Object) String() string {
 func (o *Object) Decode(into any) error {
 	return json.UnmarshalCaseSensitivePreserveInts(o.JSON, into)
 }
-
-// Workload is the object with its pod, nil for an object that contains none.
-func (o *Object) Workload() (*Workload, error) { return ReadWorkload(o.JSON) }
 
 // node is the YAML node of the object in its document; nil if there is none.
 func (o *Object) node() *yaml.Node {

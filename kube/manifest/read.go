@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +13,9 @@ import (
 	"sync"
 )
 
-// Bounds of the input. The largest manifests of public projects, files with all their CustomResourceDefinitions, have
-// some 5 MB.
-const (
-	MaxFile  = 32 << 20 // bytes of one file
-	MaxInput = 1 << 30  // bytes of all files
-	MaxFiles = 200_000
-)
+// maxFile is the limit of one file, in bytes. The largest manifests of public projects, files with all their
+// CustomResourceDefinitions, have some 5 MB.
+const maxFile = 32 << 20
 
 // File is one file of the input, or standard input.
 type File struct {
@@ -100,7 +95,7 @@ const StandardInput = "standard input"
 // Read reads files, folders with all that is below them, patterns of filepath.Match, and "-" for stdin. In a folder, the
 // files with the extensions yaml, yml and json count, except those in hidden folders. The files are in the order of the
 // paths, and of their names within a folder; none is read twice. A file that cannot be read has a Problem. The error is
-// a path that does not exist, or an input beyond MaxFiles and MaxInput.
+// a path that does not exist.
 func Read(paths []string, stdin io.Reader) ([]*File, error) {
 	var names []string
 	seen, inFolder := map[string]bool{}, map[string]bool{}
@@ -115,41 +110,27 @@ func Read(paths []string, stdin io.Reader) ([]*File, error) {
 				names = append(names, name)
 			}
 		}
-		if len(names) > MaxFiles {
-			return nil, fmt.Errorf("read %s: more than %d files: read them in parts", path, MaxFiles)
-		}
 	}
-	texts := make([][]byte, len(names))
 	files := make([]*File, len(names))
-	sum := 0
-	for i, name := range names {
-		text, err := ReadText(name, stdin)
-		if sum += len(text); sum > MaxInput {
-			return nil, fmt.Errorf("read %s: the files have more than %d MiB: read them in parts", name, MaxInput>>20)
-		}
-		if texts[i] = text; err != nil {
-			files[i] = &File{Name: shown(name), Problems: []*Problem{{Err: err}}}
-		}
-	}
-	var parsers sync.WaitGroup
+	var readers sync.WaitGroup
 	next := make(chan int)
 	for range runtime.GOMAXPROCS(0) {
-		parsers.Go(func() {
+		readers.Go(func() {
 			for i := range next {
-				files[i] = Parse(shown(names[i]), texts[i])
+				if text, err := ReadText(names[i], stdin); err != nil {
+					files[i] = &File{Name: shown(names[i]), Problems: []*Problem{{Err: err}}}
+				} else {
+					files[i] = Parse(shown(names[i]), text)
+				}
+				files[i].InFolder = inFolder[names[i]]
 			}
 		})
 	}
-	for i, f := range files {
-		if f == nil {
-			next <- i
-		}
+	for i := range names {
+		next <- i
 	}
 	close(next)
-	parsers.Wait()
-	for i, f := range files {
-		f.InFolder = inFolder[names[i]]
-	}
+	readers.Wait()
 	return files, nil
 }
 
@@ -197,34 +178,27 @@ func expand(path string) ([]string, error) {
 		case entry.Type().IsRegular() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))):
 			all = append(all, name)
 		}
-		if len(all) > MaxFiles {
-			return fmt.Errorf("read %s: more than %d files: read them in parts", path, MaxFiles)
-		}
 		return nil
 	})
 	return all, err
 }
 
-// ReadText reads one file, or stdin for -, of at most MaxFile bytes.
+// ReadText reads one file, or stdin for -, of at most 32 MiB.
 func ReadText(name string, stdin io.Reader) ([]byte, error) {
-	var b bytes.Buffer
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = f.Close() }()
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			b.Grow(int(min(info.Size(), MaxFile)) + bytes.MinRead) // ReadFrom copies otherwise
-		}
 		stdin = f
 	}
-	_, err := b.ReadFrom(io.LimitReader(stdin, MaxFile+1))
+	text, err := io.ReadAll(io.LimitReader(stdin, maxFile+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", shown(name), err)
-	case b.Len() > MaxFile:
-		return nil, fmt.Errorf("has more than %d MiB: split it", MaxFile>>20)
+	case len(text) > maxFile:
+		return nil, fmt.Errorf("has more than %d MiB: split it", maxFile>>20)
 	}
-	return b.Bytes(), nil
+	return text, nil
 }

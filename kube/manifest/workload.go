@@ -63,31 +63,20 @@ func (w *Workload) String() string {
 // ReadWorkload reads an object as JSON. As in the API server, field names are case-sensitive. It
 // returns nil for an object that contains no pod.
 func ReadWorkload(object []byte) (*Workload, error) {
-	var head struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Metadata   struct {
-			Name         string `json:"name"`
-			GenerateName string `json:"generateName"`
-			Namespace    string `json:"namespace"`
-		} `json:"metadata"`
+	o, _, err := readObject(object)
+	if o == nil {
+		return nil, err
 	}
-	if err := json.UnmarshalCaseSensitivePreserveInts(object, &head); err != nil {
-		return nil, fmt.Errorf("read the object's head: %w", err)
-	}
-	group, _, grouped := strings.Cut(head.APIVersion, "/")
-	if !grouped {
-		group = ""
-	}
+	return o.Workload()
+}
+
+// Workload is the object with its pod, nil for an object that contains none.
+func (o *Object) Workload() (*Workload, error) {
 	for _, known := range workloads {
-		if known.kind != head.Kind || !slices.Contains(known.groups, group) {
-			continue
+		if known.kind == o.Kind && slices.Contains(known.groups, o.Group()) {
+			w := &Workload{Kind: o.Kind, Group: o.Group(), Namespace: o.Namespace, Name: o.Name, Path: known.path}
+			return w, w.readPod(o.JSON)
 		}
-		w := &Workload{Kind: head.Kind, Group: group, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name, Path: known.path}
-		if w.Name == "" {
-			w.Name = head.Metadata.GenerateName
-		}
-		return w, w.readPod(object)
 	}
 	return nil, nil
 }
