@@ -4,12 +4,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
-
-type metaOwner = metav1.OwnerReference
 
 // apps are the containers that the kubelet ends when the pod ends: all except the
 // proxies, lastcall's and those of meshes. Init containers are not among them.
@@ -38,16 +35,11 @@ func probed(spec *corev1.PodSpec) []*corev1.Container {
 
 // setVariable replaces or adds one variable; an empty value removes it.
 func setVariable(c *corev1.Container, name, value string) {
-	at := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
-	switch {
-	case value == "" && at >= 0:
-		c.Env = slices.Delete(c.Env, at, at+1)
-	case value == "":
-	case at >= 0:
-		c.Env[at] = corev1.EnvVar{Name: name, Value: value}
-	default:
-		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
+	if value == "" {
+		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+		return
 	}
+	(*environment)(&c.Env).set(name, value)
 }
 
 func hasVolume(spec *corev1.PodSpec, name string) bool {

@@ -192,5 +192,5 @@ func (c Capture) isKnown() bool { return c == CaptureSidecar || c == CaptureInit
 
 // isJob reports whether the pod is expected to end by itself.
 func isJob(pod *corev1.Pod, o Options) bool {
-	return o.Job || slices.ContainsFunc(pod.OwnerReferences, func(r metaOwner) bool { return r.Kind == "Job" })
+	return o.Job || slices.ContainsFunc(pod.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Job" })
 }

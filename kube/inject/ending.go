@@ -43,8 +43,8 @@ func (j *injection) readAppEnd() error {
 
 // announceAppEnd sets the variable in the container of a hook that runs without an agent. A value of the manifest is kept.
 func (j *injection) announceAppEnd(c *corev1.Container) {
-	if _, isSet := carrier.Variable(c, variableApp); !isSet && j.env.values[variableApp] != "" {
-		setVariable(c, variableApp, j.env.values[variableApp])
+	if _, isSet := carrier.Variable(c, variableApp); !isSet {
+		setVariable(c, variableApp, j.env.get(variableApp))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
@@ -120,7 +121,7 @@ func TestIstioHooks(t *testing.T) {
 		{name: "ports by annotation", native: native, change: func(p *corev1.Pod) { p.Annotations[annotationPorts] = "9090/grpc" },
 			app: "wait --envoy 127.0.0.1:15000 --ports 9090/grpc --report /dev/termination-log", proxy: pilotRequest},
 		{name: "a Job without a port", native: native, change: func(p *corev1.Pod) {
-			p.Spec.Containers[0].Ports, p.OwnerReferences = nil, []metaOwner{{Kind: "Job", Name: "work"}}
+			p.Spec.Containers[0].Ports, p.OwnerReferences = nil, []metav1.OwnerReference{{Kind: "Job", Name: "work"}}
 		}, app: "wait --envoy 127.0.0.1:15000 --report /dev/termination-log --minimum-drain 0s --quiet-time 0s", proxy: pilotRequest},
 		{name: "its log is its message", native: classic, change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError

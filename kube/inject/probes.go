@@ -38,6 +38,19 @@ const hookTimeout = 600
 // (MAX_ARG_STRLEN), and Kubernetes' escaping may make it longer.
 const maxVariable = 100 << 10
 
+// probesOf are a container's probes by the last part of their path at the agent.
+func probesOf(c *corev1.Container) map[string]*corev1.Probe {
+	return map[string]*corev1.Probe{"readyz": c.ReadinessProbe, "livez": c.LivenessProbe, "startupz": c.StartupProbe}
+}
+
+// hooksOf are a container's hooks in the same way.
+func hooksOf(c *corev1.Container) map[string]*corev1.LifecycleHandler {
+	if c.Lifecycle == nil {
+		return nil
+	}
+	return map[string]*corev1.LifecycleHandler{"prestopz": c.Lifecycle.PreStop, "poststartz": c.Lifecycle.PostStart}
+}
+
 // turnProbes redirects the probes and the httpGet hooks of the apps to the agent, so that they work with any capture and
 // never count as traffic.
 func (j *injection) turnProbes(had string) error {
@@ -51,34 +64,26 @@ func (j *injection) turnProbes(had string) error {
 		return nil
 	}
 	for _, c := range probed(&j.pod.Spec) {
-		for _, p := range []struct {
-			name  string
-			probe *corev1.Probe
-		}{{"readyz", c.ReadinessProbe}, {"livez", c.LivenessProbe}, {"startupz", c.StartupProbe}} {
-			if p.probe == nil {
+		for _, kind := range []string{"readyz", "livez", "startupz"} {
+			probe, path := probesOf(c)[kind], pathHealth+c.Name+"/"+kind
+			if probe == nil {
 				continue
 			}
-			path := pathHealth + c.Name + "/" + p.name
-			if turned, ok := j.turn(c, path, &p.probe.ProbeHandler); ok {
-				turned.TimeoutSeconds = p.probe.TimeoutSeconds
+			if turned, ok := j.turn(c, path, &probe.ProbeHandler); ok {
+				turned.TimeoutSeconds = probe.TimeoutSeconds
 				probers[path] = turned
 			}
 		}
-		if c.Lifecycle == nil {
-			continue
-		}
-		for _, h := range []struct {
-			name    string
-			hook    *corev1.LifecycleHandler
-			seconds int32
-		}{{"prestopz", c.Lifecycle.PreStop, int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))}, {"poststartz", c.Lifecycle.PostStart, hookTimeout}} {
-			if h.hook == nil || h.hook.HTTPGet == nil || carrier.IsWaitGet(h.hook) || h.name == "prestopz" && !j.keepsPreStop(c) {
+		for _, kind := range []string{"prestopz", "poststartz"} {
+			hook, path := hooksOf(c)[kind], pathLifecycle+c.Name+"/"+kind
+			if hook == nil || hook.HTTPGet == nil || carrier.IsWaitGet(hook) || kind == "prestopz" && !j.keepsPreStop(c) {
 				continue
 			}
-			path := pathLifecycle + c.Name + "/" + h.name
-			handler := corev1.ProbeHandler{HTTPGet: h.hook.HTTPGet}
-			if turned, ok := j.turn(c, path, &handler); ok {
-				turned.TimeoutSeconds = h.seconds
+			if turned, ok := j.turn(c, path, &corev1.ProbeHandler{HTTPGet: hook.HTTPGet}); ok {
+				turned.TimeoutSeconds = hookTimeout
+				if kind == "prestopz" {
+					turned.TimeoutSeconds = int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
+				}
 				probers[path] = turned
 			}
 		}
@@ -93,7 +98,7 @@ func (j *injection) turnProbes(had string) error {
 	if len(text) > maxVariable {
 		return unableError{fmt.Sprintf("the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
 	}
-	j.env.setLiteral(variableProbes, string(text))
+	j.env.set(variableProbes, escape(string(text)))
 	return nil
 }
 

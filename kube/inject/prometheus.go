@@ -45,7 +45,7 @@ func (j *injection) mergeMetrics() error {
 		if err != nil {
 			return err
 		}
-		j.env.setLiteral(variablePrometheus, string(text))
+		j.env.set(variablePrometheus, escape(string(text)))
 	}
 	a[prometheusScrape], a[prometheusPort], a[prometheusPath] = "true", status, mergedPath
 	return nil

@@ -115,54 +115,37 @@ func GraceOf(spec *corev1.PodSpec) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// environment has the variables of the pod's sidecar, in their order in the manifest.
-type environment struct {
-	names   []string
-	values  map[string]string
-	literal map[string]bool // Kubernetes must not expand $(NAME) in these
-}
+// environment has variables of a container, in their order in the manifest.
+type environment []corev1.EnvVar
 
+// set replaces or adds a variable.
 func (e *environment) set(name, value string) {
-	if e.values == nil {
-		e.values = map[string]string{}
+	v := corev1.EnvVar{Name: name, Value: value}
+	if i := slices.IndexFunc(*e, func(v corev1.EnvVar) bool { return v.Name == name }); i >= 0 {
+		(*e)[i] = v
+	} else {
+		*e = append(*e, v)
 	}
-	if _, ok := e.values[name]; !ok {
-		e.names = append(e.names, name)
-	}
-	e.values[name] = value
 }
 
-func (e *environment) setLiteral(name, value string) {
-	e.set(name, value)
-	if e.literal == nil {
-		e.literal = map[string]bool{}
+// get is the value of a variable; empty if there is none.
+func (e environment) get(name string) string {
+	value, _ := carrier.Variable(&corev1.Container{Env: e}, name)
+	return value
+}
+
+// pairs are the variables in the form of os.Environ.
+func (e environment) pairs() []string {
+	out := make([]string, 0, len(e))
+	for _, v := range e {
+		out = append(out, v.Name+"="+unescape(v.Value))
 	}
-	e.literal[name] = true
+	return out
 }
 
 // escape and unescape keep Kubernetes from expanding $(NAME).
 func escape(value string) string   { return strings.ReplaceAll(value, "$(", "$$(") }
 func unescape(value string) string { return strings.ReplaceAll(value, "$$(", "$(") }
-
-func (e *environment) pairs() []string {
-	out := make([]string, 0, len(e.names))
-	for _, name := range e.names {
-		out = append(out, name+"="+e.values[name])
-	}
-	return out
-}
-
-func (e *environment) vars() []corev1.EnvVar {
-	out := make([]corev1.EnvVar, 0, len(e.names))
-	for _, name := range e.names {
-		value := e.values[name]
-		if e.literal[name] {
-			value = escape(value)
-		}
-		out = append(out, corev1.EnvVar{Name: name, Value: value})
-	}
-	return out
-}
 
 // own are lastcall's annotations that set a variable of the agent.
 var own = []struct{ annotation, variable string }{
@@ -191,7 +174,7 @@ func (j *injection) settle() (err error) {
 		return err
 	}
 	if text != "" {
-		env.setLiteral(variableProxyConfig, text)
+		env.set(variableProxyConfig, escape(text))
 	}
 	metadata := said.Proxy.GetProxyMetadata()
 	for _, name := range slices.Sorted(maps.Keys(metadata)) {
@@ -239,10 +222,10 @@ func (j *injection) settle() (err error) {
 
 // letJobsEnd sets the waits for clients to 0 in a Job's pod without ports.
 func (j *injection) letJobsEnd(said *meshconfig.Settings) {
-	if !said.MinimumDrain.IsSet() && j.env.values[variableMinimumDrain] == "" {
+	if !said.MinimumDrain.IsSet() && j.env.get(variableMinimumDrain) == "" {
 		j.env.set(variableMinimumDrain, "0s")
 	}
-	if !said.QuietTime.IsSet() && j.env.values[variableQuietTime] == "" {
+	if !said.QuietTime.IsSet() && j.env.get(variableQuietTime) == "" {
 		j.env.set(variableQuietTime, "0s")
 	}
 }

@@ -69,7 +69,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		Image:           image,
 		ImagePullPolicy: j.PullPolicy,
 		Args:            args,
-		Env:             j.env.vars(),
+		Env:             j.env,
 		Ports:           []corev1.ContainerPort{{Name: carrier.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP}},
 		Resources:       resources,
 		SecurityContext: bound(),
@@ -118,8 +118,8 @@ func (j *injection) captureArgs() []string {
 // capability to change the pod's network.
 func (j *injection) captureContainer() corev1.Container {
 	var env []corev1.EnvVar
-	if text := j.env.values[variableProxyConfig]; text != "" { // proxyAdminPort is not captured either
-		env = append(env, corev1.EnvVar{Name: variableProxyConfig, Value: escape(text)})
+	if text := j.env.get(variableProxyConfig); text != "" { // proxyAdminPort is not captured either
+		env = append(env, corev1.EnvVar{Name: variableProxyConfig, Value: text})
 	}
 	context := bound()
 	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // only user 0 gets added capabilities
@@ -175,8 +175,8 @@ func (j *injection) addSidecar() error {
 		}
 		setVariable(old, carrier.HookToken, j.token)
 		setVariable(old, variableAppContainers, containers)
-		if text := j.env.values[variableProbes]; text != "" {
-			setVariable(old, variableProbes, escape(text))
+		if text := j.env.get(variableProbes); text != "" {
+			setVariable(old, variableProbes, text)
 		}
 		return nil
 	}

@@ -143,7 +143,7 @@ func mounts(c *corev1.Container) bool {
 func (j *injection) equip(c *corev1.Container) {
 	j.mountProgram(c)
 	if _, said := carrier.Variable(c, variableGracePeriod); !said {
-		setVariable(c, variableGracePeriod, j.env.values[variableGracePeriod])
+		setVariable(c, variableGracePeriod, j.env.get(variableGracePeriod))
 	}
 	j.announceAppEnd(c)
 }

@@ -116,24 +116,11 @@ func (j *injection) restoreProbes(probers map[string]prober) {
 		if c == nil {
 			continue
 		}
-		for _, probe := range []struct {
-			kind string
-			at   *corev1.Probe
-		}{{"readyz", c.ReadinessProbe}, {"livez", c.LivenessProbe}, {"startupz", c.StartupProbe}} {
-			if probe.kind == kind && probe.at != nil && probe.at.HTTPGet != nil && probe.at.HTTPGet.Path == path {
-				probe.at.ProbeHandler = corev1.ProbeHandler{HTTPGet: p.HTTPGet, TCPSocket: p.TCPSocket, GRPC: p.GRPC}
-			}
+		if probe := probesOf(c)[kind]; probe != nil && probe.HTTPGet != nil && probe.HTTPGet.Path == path {
+			probe.ProbeHandler = corev1.ProbeHandler{HTTPGet: p.HTTPGet, TCPSocket: p.TCPSocket, GRPC: p.GRPC}
 		}
-		if c.Lifecycle == nil || p.HTTPGet == nil {
-			continue
-		}
-		for _, hook := range []struct {
-			kind string
-			at   *corev1.LifecycleHandler
-		}{{"prestopz", c.Lifecycle.PreStop}, {"poststartz", c.Lifecycle.PostStart}} {
-			if hook.kind == kind && hook.at != nil && hook.at.HTTPGet != nil && hook.at.HTTPGet.Path == path {
-				hook.at.HTTPGet = p.HTTPGet
-			}
+		if hook := hooksOf(c)[kind]; hook != nil && hook.HTTPGet != nil && hook.HTTPGet.Path == path && p.HTTPGet != nil {
+			hook.HTTPGet = p.HTTPGet
 		}
 	}
 }
