@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
@@ -23,13 +24,17 @@ const (
 // maxApps is how many workloads are remembered, the latest.
 const maxApps = 4096
 
+// appsLast is how long what a termination has shown is remembered.
+const appsLast = 30 * 24 * time.Hour
+
 // Apps is what terminations have shown of workloads' apps. It is in memory: a controller that starts reads it from the
 // Events that the API server still has, those of an hour by default.
 type Apps struct {
-	mu    sync.Mutex // guards what follows
-	shown map[string]shown
-	order []string // keys of shown, the oldest first
+	mu    sync.Mutex // of learn
+	shown *cache.LRUExpireCache
 }
+
+func newApps() *Apps { return &Apps{shown: cache.NewLRUExpireCache(maxApps)} }
 
 type shown struct {
 	app drain.AppEnd
@@ -53,29 +58,22 @@ func (a *Apps) learn(e *corev1.Event) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.shown == nil {
-		a.shown = map[string]shown{}
-	}
 	key := e.Namespace + "/" + workload
-	before, known := a.shown[key]
-	if known && before.at.After(e.LastTimestamp.Time) {
-		return
+	if before := a.of(key); !before.at.After(e.LastTimestamp.Time) {
+		a.shown.Add(key, shown{app, e.InvolvedObject.Name, e.LastTimestamp.Time}, appsLast)
 	}
-	if a.shown[key] = (shown{app, e.InvolvedObject.Name, e.LastTimestamp.Time}); known {
-		return
-	}
-	if a.order = append(a.order, key); len(a.order) > maxApps {
-		delete(a.shown, a.order[0])
-		a.order = a.order[1:]
-	}
+}
+
+func (a *Apps) of(workload string) shown {
+	value, _ := a.shown.Get(workload)
+	s, _ := value.(shown)
+	return s
 }
 
 // Learned returns finishes if the latest termination of the pod's workload has shown it. An app that has exited is
 // unknown again: its next version may finish, and the trial before the last call shows it.
 func (a *Apps) Learned(namespace string, pod *metav1.ObjectMeta) inject.Learned {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.shown[namespace+"/"+carrier.WorkloadOf(pod)]
+	s := a.of(namespace + "/" + carrier.WorkloadOf(pod))
 	if s.app != drain.AppFinishes {
 		return inject.Learned{}
 	}

@@ -34,7 +34,7 @@ func endedPod(t *testing.T, deployment, name, app string, at time.Time) *corev1.
 // What the end of one pod shows of its app is used for the next pods of its workload, also by a controller that starts later.
 func TestApps(t *testing.T) {
 	now := time.Now()
-	c := &Controller{pending: map[string]*corev1.Event{}, created: map[string]bool{}}
+	c := &Controller{apps: newApps()}
 	var made []*corev1.Event
 	end := func(deployment, name, app string, at time.Time) {
 		trimmed, _ := Trim(endedPod(t, deployment, name, app, at))
@@ -55,11 +55,11 @@ func TestApps(t *testing.T) {
 	end("old", "old-abc-1", "finishes", now.Add(-2*time.Minute))
 	end("old", "old-abc-2", "exits", now.Add(-time.Minute))
 	end("none", "none-abc-1", "", now.Add(-time.Minute))
-	later := &Controller{client: fake.NewClientset(made[3], made[2], made[1], made[0])}
+	later := &Controller{client: fake.NewClientset(made[3], made[2], made[1], made[0]), apps: newApps()}
 	if err := later.recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, apps := range []*Apps{&c.apps, &later.apps} {
+	for _, apps := range []*Apps{c.apps, later.apps} {
 		check(apps, "shop", "web", inject.Learned{App: drain.AppFinishes, Why: "the end of pod web-abc-1 has shown it"})
 		check(apps, "shop", "api", inject.Learned{})
 		check(apps, "shop", "old", inject.Learned{})
@@ -71,7 +71,7 @@ func TestApps(t *testing.T) {
 			AnnotationApp: "finishes", AnnotationWorkload: fmt.Sprint("deployment/", i),
 		}}})
 	}
-	if check(&c.apps, "shop", "web", inject.Learned{}); len(c.apps.shown) != maxApps || len(c.apps.order) != maxApps {
-		t.Errorf("%d workloads are remembered, in an order of %d; the limit is %d", len(c.apps.shown), len(c.apps.order), maxApps)
+	if check(c.apps, "shop", "web", inject.Learned{}); len(c.apps.shown.Keys()) != maxApps {
+		t.Errorf("%d workloads are remembered; the limit is %d", len(c.apps.shown.Keys()), maxApps)
 	}
 }

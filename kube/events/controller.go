@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -29,6 +30,7 @@ const (
 	createTimeout = 10 * time.Second
 	attempts      = 6    // the last one about 10 s after the first
 	maxCreated    = 4096 // Events remembered as created
+	remembered    = 24 * time.Hour
 	maxPending    = 8192 // waiting Events; further ones are counted and dropped
 	creators      = 2    // goroutines
 )
@@ -41,12 +43,11 @@ type Controller struct {
 	queue  workqueue.TypedRateLimitingInterface[string]
 	made   *prometheus.CounterVec
 	missed *finder // nil unless Find was called
-	apps   Apps
+	apps   *Apps
 
 	mu      sync.Mutex // guards what follows
 	pending map[string]*corev1.Event
-	created map[string]bool
-	order   []string // keys of created, the oldest first
+	created *lru.LRUExpireCache
 }
 
 // Client returns a client with its own rate limit: the rollout of a large Deployment has many terminations at once.
@@ -76,12 +77,12 @@ func Pods(config *rest.Config) (metadata.Getter, error) {
 // New returns a controller that is idle until Run. Its metrics are registered in r.
 func New(client kubernetes.Interface, r prometheus.Registerer, log *slog.Logger) *Controller {
 	c := &Controller{
-		client: client, log: log,
+		client: client, log: log, apps: newApps(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](300*time.Millisecond, 10*time.Second)),
 		made: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lastcall_events_total", Help: "Kubernetes Events of terminations, by result (created, exists, refused, dropped).",
 		}, []string{"result"}),
-		pending: map[string]*corev1.Event{}, created: map[string]bool{},
+		pending: map[string]*corev1.Event{}, created: lru.NewLRUExpireCache(maxCreated),
 	}
 	r.MustRegister(c.made)
 	return c
@@ -147,15 +148,16 @@ func (c *Controller) seen(object any) {
 }
 
 // Apps is what terminations have shown of workloads' apps.
-func (c *Controller) Apps() *Apps { return &c.apps }
+func (c *Controller) Apps() *Apps { return c.apps }
 
 func (c *Controller) add(e *corev1.Event) {
 	c.apps.learn(e)
 	key := e.Namespace + "/" + e.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, isCreated := c.created.Get(key)
 	switch {
-	case c.created[key] || c.pending[key] != nil:
+	case isCreated || c.pending[key] != nil:
 		return
 	case len(c.pending) >= maxPending:
 		c.made.WithLabelValues("dropped").Inc()
@@ -214,10 +216,5 @@ func (c *Controller) remember(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, key)
-	c.created[key] = true
-	c.order = append(c.order, key)
-	if len(c.order) > maxCreated {
-		delete(c.created, c.order[0])
-		c.order = c.order[1:]
-	}
+	c.created.Add(key, nil, remembered)
 }

@@ -2,10 +2,7 @@ package events
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -202,15 +199,7 @@ func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata
 }
 
 func missedEvent(pod *metav1.PartialObjectMetadata, now time.Time) *corev1.Event {
-	sum := sha256.Sum256([]byte(string(pod.UID) + "/" + ReasonNotInjected))
-	name := strings.TrimRight(pod.Name[:min(len(pod.Name), 200)], "-.") + "." + hex.EncodeToString(sum[:8])
-	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pod.Namespace},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-		},
-		Type: corev1.EventTypeWarning, Reason: ReasonNotInjected, Message: notInjected, Action: "Creating", Count: 1,
-		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
-		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
-	}
+	e := eventAbout(&pod.ObjectMeta, ReasonNotInjected, 0, now)
+	e.Type, e.Reason, e.Message, e.Action = corev1.EventTypeWarning, ReasonNotInjected, notInjected, "Creating"
+	return e
 }

@@ -62,18 +62,23 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 	if !ok {
 		return nil
 	}
-	e := &corev1.Event{
+	e := eventAbout(&pod.ObjectMeta, container, restarts, at)
+	e.Type, e.Reason, e.Message, e.Action = kind, reason, message, "Terminating"
+	e.InvolvedObject.FieldPath = "spec." + fieldOf(pod, container) + "{" + container + "}"
+	noteApp(e, pod, report)
+	return e
+}
+
+// eventAbout is an Event about a pod, with the name that it has for one of its containers, or for a reason.
+func eventAbout(pod *metav1.ObjectMeta, container string, restarts int32, at time.Time) *corev1.Event {
+	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			FieldPath: "spec." + fieldOf(pod, container) + "{" + container + "}",
 		},
-		Type: kind, Reason: reason, Message: message, Action: "Terminating", Count: 1,
-		FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
+		Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
 		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
 	}
-	noteApp(e, pod, report)
-	return e
 }
 
 // fieldOf is the container's field path, as in the kubelet's own events.
