@@ -10,12 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 // Status is the outcome of one check.
@@ -62,8 +61,7 @@ func (r *Result) Count(s Status) (n int) {
 
 // Clients reach the API server.
 type Clients struct {
-	Core      coreclient.CoreV1Interface
-	Apps      appsclient.AppsV1Interface
+	workload.Clients
 	Admission admissionclient.AdmissionregistrationV1Interface
 	Endpoints discoveryclient.DiscoveryV1Interface
 	Server    discovery.ServerVersionInterfaceWithContext
@@ -71,23 +69,16 @@ type Clients struct {
 
 // Connect makes clients. A full clientset would add all API groups to the program.
 func Connect(config *rest.Config, timeout time.Duration) (c Clients, err error) {
-	config = rest.CopyConfig(config)
-	config.Timeout, config.UserAgent = timeout, "lastcallctl"
-	config.QPS, config.Burst = 50, 100
-	client, err := rest.HTTPClientFor(config)
+	config, client, err := workload.HTTPClient(config, timeout)
 	if err != nil {
-		return c, fmt.Errorf("make a client for the API server: %w", err)
+		return c, err
 	}
-	var errs [5]error
-	c.Core, errs[0] = coreclient.NewForConfigAndClient(config, client)
-	c.Apps, errs[1] = appsclient.NewForConfigAndClient(config, client)
-	c.Admission, errs[2] = admissionclient.NewForConfigAndClient(config, client)
-	c.Endpoints, errs[3] = discoveryclient.NewForConfigAndClient(config, client)
-	c.Server, errs[4] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
-	if err := errors.Join(errs[:]...); err != nil {
-		return c, fmt.Errorf("make a client for the API server: %w", err)
-	}
-	return c, nil
+	var errs [4]error
+	c.Clients, errs[0] = workload.NewClients(config, client)
+	c.Admission, errs[1] = admissionclient.NewForConfigAndClient(config, client)
+	c.Endpoints, errs[2] = discoveryclient.NewForConfigAndClient(config, client)
+	c.Server, errs[3] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	return c, errors.Join(errs[:]...)
 }
 
 // Options of the checks.

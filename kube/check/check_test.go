@@ -29,6 +29,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 const system, hook = "lastcall-system", "lastcall-webhook"
@@ -132,7 +134,7 @@ func (f cluster) clients(t *testing.T) Clients {
 			})
 		}
 	}
-	return Clients{Core: api.CoreV1(), Apps: api.AppsV1(), Admission: api.AdmissionregistrationV1(), Endpoints: api.DiscoveryV1(), Server: api.Discovery()}
+	return Clients{Clients: workload.Clients{Core: api.CoreV1(), Apps: api.AppsV1()}, Admission: api.AdmissionregistrationV1(), Endpoints: api.DiscoveryV1(), Server: api.Discovery()}
 }
 
 func options() Options {

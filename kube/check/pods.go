@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
@@ -44,12 +45,12 @@ func (c *checker) sidecars(pods []corev1.Pod) {
 	tags := map[string]int{}
 	var waiting []string
 	for _, p := range pods {
-		for _, one := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, one := range carrier.Containers(&p.Spec) {
 			if strings.HasPrefix(one.Name, "lastcall") {
 				tags[tagOf(one.Image)]++
 			}
 		}
-		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		for _, s := range carrier.Statuses(&p) {
 			if strings.HasPrefix(s.Name, "lastcall") && s.State.Waiting != nil && s.State.Waiting.Reason != "PodInitializing" && s.State.Waiting.Reason != "ContainerCreating" {
 				waiting = append(waiting, fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, s.State.Waiting.Reason))
 			}

@@ -35,10 +35,9 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 	text, _ := json.Marshal(known) // plain numbers
 	args = append(args, "--known", string(text))
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name:            prefix + hex.EncodeToString(random),
-		Image:           o.Image,
-		ImagePullPolicy: o.PullPolicy,
-		Args:            args,
+		Name:  prefix + hex.EncodeToString(random),
+		Image: o.Image,
+		Args:  args,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: &no, Privileged: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -96,18 +95,11 @@ func (p *observed) end(ctx context.Context) *losses.Termination {
 	// What became of the containers is in the pod's last status.
 	limited, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	now := p.seen.await(limited, p.pod, hasEnded)
+	now := p.seen.await(limited, p.pod, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil && carrier.HasEnded(pod) })
 	if p.last == nil && !now.isGone && now.pod.DeletionTimestamp == nil {
 		return nil
 	}
 	return p.conclude(now.pod)
-}
-
-// hasEnded reports whether all containers of a pod have ended, its native sidecars included.
-func hasEnded(p *corev1.Pod) bool {
-	return p.DeletionTimestamp != nil && !slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
-		return s.State.Terminated == nil
-	})
 }
 
 // conclude joins what the observer has written with the pod's last status.
@@ -128,8 +120,8 @@ func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
 		t.Deadline = t.Began.Add(carrier.Seconds(*s))
 	}
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if end := s.State.Terminated; end != nil && end.ExitCode == losses.KilledCode && end.Reason != "OOMKilled" && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
+	for _, s := range carrier.Statuses(pod) {
+		if end := s.State.Terminated; carrier.IsKilled(end) && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
 			t.Killed = append(t.Killed, s.Name)
 		}
 	}

@@ -22,10 +22,9 @@ const (
 
 // Options of an observation.
 type Options struct {
-	Image      string // of lastcall
-	PullPolicy corev1.PullPolicy
-	Limit      time.Duration // after which an observer ends by itself
-	Rounds     int           // how many times the pods are observed to their end, at least 1
+	Image  string        // of lastcall
+	Limit  time.Duration // after which an observer ends by itself
+	Rounds int           // how many times the pods are observed to their end, at least 1
 	// Restart, if set, is called when the observers of a round watch: true triggers a rollout, false ends the observation.
 	Restart func(round, pods int) (bool, error)
 	// Notify receives events one at a time.

@@ -25,15 +25,13 @@ const Fresh = 30 * time.Minute
 // eventsOf are the Events for a pod's status.
 func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
 	var all []*corev1.Event
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for _, c := range list {
-			if e := eventOf(pod, c.Name, c.RestartCount, c.State.Terminated, now); e != nil {
-				all = append(all, e)
-			}
-			// The end before the last restart, when the restart count was one lower.
-			if e := eventOf(pod, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now); e != nil && c.RestartCount > 0 {
-				all = append(all, e)
-			}
+	for _, c := range carrier.Statuses(pod) {
+		if e := eventOf(pod, c.Name, c.RestartCount, c.State.Terminated, now); e != nil {
+			all = append(all, e)
+		}
+		// The end before the last restart, when the restart count was one lower.
+		if e := eventOf(pod, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now); e != nil && c.RestartCount > 0 {
+			all = append(all, e)
 		}
 	}
 	return all

@@ -136,9 +136,12 @@ func (p *Plan) lanes(b *strings.Builder, s Style) {
 		for _, m := range marks {
 			text[min(p.column(m.at), axisWide)] = m.sign
 		}
-		fmt.Fprintf(b, "%s%s\n", pad(cut(label, labelWide-1), labelWide), strings.TrimRight(strings.Join(text, ""), " "))
+		fmt.Fprintf(b, "%-*s%s\n", labelWide, cut(label, labelWide-1), strings.TrimRight(strings.Join(text, ""), " "))
 	}
-	end := min(p.Options.Request, p.Course.Cut)
+	end, atEnd := min(p.Options.Request, p.Course.Cut), s.glyph("served")
+	if p.Options.Request > p.Course.Cut {
+		atEnd = s.glyph("cut")
+	}
 	lane("in flight", func(at time.Duration) string {
 		if at <= end && end > 0 {
 			return "served"
@@ -147,7 +150,7 @@ func (p *Plan) lanes(b *strings.Builder, s Style) {
 			return "late"
 		}
 		return "none"
-	}, mark{end, map[bool]string{true: s.glyph("cut"), false: s.glyph("served")}[p.Options.Request > p.Course.Cut]})
+	}, mark{end, atEnd})
 	lane("new connections", func(at time.Duration) string {
 		switch {
 		case at < p.Course.Accepts:
@@ -189,10 +192,6 @@ func (p *Plan) legend(b *strings.Builder, s Style) {
 	text := fmt.Sprintf("%s served  %s lost  %s before its stop signal  %s after it  T stop signal  | gone  K SIGKILL",
 		s.glyph("served"), s.glyph("cut"), s.glyph("hook"), s.glyph("stops"))
 	b.WriteString(s.colours().Dim(text) + "\n")
-}
-
-func pad(text string, width int) string {
-	return text + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
 }
 
 // cut shortens text to width columns.

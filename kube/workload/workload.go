@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -31,20 +32,31 @@ const CallTimeout = 15 * time.Second
 
 // Connect makes clients. They have no time limit of their own, since logs are read for as long as pods run.
 func Connect(config *rest.Config) (c Clients, err error) {
+	config, client, err := HTTPClient(config, 0)
+	if err != nil {
+		return c, err
+	}
+	return NewClients(config, client)
+}
+
+// HTTPClient returns lastcallctl's connection to the API server, with a time limit for each request; 0 is none.
+func HTTPClient(config *rest.Config, timeout time.Duration) (*rest.Config, *http.Client, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout, config.UserAgent = 0, "lastcallctl"
+	config.Timeout, config.UserAgent = timeout, "lastcallctl"
 	config.QPS, config.Burst = 50, 100
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return c, fmt.Errorf("make a client for the API server: %w", err)
+		return nil, nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
+	return config, client, nil
+}
+
+// NewClients makes clients of a connection.
+func NewClients(config *rest.Config, client *http.Client) (c Clients, err error) {
 	var errs [2]error
 	c.Core, errs[0] = coreclient.NewForConfigAndClient(config, client)
 	c.Apps, errs[1] = appsclient.NewForConfigAndClient(config, client)
-	if err := errors.Join(errs[:]...); err != nil {
-		return c, fmt.Errorf("make a client for the API server: %w", err)
-	}
-	return c, nil
+	return c, errors.Join(errs[:]...)
 }
 
 // Workload is a Deployment, StatefulSet, DaemonSet or a single Pod.

@@ -74,7 +74,7 @@ func command() *cobra.Command {
 		flags.StringVar(&f.service, "service", "lastcall-webhook", "`name` of the server's Service")
 		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account)")
 		flags.BoolVar(&f.offline, "offline", false, "run without an API server: ignores labels of namespaces, and needs --cert-file")
-		flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+		kubeflags.MeshConfig(flags, &f.mesh)
 		flags.BoolVar(&f.deny, "deny", false, "deny workloads whose timers have an error, instead of warning")
 		flags.BoolVar(&f.events, "events", true, "create Events of how injected pods ended, and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
 	})

@@ -47,7 +47,7 @@ func injectCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "filename", "f", "", "manifest `file`, or - for standard input")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
-	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+	kubeflags.MeshConfig(flags, &f.mesh)
 	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret from which the hooks' tokens are derived (default random)")
 	cli.Group(flags, "Injected sidecar", f.sidecar.Register)
 	return cmd

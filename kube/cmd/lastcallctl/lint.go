@@ -3,11 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/lint/report"
@@ -49,7 +49,7 @@ func lintCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifest `file`, folder or pattern, or - for standard input; may be repeated")
-	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+	kubeflags.MeshConfig(flags, &f.mesh)
 	cli.ChoiceFlag(flags, &f.istio, "istio-sidecar", string(inject.Native), []string{string(inject.Native), string(inject.Classic)}, "form of the sidecar that Istio will inject")
 	cli.OutputFlag(flags, &f.output, "output format", "sarif")
 	cli.ChoiceFlag(flags, &f.failOn, "fail-on", lint.FailOn()[0], lint.FailOn(), "least severity that makes the exit code 1")
@@ -66,19 +66,15 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 		}
 		return nil
 	}
-	options := lint.Options{Istio: inject.Sidecar(f.istio)}
-	if f.mesh != "" {
-		text, err := os.ReadFile(f.mesh)
-		if err != nil {
-			return cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file: %w", err)}
-		}
-		options.MeshConfig = string(text)
+	mesh, err := kubeflags.ReadMeshConfig(f.mesh)
+	if err != nil {
+		return err
 	}
 	files, err := f.input(cmd)
 	if err != nil {
 		return err
 	}
-	result := lint.Examine(files, options)
+	result := lint.Examine(files, lint.Options{Istio: inject.Sidecar(f.istio), MeshConfig: mesh})
 	if err := report.Write(cmd.OutOrStdout(), string(f.output), result, cli.Version(version)); err != nil {
 		return err
 	}

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/ephemeral"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -32,7 +28,7 @@ Exit code: 0 when no request was lost for certain (--strict: and none may have b
 // observeFlags are those of lastcallctl observe.
 type observeFlags struct {
 	clusterFlags
-	image, pullPolicy          string
+	image                      string
 	restart, yes, json, strict bool
 	rollouts                   int
 	timeout                    time.Duration
@@ -56,15 +52,13 @@ func observeCommand() *cobra.Command {
 	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each termination, which observe report -f reads")
 	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
 	flags.StringVar(&f.image, "image", "", "`image` of lastcall for the containers (default that of the installed webhook's sidecars)")
-	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of the image: Always, IfNotPresent or Never (default Kubernetes' own)")
 	f.register(flags, ofWorkload)
 	cmd.AddCommand(reportCommand())
 	return cmd
 }
 
 // check refuses flags that cannot work.
-func (f *observeFlags) check(stdin io.Reader) error {
-	file, isFile := stdin.(*os.File)
+func (f *observeFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.timeout < 10*time.Second || f.timeout > 24*time.Hour:
 		return fmt.Errorf("--timeout %v: must be 10s to 24h", f.timeout)
@@ -72,14 +66,14 @@ func (f *observeFlags) check(stdin io.Reader) error {
 		return fmt.Errorf("--rollouts %d: must be 1 to 100", f.rollouts)
 	case f.yes && !f.restart:
 		return errors.New("--yes has no meaning without --restart")
-	case f.restart && !f.yes && !(isFile && terminal.Is(file)):
-		return errors.New("--restart needs a confirmation, and standard input is not a terminal: add --yes")
+	case f.restart:
+		return canAsk(cmd, f.yes, "--restart")
 	}
 	return nil
 }
 
 func (f *observeFlags) run(cmd *cobra.Command, name string) error {
-	if err := f.check(cmd.InOrStdin()); err != nil {
+	if err := f.check(cmd); err != nil {
 		return cli.UsageError{Err: err}
 	}
 	config, err := f.config()
@@ -105,7 +99,7 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 		}
 	}
 	table := newObserveTable(cmd.OutOrStdout(), cmd.ErrOrStderr(), f.json)
-	o := ephemeral.Options{Image: f.image, PullPolicy: corev1.PullPolicy(f.pullPolicy), Limit: f.timeout, Rounds: f.rollouts, Notify: func(e ephemeral.Event) {
+	o := ephemeral.Options{Image: f.image, Limit: f.timeout, Rounds: f.rollouts, Notify: func(e ephemeral.Event) {
 		switch {
 		case e.Termination != nil:
 			table.add(*e.Termination)

@@ -30,7 +30,6 @@ Exit code: 0 when no request was lost for certain (--strict: and none may have b
 // reportFlags are those of lastcallctl observe report.
 type reportFlags struct {
 	file, prometheus, namespace, span string
-	top                               int
 	strict                            bool
 	output                            cli.Format
 }
@@ -50,16 +49,12 @@ func reportCommand() *cobra.Command {
 	flags.StringVar(&f.span, "range", "7d", "with --prometheus, the `time` before now: hours or days such as 12h or 7d, at most 366d")
 	flags.StringVarP(&f.file, "filename", "f", "", "`file` with JSON lines of observers, or - for standard input")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "only the workloads of this `namespace` (default all)")
-	flags.IntVar(&f.top, "top", 20, "`number` of workloads in the text, 1 or more")
 	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
 	cli.OutputFlag(flags, &f.output, "output format")
 	return cmd
 }
 
 func (f *reportFlags) run(cmd *cobra.Command) error {
-	if f.top < 1 {
-		return cli.UsageError{Err: fmt.Errorf("--top %d: must be 1 or more", f.top)}
-	}
 	if (f.file == "") == (f.prometheus == "") {
 		return cli.UsageError{Err: errors.New("use one of --prometheus URL and -f FILE")}
 	}
@@ -83,7 +78,7 @@ func (f *reportFlags) run(cmd *cobra.Command) error {
 	if f.output == cli.JSON {
 		err = writeReportJSON(cmd.OutOrStdout(), all)
 	} else {
-		err = f.writeReport(cmd.OutOrStdout(), all)
+		err = writeReport(cmd.OutOrStdout(), all)
 	}
 	if err == nil && isLossy {
 		err = cli.ErrReported
@@ -156,16 +151,19 @@ func parseSpan(text string) (span time.Duration, err error) {
 	return span, nil
 }
 
+// mostShown is how many workloads the text lists, those with the most losses.
+const mostShown = 20
+
 // writeReport prints a table, 80 columns wide, then what would help.
-func (f *reportFlags) writeReport(out io.Writer, all []*losses.Workload) error {
+func writeReport(out io.Writer, all []*losses.Workload) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-33s %-12s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
-	shown := all[:min(len(all), f.top)]
+	shown := all[:min(len(all), mostShown)]
 	for _, w := range shown {
 		fmt.Fprintf(&b, "%-33s %-12s %6d %6d %7d %10s\n", short(w.Namespace+"/"+w.Name, 33), short(w.Proxy, 12), w.Terminations, w.LostLeast(), w.Killed, losses.Seconds(w.Idle))
 	}
 	if n := len(all) - len(shown); n > 0 {
-		fmt.Fprintf(&b, "and %d more: --top %d\n", n, len(all))
+		fmt.Fprintf(&b, "and %d more: -n NAMESPACE, or -o json\n", n)
 	}
 	var terminations, lost int
 	var idle, total float64

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/plan"
@@ -68,7 +69,7 @@ func planCommand() *cobra.Command {
 	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
 	cli.ChoiceFlag(flags, &f.istio, "istio", "native", []string{"native", "classic"}, "form of a sidecar that Istio's injector adds")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
-	flags.StringVar(&f.mesh, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+	kubeflags.MeshConfig(flags, &f.mesh)
 	return cmd
 }
 
@@ -89,12 +90,9 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.App, o.Istio = course.Reaction(f.app), inject.Sidecar(f.istio)
-	if f.mesh != "" {
-		text, err := os.ReadFile(f.mesh)
-		if err != nil {
-			return cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file: %w", err)}
-		}
-		o.MeshConfig = string(text)
+	var err error
+	if o.MeshConfig, err = kubeflags.ReadMeshConfig(f.mesh); err != nil {
+		return err
 	}
 	ways, err := f.ways()
 	if err != nil {

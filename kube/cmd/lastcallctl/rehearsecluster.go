@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/rehearse/cluster"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
@@ -44,9 +42,7 @@ func rehearseCluster() *cobra.Command {
 			} else if o.URL, err = url.Parse(site); err != nil {
 				errs = append(errs, fmt.Errorf("--url: %w", err))
 			}
-			if file, isFile := cmd.InOrStdin().(*os.File); !yes && !(isFile && terminal.Is(file)) {
-				errs = append(errs, errors.New("a rollout needs a confirmation, and standard input is not a terminal: add --yes"))
-			}
+			errs = append(errs, canAsk(cmd, yes, "a rollout"))
 			o.Workload, err = from.workload(args[0])
 			if err := errors.Join(append(errs, err)...); err != nil {
 				return cli.UsageError{Err: err}

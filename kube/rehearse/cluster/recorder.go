@@ -14,7 +14,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
@@ -56,7 +55,7 @@ func (r *recorder) set(object any, gone bool) {
 		}
 		r.ends[p.UID] = e
 	}
-	if e.Ended.IsZero() && (gone || hasEnded(p)) {
+	if e.Ended.IsZero() && (gone || carrier.HasEnded(p)) {
 		e.Ended = now
 		e.EndedBy = endedBy(p)
 		if isKilled(p, e) {
@@ -94,11 +93,6 @@ func (r *recorder) endings() (all []outcome.Ending) {
 	return all
 }
 
-// hasEnded reports whether all containers of a pod have ended.
-func hasEnded(p *corev1.Pod) bool {
-	return len(p.Status.ContainerStatuses) > 0 && !slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil })
-}
-
 // endedBy is how the pod's containers ended: "exit 0", or "app exit 0, proxy SIGKILL".
 func endedBy(p *corev1.Pod) string {
 	var all []string
@@ -111,7 +105,7 @@ func endedBy(p *corev1.Pod) string {
 		switch {
 		case t.Reason == "OOMKilled":
 			text = t.Reason
-		case t.ExitCode == losses.KilledCode:
+		case carrier.IsKilled(t):
 			text = "SIGKILL"
 		}
 		if len(p.Spec.Containers) > 1 {
@@ -126,6 +120,6 @@ func endedBy(p *corev1.Pod) string {
 func isKilled(p *corev1.Pod, e *outcome.Ending) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		t := s.State.Terminated
-		return t != nil && t.ExitCode == losses.KilledCode && t.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
+		return carrier.IsKilled(t) && t.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
 	})
 }

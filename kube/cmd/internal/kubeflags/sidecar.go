@@ -29,6 +29,23 @@ func (f *Sidecar) Register(flags *pflag.FlagSet) {
 	cli.ChoiceFlag(flags, &f.logFormat, "sidecar-log-format", "text", []string{"text", "json"}, "format of the sidecar's log")
 }
 
+// MeshConfig adds the flag for Istio's MeshConfig.
+func MeshConfig(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, "mesh-config", "", "`file` with Istio's MeshConfig, whose defaultConfig applies to all pods")
+}
+
+// ReadMeshConfig returns the text of the file; nothing without one.
+func ReadMeshConfig(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file with Istio's MeshConfig: %w", err)}
+	}
+	return string(text), nil
+}
+
 // Options returns the injection's options. mesh is a file of Istio's MeshConfig, or empty.
 func (f *Sidecar) Options(mesh string) (inject.Options, error) {
 	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, Capture: inject.Capture(f.capture), LogFormat: f.logFormat}
@@ -38,12 +55,9 @@ func (f *Sidecar) Options(mesh string) (inject.Options, error) {
 	if f.image == "" {
 		return o, cli.UsageError{Err: errors.New("missing --image, the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0; make push REGISTRY=registry.example.com/team prints it")}
 	}
-	if mesh != "" {
-		text, err := os.ReadFile(mesh)
-		if err != nil {
-			return o, cli.UsageError{Err: fmt.Errorf("--mesh-config must be a file with Istio's MeshConfig: %w", err)}
-		}
-		o.MeshConfig = string(text)
+	var err error
+	if o.MeshConfig, err = ReadMeshConfig(mesh); err != nil {
+		return o, err
 	}
 	if err := o.Validate(); err != nil {
 		return o, cli.UsageError{Err: err}
