@@ -189,7 +189,6 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 			HookToken:    os.Getenv("LASTCALL_HOOK_TOKEN"),
 			SidecarToken: os.Getenv("LASTCALL_SIDECAR_TOKEN"),
 			Metrics:      []prometheus.Collector{written.Metric("own")},
-			LeanScrape:   f.leanScrape,
 			Profiles:     f.pprof,
 		},
 	}

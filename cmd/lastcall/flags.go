@@ -17,7 +17,6 @@ type agentFlags struct {
 	accessLog      string
 	accessLogForm  string
 	failOnCut      bool
-	leanScrape     bool
 	pprof          bool
 	exitWithApp    bool
 	sidecar        string // of agent
@@ -60,8 +59,6 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 			"`file` for one line per request, - for standard output, or off; may be a FIFO, also without a reader")
 		cli.ChoiceFlag(flags, &f.accessLogForm, "access-log-format", "text", []string{"text", "json"},
 			"format of the access log, as Istio's Envoys write it")
-		flags.BoolVar(&f.leanScrape, "lean-scrape", false,
-			"leave Envoy's gauges that only a drain needs out of /stats/prometheus")
 		flags.BoolVar(&f.pprof, "pprof", false, "serve Go's profiles at /debug/pprof/ of the status port, to requests from loopback only")
 	})
 	cli.Group(flags, "Limits", f.limits.register)

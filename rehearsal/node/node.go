@@ -164,16 +164,3 @@ func (n *Node) Close() {
 	}
 	close(n.stopped)
 }
-
-// signalName is SIGTERM's name in messages.
-func signalName(s syscall.Signal) string {
-	switch s {
-	case syscall.SIGKILL:
-		return "SIGKILL"
-	case syscall.SIGTERM:
-		return "SIGTERM"
-	case syscall.SIGINT:
-		return "SIGINT"
-	}
-	return s.String()
-}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is a started process: a container's PID 1, or a tool.
@@ -62,7 +64,7 @@ func (p *Process) Ended() time.Time {
 func (p *Process) Ending() string {
 	<-p.done
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return signalName(status.Signal())
+		return unix.SignalName(status.Signal())
 	}
 	return fmt.Sprintf("exit %d", p.cmd.ProcessState.ExitCode())
 }
@@ -113,7 +115,7 @@ func (p *Process) signal(pid int, s syscall.Signal) error {
 	}
 	p.below = append(p.below, descendants(p.PID())...)
 	if err := syscall.Kill(pid, s); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("send %s to %s (%d): %w", signalName(s), p.cmd.Path, p.PID(), err)
+		return fmt.Errorf("send %s to %s (%d): %w", unix.SignalName(s), p.cmd.Path, p.PID(), err)
 	}
 	return nil
 }

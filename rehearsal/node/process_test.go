@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -239,32 +238,6 @@ func TestEstablished(t *testing.T) {
 	}
 }
 
-func TestParseSockets(t *testing.T) {
-	const heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-	got, err := parseSockets([]byte(heading +
-		"   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1 0 100 0 0 10 0\n"))
-	if err != nil || len(got) != 1 || got[0] != (socket{8080, stateListen, "4242"}) {
-		t.Errorf("got %v, %v", got, err)
-	}
-	for _, bad := range []string{"0: x\n", "   0: 0100007F:XX 0 0A 0 0 0 0 0 4242\n"} {
-		if _, err := parseSockets([]byte(heading + bad)); err == nil {
-			t.Errorf("%q is taken", bad)
-		}
-	}
-}
-
-func TestGroupOf(t *testing.T) {
-	for stat, want := range map[string]int{
-		"12 (a) b) c) S 1 77 77 0": 77,
-		"12 (sh) S":                0,
-		"":                         0,
-	} {
-		if got := groupOf([]byte(stat)); got != want {
-			t.Errorf("%q: got %d, want %d", stat, got, want)
-		}
-	}
-}
-
 func TestPorts(t *testing.T) {
 	var p Ports
 	seen := make(map[int]bool)
@@ -277,15 +250,6 @@ func TestPorts(t *testing.T) {
 			t.Errorf("port %d", port)
 		}
 		seen[port] = true
-	}
-}
-
-// Tools are ended by signals as well; errors name the signals.
-func TestSignalName(t *testing.T) {
-	for s, want := range map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL", syscall.SIGINT: "SIGINT", syscall.SIGHUP: "hangup"} {
-		if got := signalName(s); got != want {
-			t.Errorf("%d is %s", s, got)
-		}
 	}
 }
 

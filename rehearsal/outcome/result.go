@@ -1,8 +1,6 @@
 package outcome
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -72,23 +70,6 @@ type Round struct {
 	Cause     string `json:"cause,omitempty"` // a property of the app that shows at its end, such as that it ignores SIGTERM
 
 	Pods []Pod `json:"pods,omitempty"` // if there are several
-
-	// Sendings are the requests that the page draws: the first ones sent, with all that were lost first.
-	Sendings []Sending `json:"sendings"`
-}
-
-// Sending is one request.
-type Sending struct {
-	Request int         `json:"request"` // index in the result's requests
-	Client  int         `json:"client"`
-	Conn    int64       `json:"connection"` // of the client, from 1; 0: none
-	OnNew   bool        `json:"on_new_pod"`
-	FromMS  int64       `json:"from_ms"`
-	ToMS    int64       `json:"to_ms"`
-	Status  int         `json:"status"`
-	Reason  load.Reason `json:"lost_by,omitempty"`
-	Phase   Phase       `json:"phase,omitempty"`
-	Detail  string      `json:"detail,omitempty"`
 }
 
 // Loss is a group of requests that were lost in the same way.
@@ -117,49 +98,26 @@ type Pod struct {
 	EndedBy   string `json:"ended_by"` // "exit 0", "SIGKILL"; empty: unknown
 }
 
-// maxSendings is how many requests of a run the result lists.
-const maxSendings = 400
-
-// bounded limits a run's list, and keeps those that were lost.
-func bounded(run Round) Round {
-	if len(run.Sendings) > maxSendings {
-		slices.SortStableFunc(run.Sendings, func(a, b Sending) int { return cmp.Compare(rank(a), rank(b)) })
-		run.Sendings = run.Sendings[:maxSendings]
-		slices.SortStableFunc(run.Sendings, func(a, b Sending) int { return cmp.Compare(a.FromMS, b.FromMS) })
-	}
-	return run
-}
-
-func rank(s Sending) int {
-	switch {
-	case s.Reason != "":
-		return 0
-	case !s.OnNew:
-		return 1
-	}
-	return 2
-}
-
-// lose counts a lost request. request is its kind in words, fix what would have saved it, pods are Loss.Pods.
-func (row *Row) lose(s Sending, request, fix string, pods []string) {
-	if s.Phase == Serving || s.Phase == Elsewhere {
+// lose counts a request that was lost alone.
+func (row *Row) lose(lost Loss) {
+	if lost.Phase == Serving || lost.Phase == Elsewhere {
 		row.Faults++
 	} else {
 		row.Lost++
-		row.Reasons[s.Reason]++
-		if s.Reason == load.Short {
+		row.Reasons[lost.Reason]++
+		if lost.Reason == load.Short {
 			row.Short++
 		}
 	}
 	for i := range row.Losses {
 		l := &row.Losses[i]
-		if l.Request == request && l.Reason == s.Reason && l.Phase == s.Phase {
+		if l.Request == lost.Request && l.Reason == lost.Reason && l.Phase == lost.Phase {
 			l.Count++
-			l.FirstMS, l.LastMS = min(l.FirstMS, s.ToMS), max(l.LastMS, s.ToMS)
+			l.FirstMS, l.LastMS = min(l.FirstMS, lost.FirstMS), max(l.LastMS, lost.LastMS)
 			return
 		}
 	}
-	row.Losses = append(row.Losses, Loss{request, s.Reason, s.Phase, 1, s.ToMS, s.ToMS, s.Detail, fix, pods})
+	row.Losses = append(row.Losses, lost)
 }
 
 // GoneMS is the longest time from the deletion to the pod's end.

@@ -135,29 +135,23 @@ func (e *Ending) phase(s load.Sent) Phase {
 func (row *Row) Record(l *load.Load, r *Rollout) {
 	answered, lost := l.Counts()
 	row.Load, row.Requests = l.Rate, row.Requests+answered+lost
-	run := r.round()
 	type connection struct {
 		client int
 		number int64
 	}
 	used := map[connection]bool{}
-	isOld := func(address string) bool {
-		return address == r.Gateway || slices.ContainsFunc(r.Old, func(e Ending) bool { return e.Address == address })
-	}
 	for _, s := range l.Sent() {
 		c := connection{s.Client, s.Conn}
 		isKept := used[c] && s.Conn != 0
 		used[c] = true
-		one := Sending{Request: s.Request, Client: s.Client, Conn: s.Conn, OnNew: s.Address != "" && !isOld(s.Address),
-			FromMS: r.since(s.Began), ToMS: r.since(s.Last), Status: s.Status, Reason: s.Reason}
 		if s.Reason != "" {
 			e, phase, pods := r.blame(s)
-			one.Phase, one.Detail = phase, s.Detail
-			row.lose(one, l.Requests[s.Request].String(), r.advice(e, phase, s.Reason, l.References[s.Request].Took, isKept), pods)
+			at := r.since(s.Last)
+			row.lose(Loss{Request: l.Requests[s.Request].String(), Reason: s.Reason, Phase: phase, Count: 1, FirstMS: at, LastMS: at, Detail: s.Detail,
+				Fix: r.advice(e, phase, s.Reason, l.References[s.Request].Took, isKept), Pods: pods})
 		}
-		run.Sendings = append(run.Sendings, one)
 	}
-	row.Runs = append(row.Runs, bounded(run))
+	row.Runs = append(row.Runs, r.round())
 }
 
 // since is a time in milliseconds from the beginning. -1: there is none.

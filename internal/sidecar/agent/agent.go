@@ -73,10 +73,9 @@ type StatusOptions struct {
 	// node. SidecarToken is that of the sidecar's own hook. Empty: no such path.
 	HookToken, SidecarToken string
 
-	Probes     Probes                 // the app's, and hooks, that an injector redirected to the status port; nil: none
-	Metrics    []prometheus.Collector // scraped in addition to the agent's own
-	LeanScrape bool                   // omit Envoy's gauges that only a drain needs from /stats/prometheus
-	Profiles   bool                   // serve Go's profiles, for requests from this pod
+	Probes   Probes                 // the app's, and hooks, that an injector redirected to the status port; nil: none
+	Metrics  []prometheus.Collector // scraped in addition to the agent's own
+	Profiles bool                   // serve Go's profiles, for requests from this pod
 }
 
 // Pod is what the agent has to know of its pod.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
@@ -29,7 +28,6 @@ type merge struct {
 	own    prometheus.Gatherer
 	proxy  func(context.Context) (io.ReadCloser, error) // nil: no metrics of its own
 	app    string                                       // URL; empty: none
-	lean   bool                                         // omit metrics that only a drain needs
 	failed *prometheus.CounterVec
 	log    *slog.Logger
 
@@ -152,16 +150,13 @@ func (m *merge) scrapeApp(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// drainOnly are Envoy's gauges that the stats matcher admits only for the drain.
-var drainOnly = regexp.MustCompile(`^(?:# (?:TYPE|HELP) )?envoy_(?:[a-z_]+_)?downstream_(?:cx|rq|cx_upgrades)_active\b`)
-
 // copy appends a part: it ends with a newline, and OpenMetrics' end marker is dropped.
 func (m *merge) copy(out io.Writer, p *part) error {
 	lines := bufio.NewScanner(p.text)
 	lines.Buffer(make([]byte, 0, 4096), maxMetricLine)
 	for lines.Scan() {
 		line := lines.Bytes()
-		if string(line) == "# EOF" || m.lean && drainOnly.Match(line) {
+		if string(line) == "# EOF" {
 			continue
 		}
 		if _, err := out.Write(append(line, '\n')); err != nil {

@@ -59,7 +59,7 @@ func (a *agent) startStatus() (*status, error) {
 	}
 	mux.Handle("/app-health/", a.Status.Probes)
 	mux.Handle("/app-lifecycle/", a.Status.Probes)
-	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value, lean: a.Status.LeanScrape,
+	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value,
 		failed: s.metrics.scrapeFailed, log: a.log}
 	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
 	mux.Handle("/metrics", scrapes)

@@ -33,7 +33,7 @@ type procSocket struct {
 	answersInStride bool
 }
 
-// readProc reads the tables of both families, without sockets on other ports.
+// readProc reads the tables of both families, without sockets on other ports than those; nil: on any.
 func readProc(ports []uint16) (out []procSocket, err error) {
 	for i, file := range procFiles {
 		data, err := os.ReadFile(file)
@@ -54,7 +54,7 @@ func readProc(ports []uint16) (out []procSocket, err error) {
 func scanProc(out []procSocket, table io.Reader, ports []uint16) ([]procSocket, error) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
-		if s, ok := parseProc(lines.Text()); ok && slices.Contains(ports, s.local.Port()) {
+		if s, ok := parseProc(lines.Text()); ok && (ports == nil || slices.Contains(ports, s.local.Port())) {
 			out = append(out, s)
 		}
 	}
@@ -183,6 +183,18 @@ func (h acks) turn(e ends) turn {
 type procTable struct{}
 
 func (procTable) Sockets(states sockdiag.States, ports []uint16) ([]sockdiag.Socket, error) {
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	return procSockets(states, ports)
+}
+
+func (procTable) Close() error { return nil }
+
+// All lists the TCP sockets of the network namespace in one of states, also where there is no sock_diag.
+func All(states sockdiag.States) ([]sockdiag.Socket, error) { return procSockets(states, nil) }
+
+func procSockets(states sockdiag.States, ports []uint16) ([]sockdiag.Socket, error) {
 	all, err := readProc(ports)
 	if err != nil {
 		return nil, err
@@ -192,11 +204,9 @@ func (procTable) Sockets(states sockdiag.States, ports []uint16) ([]sockdiag.Soc
 		if states&sockdiag.Of(s.state) != 0 {
 			out = append(out, sockdiag.Socket{
 				State: s.state, Local: s.local, Remote: s.remote,
-				Cookie: s.cookie(), ReadQueue: s.unread, WriteQueue: s.unsent,
+				Cookie: s.cookie(), Inode: uint32(s.inode), ReadQueue: s.unread, WriteQueue: s.unsent,
 			})
 		}
 	}
 	return out, nil
 }
-
-func (procTable) Close() error { return nil }
