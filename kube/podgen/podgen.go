@@ -27,9 +27,7 @@ func Pods(seed uint64, n int) []*corev1.Pod {
 		g := generator{rand.New(rand.NewPCG(seed, uint64(i)))}
 		pod := g.ofShape(i)
 		for _, v := range variations {
-			if g.chance(v.chance) {
-				v.do(g, pod)
-			}
+			g.vary(v, pod, &pod.Spec.Containers[0])
 		}
 		settle(pod)
 		all[i] = pod

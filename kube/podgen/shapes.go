@@ -13,12 +13,18 @@ import (
 //go:embed shapes.yaml
 var shapesYAML string
 
-var shapes = strings.Split(shapesYAML, "---\n")[1:]
+var shapes = func() (all []*corev1.Pod) {
+	for _, text := range strings.Split(shapesYAML, "---\n")[1:] {
+		p := &corev1.Pod{}
+		set(p, text)
+		all = append(all, p)
+	}
+	return all
+}()
 
 // ofShape is the pod of a shape, with what a shape itself varies.
 func (g generator) ofShape(i int) *corev1.Pod {
-	p := &corev1.Pod{}
-	set(p, shapes[i%len(shapes)])
+	p := shapes[i%len(shapes)].DeepCopy()
 	shape := p.Labels["app.kubernetes.io/name"]
 	p.APIVersion, p.Kind, p.Name = "v1", "Pod", fmt.Sprintf("%s-%d", shape, i)
 	for _, v := range p.Spec.Volumes {
@@ -52,24 +58,6 @@ func set(into any, text string) {
 	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
 		panic(err)
 	}
-}
-
-// app adds a container; what it returns is good until the next is added.
-func app(p *corev1.Pod, name, image string, ports ...corev1.ContainerPort) *corev1.Container {
-	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: image, Ports: ports})
-	return &p.Spec.Containers[len(p.Spec.Containers)-1]
-}
-
-func initContainer(p *corev1.Pod, name, image string, command ...string) {
-	p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, Image: image, Command: command})
-}
-
-func native(p *corev1.Pod, name, image string, ports ...corev1.ContainerPort) {
-	p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, Image: image, Ports: ports, RestartPolicy: to(corev1.ContainerRestartPolicyAlways)})
-}
-
-func port(name string, n int32) corev1.ContainerPort {
-	return corev1.ContainerPort{Name: name, ContainerPort: n, Protocol: corev1.ProtocolTCP}
 }
 
 func httpGet(path string, at intstr.IntOrString) corev1.ProbeHandler {
