@@ -73,9 +73,9 @@ func TestManifestIsLinear(t *testing.T) {
 				}
 				return took
 			}
-			of(50) // for what happens once
-			small, large := of(100), of(1000)
-			t.Logf("100 objects: %v, 1,000: %v", small, large)
+			of(20) // for what happens once
+			small, large := of(40), of(400)
+			t.Logf("40 objects: %v, 400: %v", small, large)
 			if large > 30*small {
 				t.Errorf("ten times the objects take %.0f times as long", large.Seconds()/small.Seconds())
 			}

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -37,23 +36,4 @@ func portName(p corev1.ContainerPort) string {
 		return p.Name
 	}
 	return strconv.Itoa(int(p.ContainerPort))
-}
-
-// keepsHook: injection leaves the app its own hook, at whose end SIGTERM comes.
-func (w *workload) keepsHook(l *linting) {
-	if !w.end.Lastcall || w.in.Job {
-		return
-	}
-	for i := range w.Pod.Spec.Containers {
-		c := &w.Pod.Spec.Containers[i]
-		p, err := inject.PreStopOf(w.Pod, c)
-		if h := preStop(c); err != nil || p.Merge != inject.MergeKeeps || h == nil {
-			continue
-		}
-		for _, ends := range w.end.Containers {
-			if ends.Name == c.Name && ends.Role == course.App {
-				l.find("LC031", Warning, "spec.containers["+c.Name+"].lifecycle.preStop", "stays alone (lastcall.dev/pre-stop): the app gets SIGTERM when the hook has ended, whatever is in flight; remove the annotation, and lastcall's hook replaces a sleep and runs any other first")
-			}
-		}
-	}
 }

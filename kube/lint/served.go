@@ -25,7 +25,6 @@ func (e *examination) examineWorkload(w *workload) {
 	w.sidecarEndsFirst(l)
 	w.ignoredExitOnZero(l)
 	w.passesTLS(l)
-	w.keepsHook(l)
 	e.found(w.object, w.String(), w.below(), l.findings...)
 }
 
