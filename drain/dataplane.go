@@ -122,9 +122,10 @@ type Activity struct {
 
 // Conversation is one inbound conversation (a request, a stream, an opaque connection) in a report.
 type Conversation struct {
-	Peer     string `json:"peer"`              // address of the client, host:port
-	Protocol string `json:"protocol"`          // "http/1.1", "tcp", …
-	Request  string `json:"request,omitempty"` // request line without the version: "GET /delay/10"
-	Age      Millis `json:"age_ms"`            // since the request (or the connection) began
-	Ending   string `json:"ending,omitempty"`  // how the last call ended it: "503", "truncated", "fin", …
+	Peer     string `json:"peer"`               // address of the client, host:port
+	Protocol string `json:"protocol"`           // "http/1.1", "tcp", …
+	Request  string `json:"request,omitempty"`  // request line without the version: "GET /delay/10"
+	Age      Millis `json:"age_ms"`             // since the request (or the connection) began
+	Quiet    Millis `json:"quiet_ms,omitempty"` // since the app's last bytes, if no request may be behind them
+	Ending   string `json:"ending,omitempty"`   // how the last call ended it: "503", "truncated", "fin", …
 }

@@ -19,7 +19,8 @@ type AgentReport struct {
 	Verdict      drain.Verdict `json:"verdict"`
 	Seconds      float64       `json:"seconds"`                 // of the drain
 	Cut          int           `json:"cut,omitempty"`           // conversations that the last call ended in the middle
-	Opaque       int           `json:"opaque,omitempty"`        // that it ended or left to the app, without knowing whether a request was in flight
+	Opaque       int           `json:"opaque,omitempty"`        // that it or the app ended, without knowing whether a request was in flight
+	Left         int           `json:"left,omitempty"`          // that a hook left to the app
 	Raced        uint64        `json:"raced,omitempty"`         // requests that crossed the close of an idle connection
 	DeadlineFrom string        `json:"deadline_from,omitempty"` // the source of an earlier SIGKILL; empty: none
 }
@@ -35,22 +36,32 @@ func reportOf(message string) *AgentReport {
 		a.Cut = max(r.LeftOut, 0)
 		for _, one := range r.Open {
 			switch {
-			case slices.Contains([]string{"tcp", "tls", "unknown"}, one.Protocol), one.Ending == "left to the app":
-				a.Opaque++
+			case one.Ending == "left to the app":
+				a.Left++
+			case slices.Contains([]string{"tcp", "tls", "unknown"}, one.Protocol):
+				if time.Duration(one.Quiet) < quietTime {
+					a.Opaque++
+				}
 			case !strings.HasPrefix(one.Ending, "close "): // of a WebSocket: it had a close frame
 				a.Cut++
 			}
 		}
-		if r.Finish != nil {
-			a.Cut += int(min(r.Finish.Dropped, maxCut))
-		}
-		if len(r.Open) == 0 {
+		if r.Finish != nil { // HTTP/2's client sends last without a request, too
+			a.Opaque += int(min(r.Finish.Dropped, maxCut))
+		} else if len(r.Open) == 0 {
 			a.Cut = max(a.Cut, 1) // after a failed last call the number is unknown
 		}
 		a.Cut = min(a.Cut, maxCut)
 	}
 	return a
 }
+
+// knows reports whether the report has all that was lost.
+func (a *AgentReport) knows() bool { return a.Verdict == drain.Clean || a.Verdict == drain.Cut }
+
+// quietTime is how long the connection of a protocol that lastcall does not read is silent behind the app's last bytes until
+// no request is in flight.
+const quietTime = 5 * time.Second
 
 // addReport makes lastcall's report the truth for what lastcall carried: it knows each request. Behind a hook the app
 // still has to end, so that what was lost then for certain counts, too.
@@ -62,19 +73,22 @@ func (t *Termination) addReport(p *Pod) {
 		}
 		t.Agent, t.event = r, carrier.EventName(p.UID, p.Name, c.Name, c.Restarts)
 		seen := &t.Traffic
+		doubtful := seen.Maybe.Opaque + seen.Lost.Total()
 		switch {
-		case r.Verdict != drain.Clean && r.Verdict != drain.Cut: // it does not know
-			seen.Lost.Cut = max(0, r.Cut-seen.Lost.Total())
-			continue
-		case r.IsSidecar:
+		case r.IsSidecar && r.knows():
 			seen.Lost = observe.Lost{Cut: r.Cut}
+			seen.Unseen, seen.Overruns, seen.Blind = 0, 0, 0
 			t.Unknown = nil
 		default:
 			seen.Lost.Cut = max(0, r.Cut-seen.Lost.Total())
 		}
-		seen.Maybe = observe.Maybe{Raced: int(min(r.Raced, maxCut)), Opaque: r.Opaque}
-		if r.IsSidecar {
-			seen.Unseen, seen.Overruns, seen.Blind = 0, 0, 0
+		switch {
+		case !r.knows() || r.Left > 0: // how the app ended what was left to it, only the kernel shows
+		case r.Opaque > 0: // the kernel's count has several requests of one connection
+			seen.Maybe = observe.Maybe{Opaque: max(r.Opaque, doubtful-r.Cut)}
+		default:
+			seen.Maybe = observe.Maybe{}
 		}
+		seen.Maybe.Raced = int(min(r.Raced, maxCut))
 	}
 }

@@ -58,12 +58,24 @@ func (c counters) acks(ports []uint16) (answers func(local, remote netip.AddrPor
 // segments is the number of TCP segments that the namespace has received and sent, of any kind.
 func (c counters) segments() (int, error) { return sum(c.snmp, "Tcp:", "InSegs", "OutSegs") }
 
+// read reads both again when a connection was aborted between them: it would look like a refused client now or later.
 func (c counters) read() (r resets, err error) {
-	if r.sent, err = sum(c.snmp, "Tcp:", "OutRsts"); err != nil {
-		return r, err
+	aborted := func() (int, error) {
+		return sum(c.netstat, "TcpExt:", "TCPAbortOnClose", "TCPAbortOnData", "TCPAbortOnLinger", "TCPAbortOnMemory")
 	}
-	r.aborted, err = sum(c.netstat, "TcpExt:", "TCPAbortOnClose", "TCPAbortOnData", "TCPAbortOnLinger", "TCPAbortOnMemory")
-	return r, err
+	for range 5 {
+		before, err := aborted()
+		if err != nil {
+			return r, err
+		}
+		if r.sent, err = sum(c.snmp, "Tcp:", "OutRsts"); err != nil {
+			return r, err
+		}
+		if r.aborted, err = aborted(); err != nil || r.aborted == before {
+			return r, err
+		}
+	}
+	return r, nil
 }
 
 // buffers hold a file of counters: 5 kB in 6.18.

@@ -27,10 +27,10 @@ type connection struct {
 	isInner  bool // the proxy's to the app
 	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
 
-	answered      uint64 // Received at the last look at which the app had sent last,
-	answeredSent  uint64 // and Sent then
-	segments      uint32 // SegmentsReceived at the first look
-	appSpokeFirst bool
+	answered     uint64 // Received at the last look at which the app had sent last,
+	answeredSent uint64 // and Sent then
+	segments     uint32 // SegmentsReceived at the first look
+	isOpaque     bool   // the app sent first, or the client a message too short for HTTP/1.1
 	// Looks that have shown more of the app's bytes behind the client's last one; see isStream.
 	parts               int
 	partFirst, partLast time.Time

@@ -113,15 +113,16 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			}
 			// The last look did not show it.
 			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun}
-			c.appSpokeFirst, c.segments = s.SegmentsReceived == 0 && s.Sent > 0, s.SegmentsReceived
+			c.isOpaque, c.segments = s.SegmentsReceived == 0 && s.Sent > 0, s.SegmentsReceived
 			if g.open[s.Cookie] = c; !isInner {
 				g.arrive(c.arrived, s.Remote)
 			}
 			g.noteProbe(s, c.arrived)
 		} else {
-			if received(s) > received(c.Socket) {
+			if grew := received(s) - received(c.Socket); received(s) > received(c.Socket) {
 				c.active = g.begun
 				c.parts = 0
+				c.isOpaque = c.isOpaque || c.turn == app && isShort(grew, s.SegmentsReceived-c.SegmentsReceived)
 			}
 			if s.Sent > c.Sent {
 				c.part(now)
@@ -300,7 +301,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	default:
 		g.part(s, &c.Socket, f)
 	}
-	e := ending{at: now, fate: f, requests: requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
+	e := ending{at: now, fate: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}
 	if c != nil {

@@ -13,7 +13,7 @@ import (
 type ending struct {
 	at       time.Time
 	fate     fate
-	requests int // that it may have carried at once, if it is opaque
+	requests int // that it may have carried at once, at least 1
 	arrived  time.Time
 	moved    time.Time // data, in any direction
 	asked    time.Time // when the client's last byte came
@@ -68,6 +68,7 @@ func (g *ledger) count(e ending) {
 			return
 		}
 		*n++
+		t.Maybe.Opaque += e.requests - 1
 		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
 		if len(t.Samples) < samplesMost {
 			t.Samples = append(t.Samples, e.sample)
@@ -90,18 +91,19 @@ func (g *ledger) count(e ending) {
 		if !e.isInner {
 			t.Left++
 		}
-	case crossed:
-		t.Maybe.Crossed++
-	case doubtful, opaque, stream, answered:
-		switch e.fate {
-		case doubtful:
+	case crossed, doubtful, opaque, stream, answered:
+		switch {
+		case e.fate == answered:
+		case e.fate == opaque || e.requests > 1:
+			t.Maybe.Opaque += e.requests
+		case e.fate == crossed:
+			t.Maybe.Crossed++
+		case e.fate == doubtful:
 			t.Maybe.SameTick++
-		case opaque:
-			t.Maybe.Opaque += max(e.requests, 1)
-		case stream:
+		case e.fate == stream:
 			t.Maybe.Streams++
 		}
-		if e.active && !e.isInner {
+		if e.fate != crossed && e.active && !e.isInner {
 			t.Answered++
 			g.lastBusy = later(g.lastBusy, e.at)
 		}
@@ -143,7 +145,8 @@ func (g *ledger) from(at time.Time) time.Time {
 
 // base sets what later counters of resets are compared with.
 func (g *ledger) base(refusing int, now time.Time) {
-	if g.refusing, g.based, g.queued = refusing, now, 0; !g.begun {
+	// The kernel counts a connection's abort before its reset.
+	if g.refusing, g.based, g.queued = max(g.refusing, refusing), now, 0; !g.begun {
 		g.attempts, g.unheard = 0, 0
 	}
 }
@@ -236,8 +239,8 @@ func (g *ledger) peek(now time.Time) Termination {
 		if c.missed > 0 || c.isInner || !c.busy() {
 			continue
 		}
-		if g.protocolOf(c.Socket, c) == Opaque {
-			t.Maybe.Opaque += requestsMost(c.Socket, c)
+		if n := g.requestsMost(c.Socket, c); n > 1 || g.protocolOf(c.Socket, c) == Opaque {
+			t.Maybe.Opaque += n
 		} else {
 			t.Maybe.Unfinished++
 		}
@@ -273,7 +276,7 @@ func (g *ledger) conclude(now time.Time) {
 // end counts a connection whose report has not come.
 func (g *ledger) end(c *connection, f fate, now time.Time) {
 	f = g.refine(f, c.Socket, c, func() bool { return true })
-	g.count(ending{at: now, fate: f, requests: requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+	g.count(ending{at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
 }
 
 func later(a, b time.Time) time.Time {

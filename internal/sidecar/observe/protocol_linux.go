@@ -59,14 +59,21 @@ func (g *ledger) protocolOf(s sockdiag.Socket, c *connection) Protocol {
 	known := g.options.Protocols[s.Local.Port()]
 	e := g.evidence[s.Local.Port()]
 	switch {
-	case known == Opaque, c != nil && c.appSpokeFirst,
-		known != TLS && s.Sent == upgraded && s.Received >= leastUpgrade, // and then silent
-		known != TLS && s.SegmentsReceived >= 3 && received(s) < leastRequest*uint64(s.SegmentsReceived):
+	case known == Opaque, known != TLS && (c != nil && c.isOpaque || isUpgraded(s) ||
+		s.SegmentsReceived >= 3 && isShort(received(s), s.SegmentsReceived)):
 		return Opaque
 	case known == Unspecified && e.tls >= learned && e.plain == 0:
 		return TLS
 	}
 	return known
+}
+
+// isShort reports whether the client's bytes in so many segments are too few for a request in each.
+func isShort(bytes uint64, segments uint32) bool { return bytes < leastRequest*uint64(segments) }
+
+// isUpgraded reports whether the app has sent the shortest response for a WebSocket, and perhaps a few short messages.
+func isUpgraded(s sockdiag.Socket) bool {
+	return s.Received >= leastUpgrade && s.Sent >= upgraded && s.Sent-upgraded <= 8*uint64(max(s.SegmentsSent, 1)-1)
 }
 
 // lastBytes are those of the client behind the app's last byte, 0 if unknown.
@@ -134,8 +141,12 @@ func (g *ledger) endedWithListener(s sockdiag.Socket) bool {
 	return !at.IsZero() && s.Ended.Sub(at).Abs() < exitSpread
 }
 
-// requestsMost is how many requests of an opaque connection may have been in flight.
-func requestsMost(s sockdiag.Socket, c *connection) int {
+// requestsMost is how many requests of a connection may have been in flight: one of HTTP/1.1, and otherwise each of the
+// client's segments may have been one.
+func (g *ledger) requestsMost(s sockdiag.Socket, c *connection) int {
+	if g.protocolOf(s, c) < TLS {
+		return 1
+	}
 	n := s.SegmentsReceived
 	if c != nil {
 		n -= min(n, c.segments)

@@ -49,6 +49,8 @@ func TestRefine(t *testing.T) {
 		{"gRPC, in flight or not", Opaque, socket(900, 3000, 5, 5, 0, second), sighted(800, 900, 3000), wasUnanswered, opaque},
 		{"a WebSocket, by its small messages", HTTP1, socket(200, 500, 12, 12, 0, 60*second), nil, answered, opaque},
 		{"a WebSocket that is silent", HTTP1, socket(164, 129, 1, 1, 0, 60*second), nil, answered, opaque},
+		{"a WebSocket with one short message each way", HTTP1, socket(171, 132, 2, 2, 0, 60*second), nil, answered, opaque},
+		{"two short responses", HTTP1, socket(171, 150, 2, 2, 0, 60*second), nil, answered, answered},
 		{"a streamed response", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(300 * time.Millisecond), answered, stream},
 		{"a streamed response that ended long ago", HTTP1, socket(100, 900, 1, 9, 0, 9*second), parts(300 * time.Millisecond), answered, answered},
 		{"a response across two looks", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(10 * time.Millisecond), answered, answered},
@@ -57,6 +59,28 @@ func TestRefine(t *testing.T) {
 		g := newLedger(Options{Protocols: map[uint16]Protocol{0: tt.port}})
 		if got := g.refine(tt.f, tt.s, tt.was, func() bool { return true }); got != tt.want {
 			t.Errorf("%s: %v; want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestMoreRequests: a lost request of a connection that may be HTTP/2's may not have been its only one.
+func TestMoreRequests(t *testing.T) {
+	s := sockdiag.Socket{Remote: mustRemote, Received: 700, Sent: 1500, SegmentsReceived: 5}
+	for _, tt := range []struct {
+		port Protocol
+		fate fate
+		want Maybe
+	}{
+		{HTTP1, wasReset, Maybe{}},
+		{TLS, wasReset, Maybe{Opaque: 4}},
+		{HTTP1, crossed, Maybe{Crossed: 1}},
+		{TLS, crossed, Maybe{Opaque: 5}},
+		{TLS, doubtful, Maybe{Opaque: 5}},
+	} {
+		g := newLedger(Options{Protocols: map[uint16]Protocol{0: tt.port}})
+		g.count(ending{fate: tt.fate, requests: g.requestsMost(s, nil)})
+		if got := g.result.Maybe; got != tt.want {
+			t.Errorf("%v, %v: %+v; want %+v", tt.port, tt.fate, got, tt.want)
 		}
 	}
 }

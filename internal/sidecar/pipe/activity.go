@@ -120,7 +120,7 @@ func (c *conn) describeLocked() []drain.Conversation {
 		d.Request = string(c.up.upgraded)
 	case c.mode == opaque:
 		d.Protocol, since = "tcp", c.began
-		d.Request = string(c.up.upgraded)
+		d.Request, d.Quiet = string(c.up.upgraded), drain.Millis(c.quiet())
 		if hello := c.hello.Load(); hello != nil && c.in.tls == nil { // it passes through
 			d.Protocol, d.Request = "tls", hello.ServerName
 		}

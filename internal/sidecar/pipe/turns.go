@@ -83,6 +83,18 @@ func (t *turns) silenceLocked(most time.Duration) (left time.Duration, ok bool) 
 	return time.Until(t.at.Add(whole)), true
 }
 
+// quiet is the time since the app's last bytes, if the client has sent none since; 0 if a request may be in flight.
+func (c *conn) quiet() time.Duration {
+	t := &c.turns
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	isTLS := c.passesTLS()
+	if !t.app || isTLS && (t.requests < firstRequest || c.mayBeHTTP2Locked()) {
+		return 0
+	}
+	return time.Since(t.at)
+}
+
 // cameFromClient and cameFromApp are called before the bytes are forwarded.
 func (c *conn) cameFromClient() { c.turns.came(false) }
 
