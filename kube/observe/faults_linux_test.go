@@ -59,7 +59,7 @@ func (n *node) alone(pod *corev1.Pod) (end func()) {
 // onKernel is a node with the real kernel.
 func onKernel(t *testing.T) *node {
 	n := newNode(t)
-	n.kernel.real = OpenNamespace(n.proc)
+	n.kernel.real = OpenNamespace(t.Context(), n.proc)
 	return n
 }
 
@@ -296,7 +296,7 @@ func (c *containerd) run(id string, home *nettest.Namespace) (end func()) {
 // after it has come back.
 func TestContainerdRestarts(t *testing.T) {
 	n := onKernel(t)
-	n.kernel.real = OpenNamespace("/proc")
+	n.kernel.real = OpenNamespace(t.Context(), "/proc")
 	c := newContainerd(t)
 	var ends []func()
 	for i := range 3 {

@@ -80,7 +80,31 @@ func turnOf(s sockdiag.Socket, was *connection) turn {
 	case s.LastReceived > s.LastSent:
 		return app
 	}
-	return bySegments(int(s.SegmentsReceived), int(s.SegmentsSent))
+	return byAcks(s)
+}
+
+// byAcks estimates which side sent last from the acknowledgements that each side has sent by themselves. At first, each
+// segment with data gets one; from the first prompt answer on, requests and answers carry them, and a request without
+// an answer gets one after 40 ms (delayed). So they are the segments of the first request and of the first answer, from
+// which the numbers of requests and of answers follow if all are alike.
+func byAcks(s sockdiag.Socket) turn {
+	in, out := int(s.SegmentsReceived), int(s.SegmentsSent)
+	request, answer := int(s.EmptySent), int(s.EmptyReceived)-2 // without the handshake
+	if s.State == closed {
+		answer-- // the acknowledgement of our FIN, which may be the client's FIN
+		if request--; s.ReadQueue > 0 {
+			request-- // that of the client's FIN
+		}
+	}
+	if s.LastReceived < delayed && request > 0 && answer > 0 && in%request == 0 && out%answer == 0 {
+		switch in/request - out/answer {
+		case 0:
+			return app
+		case 1:
+			return client
+		}
+	}
+	return bySegments(in, out)
 }
 
 // delayed is the kernel's delay of an acknowledgement at its shortest (TCP_DELACK_MIN).

@@ -48,6 +48,8 @@ type Options struct {
 	Local func(netip.Addr) bool `json:"-"`
 	// Probes are the kubelet's.
 	Probes []Probe
+	// Node shows which of them were refused; nil: unknown.
+	Node *Node `json:"-"`
 	// Protocols are what the clients of ports speak.
 	Protocols map[uint16]Protocol
 }

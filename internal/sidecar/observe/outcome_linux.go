@@ -202,6 +202,7 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 		}
 	}
 	t.Answered = max(0, t.Answered-errors)
+	g.probes.ask()
 	probes := g.probes.clone()
 	for _, r := range refusals {
 		early := min(proxys, r.n)
@@ -211,7 +212,7 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 		no := min(unheard, r.n-early)
 		unheard -= no
 		for range r.n - early - no {
-			is, isCertain := probes.take(t.Begin, r.since, r.now)
+			is, isCertain := probes.takeRefused(t.Begin, r.since, r.now)
 			if isCertain {
 				continue
 			}

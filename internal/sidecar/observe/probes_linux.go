@@ -25,14 +25,22 @@ type probes struct {
 	all  []Probe
 	seen map[uint16][]time.Time // connections from the node to a probe's port, and refused probes; the oldest first
 	free map[Probe]int          // refused connections that were attributed to a probe whose moment is not confirmed
+
+	node    *Node                   // nil: unknown
+	targets map[netip.AddrPort]bool // where probes have connected
+	refused []time.Time             // the node's connections to targets that were refused
+	asked   time.Time               // up to when these are known
 }
 
-func newProbes(all []Probe) probes {
-	return probes{slices.DeleteFunc(slices.Clone(all), func(p Probe) bool { return p.Period <= 0 }), map[uint16][]time.Time{}, map[Probe]int{}}
+func newProbes(all []Probe, node *Node) probes {
+	all = slices.DeleteFunc(slices.Clone(all), func(p Probe) bool { return p.Period <= 0 })
+	return probes{all: all, seen: map[uint16][]time.Time{}, free: map[Probe]int{}, node: node, targets: map[netip.AddrPort]bool{}}
 }
 
+// clone is a copy, but of targets.
 func (p *probes) clone() probes {
-	out := newProbes(p.all)
+	out := newProbes(p.all, p.node)
+	out.refused, out.asked, out.targets = slices.Clone(p.refused), p.asked, p.targets
 	for port, seen := range p.seen {
 		out.seen[port] = slices.Clone(seen)
 	}
@@ -84,6 +92,35 @@ func (p *probes) take(began, from, to time.Time) (is, isCertain bool) {
 	return false, false
 }
 
+// ask takes what the node knows since the last time.
+func (p *probes) ask() {
+	if p.node == nil || len(p.targets) == 0 {
+		return
+	}
+	refused, until, known := p.node.since(p.asked, p.targets)
+	if p.refused, p.asked = append(p.refused, refused...), until; !known || len(p.refused) > nodeMost {
+		p.node = nil
+	}
+}
+
+// takeRefused is take for a refused connection: what the node does not show is no probe.
+func (p *probes) takeRefused(began, from, to time.Time) (is, isCertain bool) {
+	if p.node == nil || p.asked.Before(to.Add(probeSlack)) { // the kubelet may not have closed its socket yet
+		return p.take(began, from, to)
+	}
+	i := slices.IndexFunc(p.refused, func(at time.Time) bool {
+		return !at.Before(from.Add(-probeSlack)) && !at.After(to.Add(probeSlack))
+	})
+	switch {
+	case i < 0:
+		return false, false
+	case slices.ContainsFunc(p.all, func(one Probe) bool { return p.hasOthers(one.Port, to) }):
+		return p.take(began, from, to)
+	}
+	p.refused = slices.Delete(p.refused, i, i+1)
+	return true, true
+}
+
 // isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of a
 // container may come at another one (the prober's manual trigger).
 func (p *probes) isConfirmed(one Probe) bool {
@@ -113,6 +150,9 @@ func (p *probes) hasOthers(port uint16, until time.Time) bool {
 func (g *ledger) noteProbe(s sockdiag.Socket, arrived time.Time) {
 	if s.Remote.Port() != 0 && (g.mayProbe(s.Remote) || isWithin(s.Local.Addr(), s.Remote.Addr())) {
 		g.probes.note(s.Local.Port(), arrived)
+		if len(g.probes.targets) < probesKept && len(g.probes.seen[s.Local.Port()]) > 0 && !isWithin(s.Local.Addr(), s.Remote.Addr()) {
+			g.probes.targets[s.Local] = true
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ func TestProbes(t *testing.T) {
 		{"no probes", nil, every(-8, 0, 1), []float64{1, 2}, 0, 0, 2},
 		{"readiness each second, liveness each ten", []Probe{{8080, time.Second}, {8080, 10 * time.Second}}, append(every(-8, 0, 1), -3.4), every(1, 9, 1), 9, 0, 0},
 	} {
-		p := newProbes(tt.probes)
+		p := newProbes(tt.probes, nil)
 		for range 2 { // a connection is noted when it is seen, and when it ends
 			for _, seconds := range tt.seen {
 				p.note(8080, at(seconds))

@@ -134,7 +134,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	server := sideport.New(status.handler(registry), log)
 	running.Go(func() { serve(server, sideport.Limit(ln), log) })
 	o := &observe.Observer{
-		Pods: observe.PodsOf(client, f.node), Proc: f.proc, Open: observe.OpenNamespace(f.proc), Node: f.node,
+		Pods: observe.PodsOf(client, f.node), Proc: f.proc, Open: observe.OpenNamespace(ctx, f.proc), Node: f.node,
 		Count: observe.NewMetrics(registry), Log: log, API: status.answered, Entered: status.entered,
 		Announces: f.deadlines, ShutdownGrace: f.shutdownGrace,
 		Report: func(t observe.Termination) {

@@ -1,0 +1,99 @@
+package observe
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+const (
+	nodePause = 250 * time.Millisecond // between readings of the node's reports
+	nodeKeep  = time.Minute            // refused connections of the node are kept for this long,
+	nodeMost  = 1 << 14                // and at most so many
+)
+
+// Node shows which connections of a node's own processes were refused. These are the kubelet's probes, unless clients use
+// the node's addresses, too:
+//
+//	node's namespace    SYN →             a socket is destroyed that knows the address of the pod
+//	pod's namespace           → ← RST     one more reset, of which only the number is known
+type Node struct {
+	watch *sockdiag.Watch
+
+	mu      sync.Mutex // guards what follows
+	refused []sockdiag.Socket
+	lost    time.Time // when reports were missing last
+}
+
+// OpenNode follows the network namespace with this path until ctx ends. Watch.Open says what it needs.
+func OpenNode(ctx context.Context, path string) (*Node, error) {
+	namespace, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	n := new(Node)
+	err = in(namespace, func() (err error) {
+		n.watch, err = sockdiag.WatchAll(0, func() {})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer n.watch.Close()
+		for clock := time.NewTicker(nodePause); ; {
+			select {
+			case <-clock.C:
+				n.mu.Lock()
+				n.collectLocked()
+				n.mu.Unlock()
+			case <-ctx.Done():
+				clock.Stop()
+				return
+			}
+		}
+	}()
+	return n, nil
+}
+
+func (n *Node) collectLocked() {
+	n.watch.Receive()
+	sockets, lost := n.watch.Ended()
+	now := time.Now()
+	if lost {
+		n.lost = now
+	}
+	for _, s := range sockets {
+		if s.Remote.Port() != 0 && s.Acked == 0 && s.Received == 0 && s.EmptyReceived == 1 { // a reset in answer to the SYN
+			n.refused = append(n.refused, s)
+		}
+	}
+	old := max(0, len(n.refused)-nodeMost)
+	if old > 0 {
+		n.lost = now
+	}
+	for old < len(n.refused) && now.Sub(n.refused[old].Ended) > nodeKeep {
+		old++
+	}
+	n.refused = n.refused[old:]
+}
+
+// since returns when connections to targets were refused after a moment, until another one. known is false if some are
+// missing.
+func (n *Node) since(at time.Time, targets map[netip.AddrPort]bool) (all []time.Time, until time.Time, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.collectLocked()
+	for _, s := range n.refused {
+		if s.Ended.After(at) && targets[s.Remote] {
+			all = append(all, s.Ended)
+		}
+	}
+	until = time.Now()
+	return all, until, until.Sub(n.lost) > nodeKeep
+}
