@@ -47,7 +47,7 @@ func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 			return a, nil
 		}
 	}
-	return nil, fmt.Errorf("with a wait of %s no grace period suffices: requests in flight are ended after %s: %s", seconds(a.Wait), seconds(c.Cut), c.CutBy)
+	return nil, fmt.Errorf("with a wait of %s no grace period suffices: requests in flight are ended after %s: %s", terminal.Seconds(a.Wait), terminal.Seconds(c.Cut), c.CutBy)
 }
 
 // appExits reports whether the app ends requests in flight at its stop signal.
@@ -86,16 +86,16 @@ func (a *Advice) config() string {
 
 // Why is the reasoning, one sentence each.
 func (a *Advice) Why(o Options) []string {
-	wait := fmt.Sprintf("wait: clients still connect for up to %s after the deletion", seconds(o.Propagation))
-	grace := fmt.Sprintf("grace period: a request that arrives then takes up to %s", seconds(o.Request))
+	wait := fmt.Sprintf("wait: clients still connect for up to %s after the deletion", terminal.Seconds(o.Propagation))
+	grace := fmt.Sprintf("grace period: a request that arrives then takes up to %s", terminal.Seconds(o.Request))
 	if a.Lastcall {
-		return []string{wait, fmt.Sprintf("%s, and the last call comes %s before SIGKILL", grace, seconds(a.Grace-a.lastCall)),
-			fmt.Sprintf("quiet time: its default of %s extends the wait for clients that learn later than stated", seconds(drain.DefaultQuietTime))}
+		return []string{wait, fmt.Sprintf("%s, and the last call comes %s before SIGKILL", grace, terminal.Seconds(a.Grace-a.lastCall)),
+			fmt.Sprintf("quiet time: its default of %s extends the wait for clients that learn later than stated", terminal.Seconds(drain.DefaultQuietTime))}
 	}
 	if o.appExits() {
-		wait += fmt.Sprintf(", and the app, which exits at its stop signal, must have answered requests of up to %s by then", seconds(o.Request))
+		wait += fmt.Sprintf(", and the app, which exits at its stop signal, must have answered requests of up to %s by then", terminal.Seconds(o.Request))
 	}
-	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep", grace, seconds(answered))}
+	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep", grace, terminal.Seconds(answered))}
 }
 
 // Patch is a patch of a Deployment in kubectl's strategic form.
@@ -130,7 +130,7 @@ func (a *Advice) headline() string {
 func WriteAdvice(w io.Writer, name string, pod *corev1.Pod, o Options) (isFound bool, err error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: requests take up to %s, clients connect for up to %s after the deletion\n",
-		terminal.Printable(name), seconds(o.Request), seconds(o.Propagation))
+		terminal.Printable(name), terminal.Seconds(o.Request), terminal.Seconds(o.Propagation))
 	for _, lastcall := range []bool{false, true} {
 		b.WriteByte('\n')
 		a, err := Advise(pod, lastcall, o)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
@@ -38,7 +39,7 @@ func (p *Plan) rows() []timeline.Row {
 	for _, a := range p.Fates {
 		r := timeline.Row{
 			Group: group, IsOurs: p.Lastcall, Verdict: timeline.Good,
-			Label: seconds(p.Options.Request) + " request " + a.arrival(), Outcome: cut(a.outcome(), 58),
+			Label: terminal.Seconds(p.Options.Request) + " request " + a.arrival(), Outcome: cut(a.outcome(), 58),
 		}
 		span := timeline.Span{Kind: timeline.Answered, From: max(0, a.At), To: a.Fate.At, Text: "the request"}
 		if !a.IsServed {
@@ -55,7 +56,7 @@ func (p *Plan) rows() []timeline.Row {
 		m := p.Course.Containers[i]
 		until := min(max(served, min(p.Course.Accepts, m.Gone)), m.Gone)
 		r := timeline.Row{Group: group, IsOurs: p.Lastcall, Verdict: timeline.Good, Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
-		r.Outcome = cut(fmt.Sprintf("%s at %s, %s; gone at %s", c.StopSignal.Value, seconds(m.Signal), c.Reaction, seconds(m.Gone)), 58)
+		r.Outcome = cut(fmt.Sprintf("%s at %s, %s; gone at %s", c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(m.Gone)), 58)
 		if until > 0 {
 			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Needed, From: 0, To: until, Text: c.Name + ", needed"})
 		}

@@ -2,12 +2,12 @@ package plan
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -99,21 +99,21 @@ func (p *Plan) until() time.Duration {
 
 // Promises are what clients can rely on, in words.
 func (p *Plan) Promises() []string {
-	out := []string{fmt.Sprintf("requests in flight at the deletion are served if they end within %s", seconds(p.Longest))}
+	out := []string{fmt.Sprintf("requests in flight at the deletion are served if they end within %s", terminal.Seconds(p.Longest))}
 	if p.Longest == 0 {
 		out[0] = "every request in flight at the deletion is cut"
 	}
 	switch late := p.Options.Propagation - p.Accepts; {
 	case p.Accepts == 0:
-		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s", p.refusal(), seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s", p.refusal(), terminal.Seconds(p.Options.Propagation)))
 	case late > 0:
-		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s", seconds(p.Accepts), seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s", terminal.Seconds(p.Accepts), terminal.Seconds(p.Options.Propagation)))
 	default:
-		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)", seconds(p.Accepts), seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)", terminal.Seconds(p.Accepts), terminal.Seconds(p.Options.Propagation)))
 	}
-	out = append(out, "an idle pod is gone after "+seconds(p.Empty))
+	out = append(out, "an idle pod is gone after "+terminal.Seconds(p.Empty))
 	if w := p.Waste(); w >= time.Second {
-		out = append(out, fmt.Sprintf("the pod then waits for nothing for %s", seconds(w)))
+		out = append(out, fmt.Sprintf("the pod then waits for nothing for %s", terminal.Seconds(w)))
 	}
 	return out
 }
@@ -132,11 +132,6 @@ func (p *Plan) ending() string {
 
 func (p *Plan) refusal() string { return string(p.Termination.Course(course.Traffic{}).Refusal) }
 
-// seconds writes a duration as people do: 28 s, 0.5 s.
-func seconds(d time.Duration) string {
-	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
-}
-
 // arrival describes when a request arrives.
 func (a Arrival) arrival() string {
 	switch {
@@ -145,16 +140,16 @@ func (a Arrival) arrival() string {
 	case a.At == 0:
 		return "arrives at the deletion"
 	}
-	return "arrives " + seconds(a.At) + " later"
+	return "arrives " + terminal.Seconds(a.At) + " later"
 }
 
 // outcome describes its end.
 func (a Arrival) outcome() string {
 	switch {
 	case a.IsServed:
-		return "200 at " + seconds(a.Fate.At)
+		return "200 at " + terminal.Seconds(a.Fate.At)
 	case a.Result == termination.CutOff:
-		return "cut at " + seconds(a.Fate.At) + ": " + a.Why
+		return "cut at " + terminal.Seconds(a.Fate.At) + ": " + a.Why
 	}
 	return a.Result + ": " + a.Why
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -53,7 +52,7 @@ func (p *Plan) WriteText(w io.Writer, s Style) error {
 	p.legend(&b, s)
 	b.WriteByte('\n')
 	for _, phase := range p.Phases {
-		wrap(&b, fmt.Sprintf("%8s  ", seconds(phase.From)), phase.Why)
+		wrap(&b, fmt.Sprintf("%8s  ", terminal.Seconds(phase.From)), phase.Why)
 		text := "new connections " + phase.New
 		if phase.To == phase.From {
 			continue
@@ -66,9 +65,9 @@ func (p *Plan) WriteText(w io.Writer, s Style) error {
 		}
 		b.WriteString(s.colours().Dim("          "+text) + "\n")
 	}
-	wrap(&b, fmt.Sprintf("%8s  ", seconds(p.Course.Gone)), p.ending())
+	wrap(&b, fmt.Sprintf("%8s  ", terminal.Seconds(p.Course.Gone)), p.ending())
 	b.WriteByte('\n')
-	fmt.Fprintf(&b, "A request of %s that\n", seconds(p.Options.Request))
+	fmt.Fprintf(&b, "A request of %s that\n", terminal.Seconds(p.Options.Request))
 	for _, a := range p.Fates {
 		paint := s.colours().Good
 		if !a.IsServed {
@@ -99,9 +98,9 @@ func (p *Plan) summary() string {
 		text += "; " + p.Mesh
 	}
 	if p.Lastcall {
-		text += fmt.Sprintf("; lastcall, last call at %s", seconds(p.LastCall))
+		text += fmt.Sprintf("; lastcall, last call at %s", terminal.Seconds(p.LastCall))
 	}
-	return text + fmt.Sprintf("; a request of %s is in flight", seconds(p.Options.Request))
+	return text + fmt.Sprintf("; a request of %s is in flight", terminal.Seconds(p.Options.Request))
 }
 
 // axis is the line with the times.
@@ -109,7 +108,7 @@ func (p *Plan) axis() string {
 	line := []rune(strings.Repeat(" ", columns))
 	step, free := max(time.Second, timeline.Step(p.until())), 0
 	for at := time.Duration(0); at <= p.until(); at += step {
-		text := strings.ReplaceAll(seconds(at), " ", "")
+		text := strings.ReplaceAll(terminal.Seconds(at), " ", "")
 		x := labelWide + p.column(at)
 		if x+len(text) > columns {
 			break
@@ -195,27 +194,12 @@ func (p *Plan) legend(b *strings.Builder, s Style) {
 }
 
 // cut shortens text to width columns.
-func cut(text string, width int) string {
-	text = terminal.Printable(text)
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	return string([]rune(text)[:width-1]) + "…"
-}
+func cut(text string, width int) string { return console.Cut(terminal.Printable(text), width) }
 
 // wrap writes text behind a prefix, in lines of 80 columns at most where words allow it.
 func wrap(b *strings.Builder, prefix, text string) {
-	line, empty := prefix, true
-	for _, word := range strings.Fields(text) {
-		word = terminal.Printable(word)
-		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > columns {
-			b.WriteString(line + "\n")
-			line, empty = strings.Repeat(" ", utf8.RuneCountInString(prefix)), true
-		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
+	for line := range strings.SplitSeq(terminal.Wrap(terminal.Printable(strings.Join(strings.Fields(text), " ")), columns-len(prefix)), "\n") {
+		b.WriteString(prefix + line + "\n")
+		prefix = strings.Repeat(" ", len(prefix))
 	}
-	b.WriteString(line + "\n")
 }

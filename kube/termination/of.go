@@ -2,6 +2,7 @@ package termination
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -223,17 +224,7 @@ func (r *reader) readHookFlags(c *corev1.Container) {
 }
 
 func settingOf[T any](name string, v meshconfig.Value[T]) Setting {
-	return Setting{name, toText(v.Value), v.Source.String()}
-}
-
-func toText(v any) string {
-	switch v := v.(type) {
-	case time.Duration:
-		return v.String()
-	case bool:
-		return strconv.FormatBool(v)
-	}
-	return ""
+	return Setting{name, fmt.Sprint(v.Value), v.Source.String()}
 }
 
 // environ are the literal variables of a container, in the form of os.Environ.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // width is that of help texts, in columns.
@@ -38,9 +40,9 @@ func Environment(cmd *cobra.Command, describe func() (intro string, variables []
 // with text/template the linker keeps 2.4 MB of unused methods.
 func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	var b strings.Builder
-	b.WriteString(Wrap(cmp.Or(cmd.Long, cmd.Short+"."), width) + "\n\nUsage:\n")
+	b.WriteString(terminal.Wrap(cmp.Or(cmd.Long, cmd.Short+"."), width) + "\n\nUsage:\n")
 	if cmd.Runnable() && (!cmd.HasAvailableSubCommands() || cmd.HasParent()) {
-		b.WriteString("  " + indented(Wrap(cmd.UseLine(), width-6), "      ") + "\n")
+		b.WriteString("  " + indented(terminal.Wrap(cmd.UseLine(), width-6), "      ") + "\n")
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "  %s COMMAND [flags]\n", cmd.CommandPath())
@@ -146,7 +148,7 @@ func shownDefault(f *pflag.Flag) string {
 
 func writeEnvironment(b *strings.Builder, describe func() (string, []Variable)) {
 	intro, variables := describe()
-	fmt.Fprintf(b, "\nEnvironment:\n  %s\n", indented(Wrap(intro, width-2), "  "))
+	fmt.Fprintf(b, "\nEnvironment:\n  %s\n", indented(terminal.Wrap(intro, width-2), "  "))
 	group := ""
 	for _, v := range variables {
 		if v.Group != group {
@@ -166,7 +168,7 @@ func writeEnvironment(b *strings.Builder, describe func() (string, []Variable)) 
 
 // entry is a name and its description, which begins at a column and, after a long name, on a line of its own.
 func entry(name, text string, column int) string {
-	lines := strings.Split(Wrap(text, width-column), "\n")
+	lines := strings.Split(terminal.Wrap(text, width-column), "\n")
 	var b strings.Builder
 	b.WriteString(name)
 	if pad := column - utf8.RuneCountInString(name); pad >= 2 {
@@ -183,37 +185,3 @@ func entry(name, text string, column int) string {
 
 // indented indents all lines but the first.
 func indented(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
-
-// Wrap fills the paragraphs of a text to at most columns. Lines that begin with a space stay as they are.
-func Wrap(text string, columns int) string {
-	var out []string
-	var words []string
-	flush := func() {
-		line := ""
-		for _, word := range words {
-			switch {
-			case line == "":
-				line = word
-			case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= columns:
-				line += " " + word
-			default:
-				out = append(out, line)
-				line = word
-			}
-		}
-		if line != "" {
-			out = append(out, line)
-		}
-		words = nil
-	}
-	for line := range strings.SplitSeq(text, "\n") {
-		if line == "" || strings.HasPrefix(line, " ") {
-			flush()
-			out = append(out, line)
-			continue
-		}
-		words = append(words, strings.Fields(line)...)
-	}
-	flush()
-	return strings.Join(out, "\n")
-}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lastcall-dev/lastcall/drain"
 )
@@ -65,7 +66,7 @@ func (t *Terminal) Ended(r drain.Report) {
 
 // Seconds writes a duration as people do: "28 s", "0.5 s".
 func Seconds(d time.Duration) string {
-	return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 }
 
 // Printable keeps another's text from controlling a terminal or breaking a table: escapes, line ends and what else is
@@ -73,4 +74,38 @@ func Seconds(d time.Duration) string {
 func Printable(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
+}
+
+// Wrap fills the paragraphs of a text to at most columns. Lines that begin with a space stay as they are.
+func Wrap(text string, columns int) string {
+	var out []string
+	var words []string
+	flush := func() {
+		line := ""
+		for _, word := range words {
+			switch {
+			case line == "":
+				line = word
+			case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= columns:
+				line += " " + word
+			default:
+				out = append(out, line)
+				line = word
+			}
+		}
+		if line != "" {
+			out = append(out, line)
+		}
+		words = nil
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if line == "" || strings.HasPrefix(line, " ") {
+			flush()
+			out = append(out, line)
+			continue
+		}
+		words = append(words, strings.Fields(line)...)
+	}
+	flush()
+	return strings.Join(out, "\n")
 }

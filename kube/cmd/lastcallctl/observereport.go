@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -170,7 +171,7 @@ func writeReport(out io.Writer, all []*losses.Workload) error {
 	for _, w := range all {
 		terminations, lost, idle, total = terminations+w.Terminations, lost+w.LostLeast(), idle+w.Idle, total+w.Seconds
 	}
-	fmt.Fprintf(&b, "\n%s\n", cli.Wrap(fmt.Sprintf("Terminations: %d. Requests lost: %d. Pods were kept for %s of %s without a request in flight: what fixed sleeps cost the rollouts.",
+	fmt.Fprintf(&b, "\n%s\n", terminal.Wrap(fmt.Sprintf("Terminations: %d. Requests lost: %d. Pods were kept for %s of %s without a request in flight: what fixed sleeps cost the rollouts.",
 		terminations, lost, losses.Seconds(idle), losses.Seconds(total)), columns))
 	for _, w := range shown {
 		if len(losses.Advise(w)) > 0 {

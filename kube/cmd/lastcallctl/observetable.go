@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
@@ -105,9 +104,9 @@ const columns = 80
 
 // writeWorkload prints a workload's sum and what would help it.
 func writeWorkload(out io.Writer, w *losses.Workload) {
-	fmt.Fprintln(out, cli.Wrap(terminal.Printable(w.Text()), columns))
+	fmt.Fprintln(out, terminal.Wrap(terminal.Printable(w.Text()), columns))
 	for _, a := range losses.Advise(w) {
-		fmt.Fprintln(out, cli.Wrap("-> "+a.What+": "+a.Why+".", columns))
+		fmt.Fprintln(out, terminal.Wrap("-> "+a.What+": "+a.Why+".", columns))
 		for line := range strings.Lines(a.Patch) {
 			fmt.Fprint(out, "     "+line)
 		}

@@ -140,19 +140,19 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 
 func (f *planFlags) ways() ([]plan.Way, error) {
 	var out []plan.Way
-	names := make([]string, 0, len(plan.Ways()))
-	for _, w := range plan.Ways() {
-		names = append(names, string(w))
-	}
 	for _, name := range f.as {
-		switch way := plan.Way(name); {
-		case name == "all":
+		way := plan.Way(name)
+		if name == "all" {
 			return plan.Ways(), nil
-		case way.Title() == "":
-			return nil, cli.UsageError{Err: fmt.Errorf("--as %q: must be %s", name, cli.Or(append(names, "all")))}
-		default:
-			out = append(out, way)
 		}
+		if way.Title() == "" {
+			names := []string{"all"}
+			for _, w := range plan.Ways() {
+				names = append(names, string(w))
+			}
+			return nil, cli.UsageError{Err: fmt.Errorf("--as %q: must be %s", name, cli.Or(names))}
+		}
+		out = append(out, way)
 	}
 	return out, nil
 }
@@ -187,39 +187,29 @@ func (f *planFlags) pods(cmd *cobra.Command, file string, o plan.Options) ([]pla
 	if err != nil {
 		return nil, cli.UsageError{Err: fmt.Errorf("the manifest must be a file, a folder, a pattern or -: %w", err)}
 	}
-	var out []planned
+	all, err := manifest.Serving(files)
+	if err != nil {
+		return nil, cli.UsageError{Err: err}
+	}
+	if len(all) == 0 {
+		return nil, cli.UsageError{Err: fmt.Errorf("%s has no Pod, Deployment or other workload that serves", file)}
+	}
 	namespaces := map[string]inject.Namespace{}
 	for _, file := range files {
-		for _, p := range file.Problems {
-			if !file.Passes(p) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: not readable: %v\n", file.Name, p)
-			}
-		}
 		for _, object := range file.Objects {
 			if object.Is("", "Namespace") {
 				namespaces[object.Name] = inject.Namespace{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations}
 			}
 		}
 	}
-	for _, file := range files {
-		for _, object := range file.Objects {
-			w, err := object.Workload()
-			if err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: not readable: %s: %v\n", file.Name, object, err)
-			}
-			if err != nil || w == nil || w.IsJob() {
-				continue
-			}
-			o := o
-			o.Namespace.Name = cmp.Or(w.Namespace, f.namespace)
-			if ns, ok := namespaces[o.Namespace.Name]; ok {
-				o.Namespace = ns
-			}
-			out = append(out, planned{w, o})
+	out := make([]planned, 0, len(all))
+	for _, w := range all {
+		o := o
+		o.Namespace.Name = cmp.Or(w.Namespace, f.namespace)
+		if ns, ok := namespaces[o.Namespace.Name]; ok {
+			o.Namespace = ns
 		}
-	}
-	if len(out) == 0 {
-		return nil, cli.UsageError{Err: fmt.Errorf("%s has no Pod, Deployment or other workload that serves", file)}
+		out = append(out, planned{w, o})
 	}
 	return out, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/rehearse/cluster"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
@@ -61,7 +62,7 @@ func rehearseCluster() *cobra.Command {
 					messages := cmd.ErrOrStderr()
 					fmt.Fprintf(messages, "On the cluster at %s, this rehearsal will\n", config.Host)
 					for _, line := range plan {
-						fmt.Fprintln(messages, cli.Wrap("  - "+line, 80))
+						fmt.Fprintln(messages, terminal.Wrap("  - "+line, 80))
 					}
 					if yes {
 						return true, nil
