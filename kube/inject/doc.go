@@ -52,7 +52,7 @@
 //	lastcall.dev/ignore-inbound-ports   ports whose connections never count
 //	lastcall.dev/quiet-time, idle-grace, last-call-margin, compat, restart-wait
 //	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT, _RESTART_WAIT
-//	lastcall.dev/cpu, memory, cpu-limit, memory-limit, log-format
+//	lastcall.dev/cpu, memory, cpu-limit, memory-limit
 //
 // linkerd's shutdown-grace-period, kuma's sidecar-drain-time and consul's shutdown-grace-period-seconds shorten the time
 // that the drain may take; linkerd's proxy-wait-before-exit-seconds is the minimum drain. lastcall.dev/notes lists how

@@ -153,7 +153,6 @@ const (
 	annotationCompat          = "lastcall.dev/compat"
 	annotationRestartWait     = "lastcall.dev/restart-wait"
 	annotationApp             = "lastcall.dev/app"
-	annotationLogFormat       = "lastcall.dev/log-format"
 	annotationCPU             = "lastcall.dev/cpu"
 	annotationCPULimit        = "lastcall.dev/cpu-limit"
 	annotationMemory          = "lastcall.dev/memory"
@@ -173,7 +172,7 @@ func Keys() []string {
 	return []string{
 		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts, annotationLinkerdShutdown,
 		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationCompat, annotationRestartWait,
-		annotationApp, annotationLogFormat, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
+		annotationApp, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
 	}
 }
 

@@ -48,31 +48,6 @@ type unableError struct{ reason string }
 
 func (e unableError) Error() string { return e.reason }
 
-// Validate checks the options that are the same for all pods.
-func (o Options) Validate() error {
-	var errs []error
-	if o.Image == "" {
-		errs = append(errs, errors.New("no image: the sidecar needs one"))
-	}
-	switch o.Sidecar {
-	case "", Native, Classic:
-	default:
-		errs = append(errs, fmt.Errorf("sidecar is %q: must be %s or %s", o.Sidecar, Native, Classic))
-	}
-	if o.Capture != "" && !o.Capture.isKnown() {
-		errs = append(errs, fmt.Errorf("capture is %q: must be %s, %s or %s", o.Capture, CaptureSidecar, CaptureInit, CaptureCNI))
-	}
-	switch o.PullPolicy {
-	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
-	default:
-		errs = append(errs, fmt.Errorf("pull policy is %q: must be %s, %s or %s", o.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever))
-	}
-	if _, err := Resolve(o.MeshConfig, nil, nil); err != nil {
-		errs = append(errs, fmt.Errorf("mesh config: %w", err))
-	}
-	return errors.Join(errs...)
-}
-
 // Pod returns an injected copy of pod, and the result. It does not change its argument, and the same arguments give the
 // same result.
 func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {

@@ -44,16 +44,8 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		image = j.EnvoyImage
 		args = append(args, "--proxy", "envoy")
 	}
-	format := j.LogFormat
-	if said := j.pod.Annotations[annotationLogFormat]; said != "" {
-		format = said
-	}
-	switch format {
-	case "", "text":
-	case "json":
+	if j.LogFormat == "json" {
 		args = append(args, "--log-format", "json")
-	default:
-		return corev1.Container{}, fmt.Errorf("the log format (annotation %s) is %q: must be text or json", annotationLogFormat, format)
 	}
 	ports, err := parsePorts(annotationIgnoreInbound, j.pod.Annotations[annotationIgnoreInbound])
 	if err != nil {

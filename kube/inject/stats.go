@@ -134,16 +134,14 @@ func field(n *yaml.Node, name string, kind yaml.Kind) (*yaml.Node, error) {
 		value := manifest.Child(n, spelling)
 		switch {
 		case value == nil:
+			continue
 		case value.Tag == "!!null":
 			*value = yaml.Node{Kind: kind}
-			return value, nil
 		case value.Kind != kind:
 			return nil, fmt.Errorf("line %d: %s has the wrong type", value.Line, spelling)
-		default:
-			return value, nil
 		}
+		return value, nil
 	}
 	value := &yaml.Node{Kind: kind}
-	n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}, value)
-	return value, nil
+	return value, put(n, name, value)
 }

@@ -59,8 +59,8 @@ func (f *Sidecar) Options(mesh string) (inject.Options, error) {
 	if o.MeshConfig, err = ReadMeshConfig(mesh); err != nil {
 		return o, err
 	}
-	if err := o.Validate(); err != nil {
-		return o, cli.UsageError{Err: err}
+	if _, err := inject.Resolve(o.MeshConfig, nil, nil); err != nil {
+		return o, cli.UsageError{Err: fmt.Errorf("mesh config: %w", err)}
 	}
 	return o, nil
 }
