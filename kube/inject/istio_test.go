@@ -56,10 +56,7 @@ func TestIstio(t *testing.T) {
 		if r.Outcome != Injected || r.Proxy != Istio {
 			t.Fatalf("%+v", r)
 		}
-		if again, _ := Pod(out, o); !reflect.DeepEqual(again, out) {
-			operations, _ := Diff(out, again)
-			t.Errorf("injected twice is not injected once: %+v", operations)
-		}
+		checkAgain(t, t.Name(), out, o)
 		return out
 	}
 	for _, isNative := range []bool{native, classic} {
@@ -188,10 +185,7 @@ func TestIstioHooks(t *testing.T) {
 			if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, c.note) || c.note == "" && notes != "" && !strings.Contains(notes, "restored") {
 				t.Errorf("notes %q, want %q", notes, c.note)
 			}
-			if again, _ := Pod(got, testOptions()); !reflect.DeepEqual(again, got) {
-				operations, _ := Diff(got, again)
-				t.Errorf("injected twice is not injected once: %+v", operations)
-			}
+			checkAgain(t, t.Name(), got, testOptions())
 		})
 	}
 }
@@ -212,10 +206,7 @@ func TestIstioOffline(t *testing.T) {
 	if proxy == nil || proxy.Image != autoImage || proxy.ImagePullPolicy != corev1.PullIfNotPresent || len(proxy.VolumeMounts) != 1 || command(t, p, carrier.IstioProxy) != sidecarWait+" --ports 8080/http" {
 		t.Fatalf("classic: %+v, %+v", r, proxy)
 	}
-	if again, _ := Pod(p, o); !reflect.DeepEqual(again, p) {
-		operations, _ := Diff(p, again)
-		t.Errorf("injected twice is not injected once: %+v", operations)
-	}
+	checkAgain(t, t.Name(), p, o)
 	o.Offline = false // the webhook, before Istio's: the user's own container may become native
 	own, _ := Pod(pod(func(p *corev1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: autoImage})

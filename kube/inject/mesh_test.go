@@ -179,10 +179,7 @@ func TestWithdraw(t *testing.T) {
 			if c.outcome == LeftAlone && second.Labels[LabelInjected] != "" {
 				t.Errorf("%s: labelled as injected", c.name)
 			}
-			if third, _ := Pod(second, o); !reflect.DeepEqual(third, second) {
-				operations, _ := Diff(second, third)
-				t.Errorf("%s: a third call changes it: %+v", c.name, operations)
-			}
+			checkAgain(t, c.name, second, o)
 		}
 	}
 }
@@ -228,9 +225,7 @@ func TestLinkerdFlags(t *testing.T) {
 		if hook := command(t, got, "web"); !strings.HasPrefix(hook, c.want+" ") {
 			t.Errorf("%v, namespace %v: the hook is %q, want %q", c.pod, c.namespace, hook, c.want)
 		}
-		if again, _ := Pod(got, o); !reflect.DeepEqual(again, got) {
-			t.Errorf("%v: injected twice is not injected once", c.pod)
-		}
+		checkAgain(t, t.Name(), got, o)
 	}
 }
 
@@ -260,9 +255,7 @@ func TestLinkerdIdle(t *testing.T) {
 		if got.Annotations[linkerdIdleAnnotation] != c.annotation || value != c.variable {
 			t.Errorf("%s: annotation %q, variable %q", c.name, got.Annotations[linkerdIdleAnnotation], value)
 		}
-		if again, _ := Pod(got, testOptions()); !reflect.DeepEqual(again, got) {
-			t.Errorf("%s: injected twice is not injected once", c.name)
-		}
+		checkAgain(t, c.name, got, testOptions())
 	}
 	own := grpc("90s", true)
 	own.Annotations[linkerdIdleAnnotation] = "7s"

@@ -129,10 +129,7 @@ func TestMergedHook(t *testing.T) {
 			if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "container web: lastcall's hook ") }) {
 				t.Errorf("notes %q", r.Notes)
 			}
-			if again, _ := Pod(got, o); !reflect.DeepEqual(again, got) {
-				operations, _ := Diff(got, again)
-				t.Errorf("injected twice is not injected once: %+v", operations)
-			}
+			checkAgain(t, t.Name(), got, o)
 			if back := Restored(h); strings.Contains(c.want, "--before") && back.Exec != nil && !reflect.DeepEqual(back, c.own) {
 				t.Errorf("taken out again, the hook is %+v, was %+v", back, c.own)
 			}

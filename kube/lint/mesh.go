@@ -48,16 +48,9 @@ func (e *examination) readOperator(o *manifest.Object) {
 // useMesh examines a MeshConfig of the input.
 func (e *examination) useMesh(o *manifest.Object, text, path string) {
 	e.result.Examined++
-	settings, err := inject.Resolve(text, nil, []string{"LASTCALL_COMPAT=istio"})
-	if err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Error, Path: path, Text: line})
-		}
-	} else {
+	settings, err := e.settings(o, path, text, []string{"LASTCALL_COMPAT=istio"})
+	if err == nil {
 		e.meshes = append(e.meshes, text)
-	}
-	for _, w := range settings.Warnings {
-		e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Warning, Path: path + "." + w.Field, Text: w.Text})
 	}
 	if s := settings.ExitOnZero; s.IsSet() && s.Value && e.Istio != inject.Classic && err == nil {
 		e.found(o, o.String(), "", Finding{ID: "LC005", Severity: Warning, Path: path + "." + s.Path, Text: ignoredByNative + "; give the apps a preStop sleep, or use lastcall (with --istio-sidecar classic this finding ends)"})
@@ -91,17 +84,23 @@ func (e *examination) readProxyConfig(o *manifest.Object) {
 		p.variables = append(p.variables, name+"="+value)
 	}
 	slices.Sort(p.variables)
-	settings, err := inject.Resolve("", nil, p.variables)
+	if _, err := e.settings(o, "spec.environmentVariables", "", p.variables); err == nil {
+		e.proxies = append(e.proxies, p)
+	}
+}
+
+// settings resolves the settings of an object at a path, and reports their errors and warnings.
+func (e *examination) settings(o *manifest.Object, path, mesh string, variables []string) (*meshconfig.Settings, error) {
+	settings, err := inject.Resolve(mesh, nil, variables)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Error, Path: "spec.environmentVariables", Text: line})
+			e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Error, Path: path, Text: line})
 		}
-		return
 	}
 	for _, w := range settings.Warnings {
-		e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Warning, Path: "spec.environmentVariables[" + w.Field + "]", Text: w.Text})
+		e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Warning, Path: path + "." + w.Field, Text: w.Text})
 	}
-	e.proxies = append(e.proxies, p)
+	return settings, err
 }
 
 // variables are those that ProxyConfigs set in a pod: one with a selector counts in its namespace, one of istio-system
