@@ -9,6 +9,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -55,7 +56,7 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 	}
 	kind, reason, message, ok := describe(report)
 	if !isCaptured {
-		kind, reason, message, ok = corev1.EventTypeWarning, ReasonNotCaptured, short(strings.ToValidUTF8(end.Message, "")), true
+		kind, reason, message, ok = corev1.EventTypeWarning, ReasonNotCaptured, terminal.Shorten(strings.ToValidUTF8(end.Message, ""), maxMessage), true
 	}
 	if !ok {
 		return nil

@@ -1,11 +1,10 @@
 package events
 
 import (
-	"unicode/utf8"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // The reasons, as kubectl get events shows them.
@@ -46,17 +45,5 @@ func describe(r drain.Report) (kind, reason, message string, ok bool) {
 	default:
 		return "", "", "", false
 	}
-	return kind, reason, short(r.Summary()), true
-}
-
-// short cuts a message to what the API server accepts.
-func short(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	cut := maxMessage - len("…")
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
+	return kind, reason, terminal.Shorten(r.Summary(), maxMessage), true
 }

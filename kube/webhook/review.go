@@ -8,13 +8,14 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	admission "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // refusal is an HTTP error instead of a review.
@@ -140,10 +141,7 @@ const (
 func bounded(warnings []string) []string {
 	out, sum := warnings[:0:0], 0
 	for _, text := range warnings {
-		text = strings.Join(strings.Fields(text), " ")
-		if len(text) > maxWarning {
-			text = cut(text, maxWarning-len("…")) + "…"
-		}
+		text = terminal.Shorten(strings.Join(strings.Fields(text), " "), maxWarning)
 		if sum += len(text); sum > maxWarnings {
 			break
 		}
@@ -152,18 +150,5 @@ func bounded(warnings []string) []string {
 	return out
 }
 
-// cut shortens at a rune's boundary.
-func cut(text string, n int) string {
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
-}
-
 // brief is a client's text for a message.
-func brief(text string) string {
-	if len(text) > 80 {
-		text = cut(text, 80) + "…"
-	}
-	return fmt.Sprintf("%q", text)
-}
+func brief(text string) string { return strconv.Quote(terminal.Shorten(text, 80)) }

@@ -3,7 +3,8 @@ package meshconfig
 import (
 	"errors"
 	"fmt"
-	"unicode/utf8"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // FieldError is one invalid setting.
@@ -90,17 +91,5 @@ func (f *findings) all() []Warning {
 	return f.warnings
 }
 
-// shown bounds the part of an invalid value that an error repeats, bytes.
-const shown = 80
-
-// brief shortens a value for an error at a rune's boundary.
-func brief(s string) string {
-	if len(s) <= shown {
-		return s
-	}
-	cut := shown
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
-}
+// brief is the part of an invalid value that an error repeats.
+func brief(s string) string { return terminal.Shorten(s, 80) }

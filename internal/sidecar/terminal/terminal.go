@@ -76,6 +76,16 @@ func Printable(s string) string {
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
 }
 
+// Shorten cuts a text at a rune's boundary: to at most n bytes, with the … at its end.
+func Shorten(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n -= len("…"); n > 0 && !utf8.RuneStart(text[n]); n-- {
+	}
+	return text[:n] + "…"
+}
+
 // Wrap fills the paragraphs of a text to at most columns. Lines that begin with a space stay as they are.
 func Wrap(text string, columns int) string {
 	var out []string

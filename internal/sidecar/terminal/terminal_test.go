@@ -49,3 +49,15 @@ func TestEnded(t *testing.T) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
+
+func TestShorten(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		n    int
+		want string
+	}{{"short", 5, "short"}, {"too long", 6, "too…"}, {"ääää", 7, "ää…"}, {"ääää", 6, "ä…"}, {"äää", 3, "…"}} {
+		if got := Shorten(c.text, c.n); got != c.want || len(got) > c.n {
+			t.Errorf("%q to %d: %q, want %q", c.text, c.n, got, c.want)
+		}
+	}
+}
