@@ -10,10 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // process is the main process of a container, or the sandbox of a pod: its parent is outside of the container.
@@ -164,22 +165,7 @@ func (p process) open(proc string) (*handle, error) {
 	return h, nil
 }
 
-// wait returns when the process has exited, or with ctx's error. It holds no thread.
-func (h *handle) wait(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = h.file.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	raw, err := h.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	err = raw.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return err != unix.EINTR && n != 0
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
-}
+// wait returns when the process has exited, or with ctx's error.
+func (h *handle) wait(ctx context.Context) error { return observe.AwaitExit(ctx, h.file) }
 
 func (h *handle) close() { _ = h.file.Close() }

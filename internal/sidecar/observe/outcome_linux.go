@@ -79,7 +79,7 @@ func (g *ledger) count(e ending) {
 		if e.queued && g.mayProbe(e.sample.Peer) {
 			if is, isCertain := g.probes.take(t.Begin, e.arrived, e.at); isCertain {
 				return
-			} else if is {
+			} else if is || e.sample.Peer.Port() == 0 && g.probes.takeLate(e.sample.Port) {
 				t.Maybe.Probes++
 				return
 			}

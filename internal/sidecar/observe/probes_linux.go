@@ -92,6 +92,15 @@ func (p *probes) take(began, from, to time.Time) (is, isCertain bool) {
 	return false, false
 }
 
+// takeLate reports whether a port has a probe, which a busy kubelet may have sent at another moment: once for each.
+func (p *probes) takeLate(port uint16) bool {
+	i := slices.IndexFunc(p.all, func(one Probe) bool { return one.Port == port && p.free[one] == 0 })
+	if i >= 0 {
+		p.free[p.all[i]]++
+	}
+	return i >= 0
+}
+
 // ask takes what the node knows since the last time.
 func (p *probes) ask() {
 	if p.node == nil || len(p.targets) == 0 {

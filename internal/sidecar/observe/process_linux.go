@@ -2,6 +2,7 @@ package observe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,21 +122,27 @@ func Exited(ctx context.Context, pid int) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}
-	file := os.NewFile(uintptr(fd), "pidfd")
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("watch process %d: %w", pid, err), file.Close())
-	}
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(1, 0)) })
+	file, done := os.NewFile(uintptr(fd), "pidfd"), make(chan struct{})
 	go func() {
 		defer close(done)
 		defer file.Close()
-		defer stop()
-		_ = conn.Read(func(fd uintptr) bool {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
-		})
+		_ = AwaitExit(ctx, file)
 	}()
 	return done, nil
+}
+
+// AwaitExit returns when the process of a descriptor without blocking (PIDFD_NONBLOCK) has exited, or with ctx's error. It
+// holds no thread.
+func AwaitExit(ctx context.Context, pidfd *os.File) error {
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = conn.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return err != unix.EINTR && n != 0
+	})
+	return cmp.Or(ctx.Err(), err)
 }
