@@ -68,7 +68,7 @@ func observeCommand() *cobra.Command {
 		flags.BoolVar(&f.pod, "pod", false, "observe the own network namespace, as an ephemeral container of a pod")
 		flags.UintSliceVar(&f.ports, "ports", nil, "the app's `ports`, separated by commas; default: all on which it listens")
 		flags.UintSliceVar(&f.ignorePorts, "ignore-ports", nil, "`ports` that do not count, such as those for metrics")
-		flags.StringVar(&f.known, "known", "", "with --pod: `JSON` of what is known of the pod, as lastcallctl observe passes it")
+		flags.StringVar(&f.known, "known", "", "with --pod: `JSON` of what the spec of the pod shows, as lastcallctl observe passes it")
 		flags.BoolVar(&f.terminate, "terminate", false, "send the app SIGTERM at once, and observe what follows")
 	})
 	cli.Group(cmd.Flags(), "The report", func(flags *pflag.FlagSet) {

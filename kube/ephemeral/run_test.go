@@ -2,6 +2,7 @@ package ephemeral
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -60,8 +62,8 @@ func TestRun(t *testing.T) {
 	c := newCluster(t, map[string]ending{
 		"clean":  {log: []string{report(`"open":1`)}},
 		"lost":   {log: []string{report(`"lost":{"reset":2,"refused":1}`)}},
-		"killed": {log: []string{report(`"unfinished":3`)}, code: losses.KilledCode}, // SIGKILL ends the observer as well
-		"late":   {log: []string{report(`"unfinished":3`), report(`"open":3`)}},      // all were answered in the last second
+		"killed": {log: []string{report(`"maybe":{"unfinished":3}`)}, code: losses.KilledCode}, // SIGKILL ends the observer as well
+		"late":   {log: []string{report(`"maybe":{"unfinished":3}`), report(`"open":3`)}},      // all were answered in the last second
 		"torn":   {log: []string{`{"begin":`}},
 		"silent": {},
 		"broken": {log: []string{"observe: no netlink here"}},
@@ -195,7 +197,7 @@ func TestContainerIsRestricted(t *testing.T) {
 		len(s.Capabilities.Add) > 0 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || *s.Privileged || !*s.ReadOnlyRootFilesystem {
 		t.Errorf("%+v", s)
 	}
-	if want := []string{"observe", "--pod", "--json", "--for", "1m0s", "--grace", "30s"}; !slices.Equal(one.Args, want) {
+	if want := []string{"observe", "--pod", "--json", "--for", "1m0s", "--grace", "30s", "--known"}; !slices.Equal(one.Args[:len(want)], want) {
 		t.Errorf("arguments %q", one.Args)
 	}
 }
@@ -203,10 +205,12 @@ func TestContainerIsRestricted(t *testing.T) {
 // Behind a sidecar, requests that the app loses count, too.
 func TestContainerBehindSidecar(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}, {Name: "istio-proxy"}}}}
-	args := strings.Join(container(Options{Image: "lastcall:1", Limit: time.Minute}, pod).Args, " ")
-	for _, want := range []string{"--ignore-ports 15021", "--proxy-ports 15001 --proxy-ports 15006", "--proxy-attempts 3"} {
-		if !strings.Contains(args, want) {
-			t.Errorf("arguments %q; want %q", args, want)
-		}
+	args := container(Options{Image: "lastcall:1", Limit: time.Minute}, pod).Args
+	var got observe.Options
+	if err := json.Unmarshal([]byte(args[len(args)-1]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(got.IgnorePorts, 15021) || !slices.Contains(got.ProxyPorts, 15006) || got.Attempts != 3 {
+		t.Errorf("arguments %q", args)
 	}
 }

@@ -11,14 +11,26 @@ import (
 // ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health probes").
 var ambientProbes = []netip.Addr{netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff")}
 
+// nodeProcess is the folder of a process in the node's network namespace: the kubelet, from which the probes come, or the first
+// one.
+func nodeProcess(proc string) string {
+	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
+	for _, name := range names {
+		if text, _ := os.ReadFile(name); string(text) == "kubelet\n" {
+			return filepath.Dir(name)
+		}
+	}
+	return filepath.Join(proc, "1")
+}
+
 // addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads the network
-// namespace of the node's first process. If it cannot, every address may be: no arrival is then a client's for certain.
-func addresses(proc string) func(netip.Addr) bool {
+// namespace of a process. If it cannot, every address may be: no arrival is then a client's for certain.
+func addresses(process string) func(netip.Addr) bool {
 	own := map[netip.Addr]bool{}
 	for _, a := range ambientProbes {
 		own[a] = true
 	}
-	net := filepath.Join(proc, "1", "net")
+	net := filepath.Join(process, "net")
 	trie, err := os.ReadFile(filepath.Join(net, "fib_trie"))
 	if err != nil {
 		return func(netip.Addr) bool { return true }

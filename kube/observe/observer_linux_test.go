@@ -575,7 +575,7 @@ func TestRestart(t *testing.T) {
 // TestAddresses: those of the node itself.
 func TestAddresses(t *testing.T) {
 	proc := t.TempDir()
-	if isOwn := addresses(proc); !isOwn(netip.MustParseAddr("192.0.2.1")) {
+	if isOwn := addresses(nodeProcess(proc)); !isOwn(netip.MustParseAddr("192.0.2.1")) {
 		t.Error("without the node's table, an address is taken for another's")
 	}
 	folder := filepath.Join(proc, "1", "net")
@@ -584,7 +584,7 @@ func TestAddresses(t *testing.T) {
 		os.WriteFile(filepath.Join(folder, "if_inet6"), []byte("fd000000000000000000000000000001 02 40 00 80 eth0\nfe80000000000000982ff8fffe849fa9 02 40 20 80 eth0\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	isOwn := addresses(proc)
+	isOwn := addresses(nodeProcess(proc))
 	for address, want := range map[string]bool{"10.244.0.1": true, "10.244.0.0": false, "10.244.0.255": false, "10.244.0.9": false, "fd00::1": true, "fd00::2": false, "169.254.7.127": true} {
 		if isOwn(netip.MustParseAddr(address)) != want {
 			t.Errorf("%s: %v", address, !want)

@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -24,9 +25,13 @@ type Open func(path string, known observe.Options) (Watch, error)
 // OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on, and what
 // the node's own processes do until ctx ends.
 func OpenNamespace(ctx context.Context, proc string) Open {
-	node, _ := observe.OpenNode(ctx, filepath.Join(proc, "1", "ns", "net")) // else probes are known by their times
+	process := nodeProcess(proc)
+	node, _ := observe.OpenNode(ctx, filepath.Join(process, "ns", "net")) // else the times show which are probes
 	return func(path string, known observe.Options) (Watch, error) {
-		known.Local, known.Node = addresses(proc), node
+		if _, err := os.Stat(process); err != nil { // the kubelet has restarted
+			process = nodeProcess(proc)
+		}
+		known.Local, known.Node = addresses(process), node
 		w, err := observe.Open(path, known)
 		if err != nil {
 			return nil, err

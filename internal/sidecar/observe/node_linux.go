@@ -20,7 +20,7 @@ const (
 // the node's addresses, too:
 //
 //	node's namespace    SYN →             a socket is destroyed that knows the address of the pod
-//	pod's namespace           → ← RST     one more reset, of which only the number is known
+//	pod's namespace           → ← RST     one more reset, whose number is all that shows
 type Node struct {
 	watch *sockdiag.Watch
 
@@ -29,16 +29,16 @@ type Node struct {
 	lost    time.Time // when reports were missing last
 }
 
-// OpenNode follows the network namespace with this path until ctx ends. Watch.Open says what it needs.
+// OpenNode follows the network namespace with this path until ctx ends. It needs what Open needs.
 func OpenNode(ctx context.Context, path string) (*Node, error) {
 	namespace, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer namespace.Close()
-	n := new(Node)
+	n, many := new(Node), make(chan struct{}, 1)
 	err = in(namespace, func() (err error) {
-		n.watch, err = sockdiag.WatchAll(0, func() {})
+		n.watch, err = sockdiag.WatchAll(0, func() { notify(many) })
 		return err
 	})
 	if err != nil {
@@ -49,13 +49,14 @@ func OpenNode(ctx context.Context, path string) (*Node, error) {
 		for clock := time.NewTicker(nodePause); ; {
 			select {
 			case <-clock.C:
-				n.mu.Lock()
-				n.collectLocked()
-				n.mu.Unlock()
+			case <-many:
 			case <-ctx.Done():
 				clock.Stop()
 				return
 			}
+			n.mu.Lock()
+			n.collectLocked()
+			n.mu.Unlock()
 		}
 	}()
 	return n, nil

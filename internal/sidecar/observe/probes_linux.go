@@ -29,7 +29,7 @@ type probes struct {
 	node    *Node                   // nil: unknown
 	targets map[netip.AddrPort]bool // where probes have connected
 	refused []time.Time             // the node's connections to targets that were refused
-	asked   time.Time               // up to when these are known
+	asked   time.Time               // until when these are complete
 }
 
 func newProbes(all []Probe, node *Node) probes {

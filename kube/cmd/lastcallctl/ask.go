@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
-// canAsk refuses a change that is not confirmed by --yes, unless a person can be asked.
+// canAsk refuses a change that is not confirmed by --yes, unless a person can answer a question.
 func canAsk(cmd *cobra.Command, yes bool, what string) error {
 	if file, isFile := cmd.InOrStdin().(*os.File); !yes && !(isFile && terminal.Is(file)) {
 		return fmt.Errorf("%s needs a confirmation, and standard input is not a terminal: add --yes", what)
