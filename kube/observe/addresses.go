@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health probes").
@@ -14,9 +15,10 @@ var ambientProbes = []netip.Addr{netip.MustParseAddr("169.254.7.127"), netip.Mus
 // nodeProcess is the folder of a process in the node's network namespace: the kubelet, from which the probes come, or the first
 // one.
 func nodeProcess(proc string) string {
-	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
+	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
 	for _, name := range names {
-		if text, _ := os.ReadFile(name); string(text) == "kubelet\n" {
+		text, _ := os.ReadFile(name)
+		if program, _, _ := strings.Cut(string(text), "\x00"); filepath.Base(program) == "kubelet" {
 			return filepath.Dir(name)
 		}
 	}
