@@ -84,14 +84,14 @@ func (n *Node) collectLocked() {
 	n.refused = n.refused[old:]
 }
 
-// since returns when connections to targets were refused after a moment, until another one. known is false if some are
+// since returns when connections to some addresses were refused after a moment, until another one. known is false if some are
 // missing.
-func (n *Node) since(at time.Time, targets map[netip.AddrPort]bool) (all []time.Time, until time.Time, known bool) {
+func (n *Node) since(at time.Time, is func(to netip.AddrPort) bool) (all []time.Time, until time.Time, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.collectLocked()
 	for _, s := range n.refused {
-		if s.Ended.After(at) && targets[s.Remote] {
+		if s.Ended.After(at) && is(s.Remote) {
 			all = append(all, s.Ended)
 		}
 	}

@@ -104,5 +104,5 @@ func (g *ledger) refusalOf(p parting) *refusal {
 
 // isDoubtful reports whether another look may explain a reset.
 func (g *ledger) isDoubtful() bool {
-	return len(g.parted) > 0 || len(g.parting) > 0 && len(g.refusals) > 0
+	return len(g.parted)+len(g.parting) > 0
 }

@@ -27,20 +27,20 @@ type probes struct {
 	free map[Probe]int          // refused connections that were attributed to a probe whose moment is not confirmed
 
 	node    *Node                   // nil: unknown
-	targets map[netip.AddrPort]bool // where probes have connected
-	refused []time.Time             // the node's connections to targets that were refused
-	asked   time.Time               // until when these are complete
+	own     map[netip.Addr]bool // the pod's addresses, as its connections show them
+	refused []time.Time         // the node's connections to a probe's port that were refused
+	asked   time.Time           // until when these are complete
 }
 
 func newProbes(all []Probe, node *Node) probes {
 	all = slices.DeleteFunc(slices.Clone(all), func(p Probe) bool { return p.Period <= 0 })
-	return probes{all: all, seen: map[uint16][]time.Time{}, free: map[Probe]int{}, node: node, targets: map[netip.AddrPort]bool{}}
+	return probes{all: all, seen: map[uint16][]time.Time{}, free: map[Probe]int{}, node: node, own: map[netip.Addr]bool{}}
 }
 
-// clone is a copy, but of targets.
+// clone is a copy, but of own.
 func (p *probes) clone() probes {
 	out := newProbes(p.all, p.node)
-	out.refused, out.asked, out.targets = slices.Clone(p.refused), p.asked, p.targets
+	out.refused, out.asked, out.own = slices.Clone(p.refused), p.asked, p.own
 	for port, seen := range p.seen {
 		out.seen[port] = slices.Clone(seen)
 	}
@@ -103,10 +103,12 @@ func (p *probes) takeLate(port uint16) bool {
 
 // ask takes what the node knows since the last time.
 func (p *probes) ask() {
-	if p.node == nil || len(p.targets) == 0 {
+	if p.node == nil || len(p.own) == 0 {
 		return
 	}
-	refused, until, known := p.node.since(p.asked, p.targets)
+	refused, until, known := p.node.since(p.asked, func(to netip.AddrPort) bool {
+		return p.own[to.Addr()] && slices.ContainsFunc(p.all, func(one Probe) bool { return one.Port == to.Port() })
+	})
 	if p.refused, p.asked = append(p.refused, refused...), until; !known || len(p.refused) > nodeMost {
 		p.node = nil
 	}
@@ -157,11 +159,12 @@ func (p *probes) hasOthers(port uint16, until time.Time) bool {
 
 // noteProbe adds a connection that may be a probe: from the node, or from within the pod, where a sidecar passes it on.
 func (g *ledger) noteProbe(s sockdiag.Socket, arrived time.Time) {
-	if s.Remote.Port() != 0 && (g.mayProbe(s.Remote) || isWithin(s.Local.Addr(), s.Remote.Addr())) {
+	isInside := isWithin(s.Local.Addr(), s.Remote.Addr())
+	if s.Remote.Port() != 0 && !isInside && len(g.probes.own) < probesKept {
+		g.probes.own[s.Local.Addr()] = true
+	}
+	if s.Remote.Port() != 0 && (g.mayProbe(s.Remote) || isInside) {
 		g.probes.note(s.Local.Port(), arrived)
-		if len(g.probes.targets) < probesKept && len(g.probes.seen[s.Local.Port()]) > 0 && !isWithin(s.Local.Addr(), s.Remote.Addr()) {
-			g.probes.targets[s.Local] = true
-		}
 	}
 }
 

@@ -106,7 +106,7 @@ func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func(
 			return opaque
 		}
 	case left:
-		if protocol >= TLS && c == nil && g.endedWithListener(s) { // no sign of the app's close is left
+		if protocol >= TLS && g.endedWithListener(s) { // the app's exit, and the client's message behind it
 			return opaque
 		}
 	case answered, doubtful:
