@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,8 @@ func nodeProcess(proc string) string {
 	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
 	for _, name := range names {
 		text, _ := os.ReadFile(name)
-		if program, _, _ := strings.Cut(string(text), "\x00"); filepath.Base(program) == "kubelet" {
+		command := strings.SplitN(string(text), "\x00", 3) // "kubelet", or "hyperkube kubelet"
+		if slices.ContainsFunc(command[:min(len(command), 2)], func(word string) bool { return filepath.Base(word) == "kubelet" }) {
 			return filepath.Dir(name)
 		}
 	}
