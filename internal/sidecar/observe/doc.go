@@ -7,11 +7,9 @@
 // What it cannot know is in the result as such, never as a clean end:
 //
 //   - Half an answer that the client has acknowledged looks like a whole one.
-//   - Several requests on one connection (HTTP/2, pipelining) count as one; and on an idle connection of HTTP/2 the
-//     client's last PING or WINDOW_UPDATE looks like a request.
+//   - How many requests a connection had in flight that may have several (HTTP/2, also within TLS): Opaque.
 //   - A client that sends after the app's close has sent a request, or only TLS's close_notify: Crossed.
-//   - Which side sent last, if both did in one tick of the kernel's clock (1 to 10 ms): Unclear, where the counts of
-//     segments do not show it.
+//   - Which side sent last, if both did in one tick of the kernel's clock (1 to 10 ms): SameTick.
 //
 // docs/observe-how.md explains each rule and the rights that it needs.
 package observe

@@ -46,6 +46,7 @@ type ledger struct {
 	attempts  int                        // those of them, since Begin, that were the proxy's attempts to connect to the app
 	unheard   int                        // likewise, that were the app's answers to a proxy that had ended
 	halves    []half                     // lost requests without another half so far
+	marks     map[uint64]bool            // whose reports are missing
 	blind     bool                       // reports from before Begin are missing
 	since     time.Time                  // see Watch.Reacted
 	others    map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as the app's to its database
@@ -262,6 +263,10 @@ func (g *ledger) unlistened(s sockdiag.Socket) bool {
 
 // destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
 func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
+	if g.marks[s.Cookie] {
+		delete(g.marks, s.Cookie)
+		return
+	}
 	now := s.Ended
 	c := g.open[s.Cookie]
 	delete(g.open, s.Cookie)

@@ -65,17 +65,13 @@ func OpenNode(ctx context.Context, path string) (*Node, error) {
 func (n *Node) collectLocked() {
 	n.watch.Receive()
 	sockets, lost := n.watch.Ended()
-	now := time.Now()
-	if lost {
-		n.lost = now
-	}
 	for _, s := range sockets {
 		if s.Remote.Port() != 0 && s.Acked == 0 && s.Received == 0 && s.EmptyReceived == 1 { // a reset in answer to the SYN
 			n.refused = append(n.refused, s)
 		}
 	}
-	old := max(0, len(n.refused)-nodeMost)
-	if old > 0 {
+	now, old := time.Now(), max(0, len(n.refused)-nodeMost)
+	if lost || old > 0 {
 		n.lost = now
 	}
 	for old < len(n.refused) && now.Sub(n.refused[old].Ended) > nodeKeep {

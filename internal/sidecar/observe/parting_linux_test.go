@@ -102,6 +102,14 @@ func TestParting(t *testing.T) {
 	}
 }
 
+// TestMarks: the kernel reports the mark of each processor.
+func TestMarks(t *testing.T) {
+	w := watched(t, nettest.New(t).Pod.Path(), Options{}, begun)
+	if got := w.End(time.Now(), Exit{}); got.Overruns > 0 || len(w.ledger.marks) > 0 {
+		t.Errorf("%d marks are missing: %+v", len(w.ledger.marks), got)
+	}
+}
+
 // await waits until the watch is as wanted.
 func await(t *testing.T, w *Watch, isSo func() bool) {
 	t.Helper()

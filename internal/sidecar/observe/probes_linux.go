@@ -26,7 +26,7 @@ type probes struct {
 	seen map[uint16][]time.Time // connections from the node to a probe's port, and refused probes; the oldest first
 	free map[Probe]int          // refused connections that were attributed to a probe whose moment is not confirmed
 
-	node    *Node                   // nil: unknown
+	node    *Node               // nil: unknown
 	own     map[netip.Addr]bool // the pod's addresses, as its connections show them
 	refused []time.Time         // the node's connections to a probe's port that were refused
 	asked   time.Time           // until when these are complete
@@ -78,7 +78,10 @@ func (p *probes) take(began, from, to time.Time) (is, isCertain bool) {
 				if next.Before(from.Add(-probeSlack)) || next.After(to.Add(probeSlack)) || isDone && !hasOthers {
 					continue
 				}
-				p.note(one.Port, later(from, earlier(next, to)))
+				if next.After(to) {
+					next = to
+				}
+				p.note(one.Port, later(from, next))
 				return true, !hasOthers
 			}
 		}
@@ -171,11 +174,4 @@ func (g *ledger) noteProbe(s sockdiag.Socket, arrived time.Time) {
 // mayProbe reports whether a connection may be the kubelet's: from the machine's own or an unknown address.
 func (g *ledger) mayProbe(from netip.AddrPort) bool {
 	return from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr())
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -20,7 +20,8 @@ const (
 	stillInterval = 100 * time.Millisecond // likewise, while nothing moves
 	gather        = 5 * time.Millisecond   // one look for many reports
 	settleTime    = time.Second            // End waits at most so long for reports,
-	settled       = 10                     // and until so many attempts have found none
+	settled       = 10                     // and until so many attempts have found none;
+	unmarked      = 25                     // without marks this many, because a busy kernel is that late
 )
 
 // Watch observes one network namespace. Its methods are safe for concurrent use.
@@ -160,18 +161,29 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 		defer clock.Stop()
 		w.changed = true
 		w.tickLocked()
-		for quiet, limit := 0, time.Now().Add(settleTime); quiet < settled && time.Now().Before(limit); {
+		enough := settled
+		marks, cookies, err := openMarks(w.namespace)
+		if err == nil {
+			w.ledger.marks = cookies
+		} else {
+			enough = unmarked
+		}
+		w.done.Go(func() { closeMarks(marks) })
+		for quiet, limit := 0, time.Now().Add(settleTime); quiet < enough && time.Now().Before(limit); {
 			if w.changed = false; w.ledger.result.Overruns > 0 {
 				w.tickLocked()
 			} else {
 				w.collectLocked()
 			}
-			if quiet++; w.ledger.closing() > 0 || w.changed {
+			if quiet++; w.ledger.closing() > 0 || len(w.ledger.marks) > 0 || w.changed {
 				quiet = 0
 			}
 			w.mu.Unlock()
 			<-clock.C
 			w.mu.Lock()
+		}
+		if len(w.ledger.marks) > 0 {
+			w.ledger.result.Overruns++
 		}
 		if w.ledger.closing() > 0 || w.ledger.isDoubtful() {
 			w.tickLocked() // the states of those whose clients have not reacted

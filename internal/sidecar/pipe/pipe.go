@@ -123,7 +123,7 @@ func (p *Pipe) Resume(context.Context) error {
 	p.stopTimers()
 	for _, c := range p.all() {
 		c.lastWordRequested.Store(false)
-		c.turns.unfollow()
+		c.turns.set(&c.turns.follows, false)
 	}
 	var errs []error
 	for _, l := range p.listeners {

@@ -178,7 +178,7 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 			if from == c.app {
 				c.noteAppEnd(nil)
 			} else {
-				c.turns.clientLeft()
+				c.turns.set(&c.turns.left, true)
 			}
 			if from == c.app || !c.up.appHasEnded() { // else both are closed at once
 				_ = to.CloseWrite()
@@ -186,7 +186,7 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 			return carried
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
 			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
-		case from == c.client && c.turns.isHalved(): // after our half-close: the app's end is the answer
+		case from == c.client && c.turns.is(&c.turns.halved): // after our half-close: the app's end is the answer
 			c.up.noteSilentRace()
 			_, _ = io.Copy(io.Discard, c.client)
 			return carried

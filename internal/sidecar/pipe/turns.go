@@ -88,8 +88,7 @@ func (c *conn) quiet() time.Duration {
 	t := &c.turns
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	isTLS := c.passesTLS()
-	if !t.app || isTLS && (t.requests < firstRequest || c.mayBeHTTP2Locked()) {
+	if !t.app || c.passesTLS() && (t.requests < firstRequest || c.mayBeHTTP2Locked()) {
 		return 0
 	}
 	return time.Since(t.at)
@@ -148,34 +147,24 @@ func (c *conn) followSilence() {
 	}
 }
 
-// unfollow forgets a timer that was stopped.
-func (t *turns) unfollow() {
+// set changes one of its fields: left when the client has ended its output, follows when a timer was stopped.
+func (t *turns) set(field *bool, value bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.follows = false
+	*field = value
 }
 
-// clientLeft records the end of what the client sends.
-func (t *turns) clientLeft() {
+// is reads one of its fields.
+func (t *turns) is(field *bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.left = true
-}
-
-// isHalved reports whether the half-close has been sent.
-func (t *turns) isHalved() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.halved
+	return *field
 }
 
 // noteSilentRace counts a request that met our half-close.
 func (u *up) noteSilentRace() {
 	c := u.c
-	c.turns.mu.Lock()
-	over := c.turns.over
-	c.turns.mu.Unlock()
-	if over { // these bytes are the client's close_notify
+	if c.turns.is(&c.turns.over) { // these bytes are the client's close_notify
 		return
 	}
 	c.mu.Lock()
