@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options) error {
 			err = nil
 		}
 	}
-	<-served // ErrServerClosed
+	_ = <-served // ErrServerClosed
 	if onTerm == CloseListener {
 		conns.wait()
 		// It only frees memory: the listener is already closed.

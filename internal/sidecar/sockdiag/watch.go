@@ -210,7 +210,7 @@ func (w *Watch) run(fd int, on func(*Socket), end func()) {
 	socket, err := file.SyscallConn()
 	read := func(fd uintptr) bool {
 		failed := receive(int(fd), on)
-		if failed == unix.EAGAIN {
+		if errors.Is(failed, unix.EAGAIN) {
 			return false
 		}
 		err = failed
