@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,18 +11,19 @@ import (
 // The list changes after the delay, and not before.
 func TestEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var now []string
+		var published atomic.Pointer[[]string]
+		now := func() []string { return *published.Load() }
 		began := time.Now()
-		e := NewEndpoints(func() time.Duration { return 4 * time.Second }, []string{"a", "b"}, func(l []string) { now = l })
+		e := NewEndpoints(func() time.Duration { return 4 * time.Second }, []string{"a", "b"}, func(l []string) { published.Store(&l) })
 		e.Replace(t.Context(), "a", "c")
 		time.Sleep(4*time.Second - 1)
 		synctest.Wait()
-		if !slices.Equal(now, []string{"a", "b"}) {
-			t.Errorf("before the delay %v", now)
+		if !slices.Equal(now(), []string{"a", "b"}) {
+			t.Errorf("before the delay %v", now())
 		}
 		e.Wait()
-		if took := time.Since(began); took != 4*time.Second || !slices.Equal(now, []string{"b", "c"}) {
-			t.Errorf("%v after %v", now, took)
+		if took := time.Since(began); took != 4*time.Second || !slices.Equal(now(), []string{"b", "c"}) {
+			t.Errorf("%v after %v", now(), took)
 		}
 	})
 }
