@@ -28,7 +28,7 @@ func OpenNamespace(ctx context.Context, proc string) Open {
 	process := nodeProcess(proc)
 	node, _ := observe.OpenNode(ctx, filepath.Join(process, "ns", "net")) // else the times show which are probes
 	return func(path string, known observe.Options) (Watch, error) {
-		if _, err := os.Stat(process); err != nil { // the kubelet has restarted
+		if _, err := os.Stat(process); err != nil && filepath.Base(process) != "1" { // the kubelet has restarted
 			process = nodeProcess(proc)
 		}
 		known.Local, known.Node = addresses(process), node

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // What gRPC servers say, by net/http's HTTP/2, and what others do.
@@ -39,7 +43,7 @@ func TestCheckHealth(t *testing.T) {
 		}, "grpc-status 5 unknown service"},
 		"a page":      {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "grpc-status "},
 		"a long page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 4<<10)) }, "too long"},
-		"a reset":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "INTERNAL_ERROR"},
+		"a reset":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "reset the stream"},
 		"the request": {func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			if r.Method != "POST" || r.URL.Path != "/grpc.health.v1.Health/Check" || r.Header.Get("Te") != "trailers" ||
@@ -63,7 +67,7 @@ func TestCheckHealth(t *testing.T) {
 		want string
 	}{
 		"closes at once": {func(net.Conn) {}, ""},
-		"speaks HTTP/1":  {func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") }, ""},
+		"speaks HTTP/1":  {func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") }, "frame"},
 		"says nothing":   {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, "deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,5 +98,56 @@ func wantHealth(t *testing.T, address, want string) {
 	err := checkHealth(ctx, address, "shop", dialFromSource)
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 		t.Errorf("%v; want %q", err, want)
+	}
+}
+
+// An app that uses all that HTTP/2 allows between the question and the answer.
+func TestCheckHealthFrames(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	acks := make(chan string, 1)
+	go func() {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		var block bytes.Buffer
+		e := hpack.NewEncoder(&block)
+		fields := func(fields ...string) []byte {
+			block.Reset()
+			for i := 0; i < len(fields); i += 2 {
+				_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+			}
+			return bytes.Clone(block.Bytes())
+		}
+		f := http2.NewFramer(conn, conn)
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
+		_ = f.WritePing(false, [8]byte{1, 2, 3})
+		_ = f.WriteWindowUpdate(0, 1000)
+		_ = f.WriteGoAway(1, http2.ErrCodeNo, nil) // this call is still served
+		head := fields(":status", "200", "content-type", "application/grpc")
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head[:1], PadLength: 3, Priority: http2.PriorityParam{StreamDep: 3, Weight: 1}})
+		_ = f.WriteContinuation(1, true, head[1:])
+		_ = f.WriteDataPadded(1, false, []byte{0, 0, 0, 0, 2}, make([]byte, 7))
+		_ = f.WriteData(1, false, []byte{8, 1})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields("grpc-status", "0"), EndStream: true, EndHeaders: true})
+		_, _ = io.ReadFull(conn, make([]byte, len(http2.ClientPreface)))
+		said := ""
+		for frame, err := f.ReadFrame(); err == nil; frame, err = f.ReadFrame() {
+			said += frame.Header().Type.String()
+			if frame.Header().Flags&http2.FlagSettingsAck != 0 && frame.Header().Type != http2.FrameData {
+				said += " ack"
+			}
+			said += " "
+		}
+		acks <- said
+	}()
+	wantHealth(t, ln.Addr().String(), "")
+	if said := <-acks; said != "SETTINGS HEADERS DATA SETTINGS ack PING ack " {
+		t.Errorf("the client sent %q", said)
 	}
 }
