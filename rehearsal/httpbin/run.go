@@ -96,7 +96,9 @@ func Run(ctx context.Context, o Options) error {
 			err = nil
 		}
 	}
-	_ = <-served // ErrServerClosed
+	if ended := <-served; err == nil && !errors.Is(ended, http.ErrServerClosed) {
+		err = ended
+	}
 	if onTerm == CloseListener {
 		conns.wait()
 		// It only frees memory: the listener is already closed.
