@@ -58,6 +58,9 @@ type ledger struct {
 
 func newLedger(o Options) *ledger {
 	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), parting: make(map[ends]parting), evidence: make(map[uint16]evidence), probes: newProbes(o.Probes, o.Node)}
+	if len(o.ProxyPorts) > 0 { // a sidecar that passes probes on is refused within the pod
+		g.probes.node = nil
+	}
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
 	}
