@@ -120,6 +120,9 @@ type Activity struct {
 	Raced uint64
 }
 
+// LeftToApp is the Ending of a connection whose app, not the data plane, has to end it: behind a hook.
+const LeftToApp = "left to the app"
+
 // Conversation is one inbound conversation (a request, a stream, an opaque connection) in a report.
 type Conversation struct {
 	Peer     string `json:"peer"`               // address of the client, host:port
@@ -127,5 +130,5 @@ type Conversation struct {
 	Request  string `json:"request,omitempty"`  // request line without the version: "GET /delay/10"
 	Age      Millis `json:"age_ms"`             // since the request (or the connection) began
 	Quiet    Millis `json:"quiet_ms,omitempty"` // since the app's last bytes, if no request may be behind them
-	Ending   string `json:"ending,omitempty"`   // how the last call ended it: "503", "truncated", "fin", …
+	Ending   string `json:"ending,omitempty"`   // how the last call ended it: "503", "truncated", "fin", LeftToApp, …
 }

@@ -28,7 +28,7 @@
 //     gets a FIN.
 //   - An HTTP/2 client that resets most of its streams at once gets a GOAWAY with ENHANCE_YOUR_CALM.
 //   - In a drain, an HTTP/1.1 response does not wait for the rest of its request: it has Connection: close, and
-//     a FIN follows it. See Options.AnswerEarly for proxies.
+//     a FIN follows it.
 //
 // A connection counts as an arrival from its first byte, not from its accept: health checks of load
 // balancers that only connect (NLB, HAProxy, keepalived) do not prolong a drain.

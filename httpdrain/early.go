@@ -54,7 +54,7 @@ func (x *exchange) leaveBody() {
 // The connection is then closed in an orderly way: a reset might destroy the response to a client that still sends.
 // p.mu is held.
 func (c *conn) answerEarly() bool {
-	isEnd := c.leaves && (c.p.early || c.p.draining.Load())
+	isEnd := c.leaves && c.p.draining.Load()
 	if isEnd {
 		c.unread.Store(true)
 		_ = c.SetReadDeadline(time.Unix(1, 0)) // ends a Read that waits

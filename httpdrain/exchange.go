@@ -153,9 +153,6 @@ func (x *exchange) begin(status int) bool {
 	}
 	copyHeader(x.w.Header(), x.own)
 	x.endConnection()
-	if x.c.p.early && x.isUnread() {
-		x.w.Header().Set("Connection", "close")
-	}
 	x.follow(status)
 	x.c.delimited.Store(x.endsWithConnection(status))
 	x.begun.Store(true)

@@ -29,11 +29,6 @@ type Options struct {
 	// counts all requests.
 	Uncounted func(*http.Request) bool
 
-	// AnswerEarly sends an HTTP/1.1 response without waiting for the rest of its request, as a proxy must: with
-	// Connection: close if the handler has not read the whole body when the response begins. Without it that is
-	// so only in a drain; else net/http reads up to 256 KiB that the handler has left, and keeps the connection.
-	AnswerEarly bool
-
 	// OnShutdown is called when the program has called the server's own Shutdown or Close; the caller should
 	// then drain the Plane. Nil: the Plane ends as after Close, without a deadline.
 	OnShutdown func()
@@ -52,7 +47,6 @@ type Plane struct {
 	ignored   func(*http.Request) bool
 	admit     func(net.Conn) net.Conn
 	selective bool // there is Options.Uncounted: connections do not count without a request
-	early     bool // Options.AnswerEarly
 	onOwner   func()
 
 	draining atomic.Bool
@@ -91,7 +85,7 @@ var _ drain.DataPlane = (*Plane)(nil)
 func New(s *http.Server, o Options) *Plane {
 	p := &Plane{
 		server: s, handler: s.Handler, state: s.ConnState,
-		answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil, early: o.AnswerEarly,
+		answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil,
 		onOwner: o.OnShutdown, drained: make(chan struct{}),
 		conns:   map[*conn]struct{}{},
 		changes: make(chan struct{}, 1),

@@ -19,7 +19,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -62,8 +61,8 @@ func TestRun(t *testing.T) {
 	c := newCluster(t, map[string]ending{
 		"clean":  {log: []string{report(`"open":1`)}},
 		"lost":   {log: []string{report(`"lost":{"reset":2,"refused":1}`)}},
-		"killed": {log: []string{report(`"maybe":{"unfinished":3}`)}, code: losses.KilledCode}, // SIGKILL ends the observer as well
-		"late":   {log: []string{report(`"maybe":{"unfinished":3}`), report(`"open":3`)}},      // all were answered in the last second
+		"killed": {log: []string{report(`"maybe":{"unfinished":3}`)}, code: 137},          // SIGKILL ends the observer as well
+		"late":   {log: []string{report(`"maybe":{"unfinished":3}`), report(`"open":3`)}}, // all were answered in the last second
 		"torn":   {log: []string{`{"begin":`}},
 		"silent": {},
 		"broken": {log: []string{"observe: no netlink here"}},

@@ -50,9 +50,6 @@ const (
 // Verdicts are all of them.
 var Verdicts = []string{Clean, Lost, Killed, Unclear, Unknown}
 
-// KilledCode is the exit code of a container that SIGKILL ended: 128 + 9.
-const KilledCode = 137
-
 // endBySIGKILL counts the requests in flight at the SIGKILL that ended a container: they are lost.
 func (t *Termination) endBySIGKILL() {
 	if len(t.Killed) == 0 {

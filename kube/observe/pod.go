@@ -54,8 +54,8 @@ type Container struct {
 
 // Exit is how a container ended.
 type Exit struct {
-	Code        int32
-	IsOutMemory bool // the kernel ended it for its memory
+	Code     int32
+	IsKilled bool // by SIGKILL
 }
 
 // podOf copies what the observer needs of a pod.
@@ -86,11 +86,11 @@ func podOf(p *corev1.Pod) Pod {
 		r := c.ReadinessProbe
 		return !carrier.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil))
 	})
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+	for _, s := range carrier.Statuses(p) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount, IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, s.Name)}
 		if end := s.State.Terminated; end != nil {
-			c.Exit = &Exit{Code: end.ExitCode, IsOutMemory: end.Reason == "OOMKilled"}
+			c.Exit = &Exit{Code: end.ExitCode, IsKilled: carrier.IsKilled(end)}
 			if carrier.HasLastcall(pod.Proxy) {
 				if c.Report = reportOf(end.Message); c.Report != nil {
 					c.Report.IsSidecar = carrier.IsAgent(p, s.Name)

@@ -36,7 +36,7 @@ func reportOf(message string) *AgentReport {
 		a.Cut = max(r.LeftOut, 0)
 		for _, one := range r.Open {
 			switch {
-			case one.Ending == "left to the app":
+			case one.Ending == drain.LeftToApp:
 				a.Left++
 			case slices.Contains([]string{"tcp", "tls", "unknown"}, one.Protocol):
 				if time.Duration(one.Quiet) < quietTime {

@@ -52,7 +52,7 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 		isKilled := isSeen && !t.Deadline.IsZero() && t.Began.Add(after).After(t.Deadline.Add(-exitWithin))
 		if c.Exit != nil {
 			e.Code = &c.Exit.Code
-			isKilled = isSeen && c.Exit.Code == losses.KilledCode && !c.Exit.IsOutMemory
+			isKilled = isSeen && c.Exit.IsKilled
 		}
 		if !isSeen { // it had ended before
 			continue

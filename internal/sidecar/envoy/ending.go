@@ -24,7 +24,7 @@ func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversa
 	open, err := p.Open(ctx, reportMost)
 	ending := "closed"
 	if p.o.WatchOnly {
-		ending = "left to the app"
+		ending = drain.LeftToApp
 	}
 	for i := range open {
 		open[i].Ending = ending

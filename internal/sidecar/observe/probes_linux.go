@@ -50,9 +50,14 @@ func (p *probes) clone() probes {
 	return out
 }
 
+// has reports whether a port has a probe.
+func (p *probes) has(port uint16) bool {
+	return slices.ContainsFunc(p.all, func(one Probe) bool { return one.Port == port })
+}
+
 // note adds a connection from the node.
 func (p *probes) note(port uint16, at time.Time) {
-	if !slices.ContainsFunc(p.all, func(one Probe) bool { return one.Port == port }) {
+	if !p.has(port) {
 		return
 	}
 	seen := p.seen[port]
@@ -110,7 +115,7 @@ func (p *probes) ask() {
 		return
 	}
 	refused, until, known := p.node.since(p.asked, func(to netip.AddrPort) bool {
-		return p.own[to.Addr()] && slices.ContainsFunc(p.all, func(one Probe) bool { return one.Port == to.Port() })
+		return p.own[to.Addr()] && p.has(to.Port())
 	})
 	if p.refused, p.asked = append(p.refused, refused...), until; !known || len(p.refused) > nodeMost {
 		p.node = nil
@@ -162,11 +167,14 @@ func (p *probes) hasOthers(port uint16, until time.Time) bool {
 
 // noteProbe adds a connection that may be a probe: from the node, or from within the pod, where a sidecar passes it on.
 func (g *ledger) noteProbe(s sockdiag.Socket, arrived time.Time) {
+	if s.Remote.Port() == 0 {
+		return
+	}
 	isInside := isWithin(s.Local.Addr(), s.Remote.Addr())
-	if s.Remote.Port() != 0 && !isInside && len(g.probes.own) < probesKept {
+	if !isInside && len(g.probes.own) < probesKept {
 		g.probes.own[s.Local.Addr()] = true
 	}
-	if s.Remote.Port() != 0 && (g.mayProbe(s.Remote) || isInside) {
+	if isInside || g.mayProbe(s.Remote) {
 		g.probes.note(s.Local.Port(), arrived)
 	}
 }

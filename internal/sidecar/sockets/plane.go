@@ -274,7 +274,7 @@ const reportMost = 1000
 func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
 	open, err := p.Open(ctx, reportMost)
 	for i := range open {
-		open[i].Ending = "left to the app"
+		open[i].Ending = drain.LeftToApp
 	}
 	return open, err
 }
