@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -116,7 +115,7 @@ func (f *reportFlags) fromPrometheus(cmd *cobra.Command) (*losses.Totals, error)
 	}
 	ctx, stop := cli.SignalContext(cmd.Context())
 	defer stop()
-	totals, err := losses.Query(ctx, http.DefaultClient, base, span, f.namespace)
+	totals, err := losses.Query(ctx, base, span, f.namespace)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
