@@ -3,7 +3,6 @@ module github.com/lastcall-dev/lastcall/rehearsal
 go 1.26.0
 
 require (
-	github.com/fsnotify/fsnotify v1.10.1
 	github.com/mccutchen/go-httpbin/v2 v2.26.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0

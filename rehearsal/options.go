@@ -35,7 +35,7 @@ type Options struct {
 	Client      string        // go or curl
 	KeepLogs    string        // folder for all logs; empty: none are kept
 	Lastcall    string        // path of lastcall; empty: found or built
-	Self        string        // path of this program, which has the built-in app and gateway
+	Self        string        // path of this program, which has the built-in app
 
 	Progress *os.File // gets a line of progress, and each row when it is complete; nil: nothing
 }

@@ -100,6 +100,7 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 	defer func() {
 		for _, r := range p.rows {
 			r.idle.close()
+			r.gateway.Stop()
 		}
 	}()
 	if p.options.App != "" {

@@ -1,6 +1,6 @@
 // Package gateway is the gateway of a rehearsal: a reverse proxy for HTTP/1.1 whose responses show whether the end of a
-// pod cost a client anything. It balances requests over endpoints, which SetEndpoints or a file (Follow) replaces. For
-// production there are Envoy Gateway, Contour and Istio's gateways: docs/gateways.md.
+// pod cost a client anything. It balances requests over endpoints, which SetEndpoints replaces. For production there are
+// Envoy Gateway, Contour and Istio's gateways: docs/gateways.md.
 //
 // It promises that a request is never processed twice: it is sent again only when no endpoint can have processed it.
 //

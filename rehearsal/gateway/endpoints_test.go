@@ -6,9 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -134,41 +131,4 @@ func TestRoundRobin(t *testing.T) {
 	if got != "012012012" {
 		t.Errorf("went to %s", got)
 	}
-}
-
-// The gateway follows a file that a rename replaces, and keeps its endpoints when a line is invalid.
-func TestFollow(t *testing.T) {
-	folder := t.TempDir()
-	file := filepath.Join(folder, "list")
-	replace := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g := start(t)
-	if _, err := g.Follow(file); err == nil || !strings.Contains(err.Error(), "it may be empty, but must exist") {
-		t.Errorf("without the file: %v", err)
-	}
-	replace("127.0.0.1:1\n")
-	stop, err := g.Follow(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	if got := g.addresses(); !slices.Equal(got, []string{"127.0.0.1:1"}) {
-		t.Errorf("endpoints %v", got)
-	}
-	replace("127.0.0.1:2\n127.0.0.1:3\n")
-	g.log.until(t, `msg="endpoints changed" added="[127.0.0.1:2 127.0.0.1:3]" removed=[127.0.0.1:1] count=2`)
-	replace("127.0.0.1:2\nlocalhost\n")
-	g.log.until(t, `msg="keeping the previous endpoints"`, `endpoint \"localhost\" must be host:port`)
-	if got := g.addresses(); len(got) != 2 {
-		t.Errorf("endpoints %v", got)
-	}
-	replace("")
-	g.log.until(t, `msg="endpoints changed" added=[] removed="[127.0.0.1:2 127.0.0.1:3]" count=0`)
 }

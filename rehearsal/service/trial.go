@@ -178,9 +178,7 @@ func (t *trial) stop() {
 			<-m.Container.Done()
 		}
 	}
-	if t.gateway != nil {
-		t.gateway.Stop()
-	}
+	t.gateway.Stop()
 }
 
 // endedBy is how a pod's app ended.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
@@ -30,30 +31,48 @@ const (
 
 // startEnvoyGateway starts a real Envoy as the gateway. It reads its endpoints from a file, which is replaced as a control
 // plane would push them.
-func (env *Env) startEnvoyGateway(ctx context.Context, dir, list string, endpoints []string) (*Gateway, error) {
+func (env *Env) startEnvoyGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
 	listen, err1 := env.Ports.Next()
 	admin, err2 := env.Ports.Next()
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	g := &Gateway{
-		Address: node.Loopback(listen), file: filepath.Join(list, "endpoints.json"),
-		access: filepath.Join(dir, "gateway-access.log"), write: writeEDS,
+	folder := filepath.Join(dir, "endpoints") // of its own, because Envoy watches folders
+	file := filepath.Join(folder, "endpoints.json")
+	g := &Gateway{Address: node.Loopback(listen), access: filepath.Join(dir, accessLogFile)}
+	g.set = func(endpoints []string) error {
+		list, err := writeEDS(endpoints)
+		if err != nil {
+			return err
+		}
+		return replace(file, list)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
 	}
 	if err := g.SetEndpoints(endpoints); err != nil {
 		return nil, err
 	}
-	config, err := g.config(listen, admin, list)
+	config, err := gatewayConfig(listen, admin, g.access, file)
 	if err != nil {
 		return nil, err
 	}
-	g.process, err = env.runEnvoy(ctx, dir, "gateway", config, node.Loopback(admin), nil)
-	return g, err
+	process, err := env.runEnvoy(ctx, dir, "gateway", config, node.Loopback(admin), nil)
+	if err != nil {
+		return nil, err
+	}
+	g.stop = func() {
+		_ = process.Terminate()
+		late := time.AfterFunc(stopTimeout, func() { _ = process.Kill() })
+		defer late.Stop()
+		<-process.Done()
+	}
+	return g, nil
 }
 
-// config is Envoy's configuration. Like the built-in gateway it retries twice if no connection was established, and never a
-// request that a pod may have received.
-func (g *Gateway) config(listen, admin int, list string) ([]byte, error) {
+// gatewayConfig is Envoy's configuration. Like the built-in gateway it retries twice if no connection was established, and
+// never a request that a pod may have received.
+func gatewayConfig(listen, admin int, access, endpoints string) ([]byte, error) {
 	at := func(port int) j {
 		return j{"socket_address": j{"address": "127.0.0.1", "port_value": port}}
 	}
@@ -64,7 +83,7 @@ func (g *Gateway) config(listen, admin int, list string) ([]byte, error) {
 	manager := typed("envoy.filters.network.http_connection_manager", "filters.network.http_connection_manager.v3.HttpConnectionManager", j{
 		"stat_prefix": "front", "stream_idle_timeout": "0s",
 		"access_log": []j{typed("envoy.access_loggers.file", "access_loggers.file.v3.FileAccessLog", j{
-			"path": g.access, "log_format": j{"text_format_source": j{"inline_string": envoyAccessLog}},
+			"path": access, "log_format": j{"text_format_source": j{"inline_string": envoyAccessLog}},
 		})},
 		"http_filters": []j{typed("envoy.filters.http.router", "filters.http.router.v3.Router", j{})},
 		"route_config": j{"name": "front", "virtual_hosts": []j{{
@@ -82,7 +101,7 @@ func (g *Gateway) config(listen, admin int, list string) ([]byte, error) {
 				"name": podsCluster, "type": "EDS", "connect_timeout": "5s",
 				"eds_cluster_config": j{"eds_config": j{
 					"resource_api_version": "V3",
-					"path_config_source":   j{"path": g.file, "watched_directory": j{"path": list}},
+					"path_config_source":   j{"path": endpoints, "watched_directory": j{"path": filepath.Dir(endpoints)}},
 				}},
 			}},
 		},
@@ -106,18 +125,6 @@ func writeEDS(endpoints []string) ([]byte, error) {
 	return json.Marshal(j{
 		"resources": []j{{"@type": typeEndpoints, "cluster_name": podsCluster, "endpoints": []j{{"lb_endpoints": pods}}}},
 	})
-}
-
-// writeList encodes endpoints, one per line.
-func writeList(endpoints []string) ([]byte, error) {
-	if len(endpoints) == 0 {
-		return []byte("# none\n"), nil
-	}
-	var out []byte
-	for _, e := range endpoints {
-		out = append(out, e+"\n"...)
-	}
-	return out, nil
 }
 
 // replace replaces a file atomically.

@@ -3,79 +3,105 @@ package strategy
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/node"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/rehearsal/gateway"
 )
 
-// Gateway forwards requests to pods.
+// Gateway forwards requests to pods: package gateway in this process, or a real Envoy.
 type Gateway struct {
 	Address string
-	process *node.Process
-
-	file   string
-	access string
-	write  func(endpoints []string) ([]byte, error) // encodes file
+	access  string                         // file of its access log
+	set     func(endpoints []string) error // of SetEndpoints
+	stop    func()
 }
 
 // StartGateway starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir, for its logs.
-func (env *Env) StartGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
-	g, err := env.startGateway(ctx, dir, endpoints)
+func (env *Env) StartGateway(ctx context.Context, dir string, endpoints []string) (g *Gateway, err error) {
+	if err = os.MkdirAll(dir, 0o755); err == nil {
+		if env.Programs.Gateway == ProxyEnvoy {
+			g, err = env.startEnvoyGateway(ctx, dir, endpoints)
+		} else {
+			g, err = startBuiltIn(dir, endpoints)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	return g, nil
 }
 
-func (env *Env) startGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
-	// The list has its own folder, because the gateway watches folders.
-	list := filepath.Join(dir, "endpoints")
-	if err := os.MkdirAll(list, 0o755); err != nil {
-		return nil, err
-	}
-	if env.Programs.Gateway == ProxyEnvoy {
-		return env.startEnvoyGateway(ctx, dir, list, endpoints)
-	}
-	port, err := env.Ports.Next()
+func startBuiltIn(dir string, endpoints []string) (*Gateway, error) {
+	out, err := os.Create(filepath.Join(dir, "gateway.log"))
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{Address: node.Loopback(port), file: filepath.Join(list, "list"), access: filepath.Join(dir, "gateway-access.log"), write: writeList}
-	if err := g.SetEndpoints(endpoints); err != nil {
+	accessFile, err := os.Create(filepath.Join(dir, accessLogFile))
+	if err != nil {
+		_ = out.Close()
 		return nil, err
 	}
-	out := filepath.Join(dir, "gateway.log")
-	args := []string{env.Programs.Self, "static-gateway", "--http", g.Address, "--endpoints", g.file, "--access-log", g.access}
-	if g.process, err = env.Node.Start(node.Command{Args: args, Env: environment(), Output: out}); err != nil {
+	access := accesslog.New(accessFile, accesslog.Text)
+	closeLogs := func() {
+		access.Close()
+		_, _ = accessFile.Close(), out.Close()
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		closeLogs()
 		return nil, err
 	}
-	return g, awaitPort(ctx, g.process, port, out)
+	forwards := gateway.New(slog.New(slog.NewTextHandler(out, nil)), access)
+	forwards.SetEndpoints(endpoints)
+	server := &http.Server{Handler: forwards}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(ln) // until stop
+	}()
+	return &Gateway{
+		Address: ln.Addr().String(), access: accessFile.Name(),
+		set: func(endpoints []string) error { forwards.SetEndpoints(endpoints); return nil },
+		stop: func() {
+			ctx, late := context.WithTimeout(context.Background(), stopTimeout)
+			defer late()
+			if server.Shutdown(ctx) != nil {
+				_ = server.Close()
+			}
+			<-served
+			forwards.SetEndpoints(nil) // ends the kept connections
+			closeLogs()
+		},
+	}, nil
 }
+
+// accessLogFile is the name of a gateway's access log.
+const accessLogFile = "gateway-access.log"
 
 // SetEndpoints replaces the list of endpoints.
 func (g *Gateway) SetEndpoints(endpoints []string) error {
-	list, err := g.write(endpoints)
-	if err == nil {
-		err = replace(g.file, list)
-	}
-	if err != nil {
+	if err := g.set(endpoints); err != nil {
 		return fmt.Errorf("set the gateway's endpoints: %w", err)
 	}
 	return nil
 }
 
-// stopTimeout is how long a gateway without requests may take to exit.
+// stopTimeout is how long a gateway without requests may take to end.
 const stopTimeout = 2 * time.Second
 
-// Stop ends the gateway. Its access log is complete afterwards.
+// Stop ends the gateway; nil has ended. Its access log is complete afterwards.
 func (g *Gateway) Stop() {
-	_ = g.process.Terminate()
-	late := time.AfterFunc(stopTimeout, func() { _ = g.process.Kill() })
-	defer late.Stop()
-	<-g.process.Done()
+	if g != nil && g.stop != nil {
+		g.stop()
+		g.stop = nil
+	}
 }
 
 // Line returns the access log's line for a request of path, or "".

@@ -20,7 +20,7 @@ const lastcallPackage = "github.com/lastcall-dev/lastcall/cmd/lastcall"
 // Programs are the binaries of a rehearsal.
 type Programs struct {
 	Lastcall string // lastcall
-	Self     string // this program, with the built-in gateway and app
+	Self     string // this program, with the built-in app
 	App      string // command line in place of the built-in app, with {port}
 	Gateway  string // BuiltIn (also empty), or ProxyEnvoy
 	Envoy    string // a real one; empty if none takes part
@@ -28,7 +28,7 @@ type Programs struct {
 	PilotAgent string // Istio's agent; empty if it does not take part
 }
 
-// FindPrograms finds lastcall, unless its path is given or no strategy has a sidecar. self has the built-in app and gateway.
+// FindPrograms finds lastcall, unless its path is given or no strategy has a sidecar. self has the built-in app.
 func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strategy) (Programs, error) {
 	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Sidecar != NoSidecar })
 	var err error

@@ -14,6 +14,6 @@ var version = ""
 
 func main() {
 	root := command.Rehearse(command.Service(nil))
-	root.AddCommand(command.HTTPBin(), command.Gateway())
+	root.AddCommand(command.HTTPBin())
 	os.Exit(cli.Main(root, cli.Version(version)))
 }
