@@ -45,6 +45,7 @@ func agentCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.runAgent(cmd) },
 	}
 	f.register(cmd.Flags(), f.registerAgent)
+	cli.Common(cmd, "inbound", "capture", "sidecar", "minimum-drain", "grace-period", "app", "websocket", "access-log", "fail-on-cut", "proxy")
 	cli.Environment(cmd, environment(cmd))
 	return cmd
 }
@@ -77,6 +78,7 @@ func runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return f.runApp(cmd, args) },
 	}
 	f.register(cmd.Flags(), f.registerRun)
+	cli.Common(cmd, "inbound", "minimum-drain", "grace-period", "app", "websocket", "stop-signal", "app-stop-signal", "pid-file", "access-log", "fail-on-cut")
 	cli.Environment(cmd, environment(cmd))
 	return cmd
 }

@@ -42,6 +42,7 @@ func captureCommand() *cobra.Command {
 		RunE: f.run,
 	}
 	f.register(cmd.Flags())
+	cli.Common(cmd, "include-inbound-ports", "exclude-inbound-ports", "include-outbound-ports", "exclude-outbound-ports", "exclude-outbound-ranges", "annotations", "dry-run")
 	return cmd
 }
 

@@ -170,6 +170,7 @@ func waitCommand() *cobra.Command {
 		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
 	})
 	cli.Group(cmd.Flags(), "Without an agent", p.register)
+	cli.Common(cmd, "ports", "envoy", "linkerd", "sidecar", "before", "timeout", "minimum-drain", "grace-period", "app-probes", "fail-on-busy")
 	return cmd
 }
 

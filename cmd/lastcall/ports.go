@@ -74,8 +74,8 @@ func (f *portsFlags) register(flags *pflag.FlagSet) {
 	}
 	flags.DurationVar(&f.leave, "leave", hook.DefaultLeave,
 		"how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
-	flags.StringVar(&f.probes, "app-probes", "", "the container's livenessProbe and startupProbe, `JSON` such as "+
-		`{"liveness": {"httpGet": {"path": "/live", "port": 8080}}}: if the app fails them, only its container restarts, and the command returns at once`)
+	flags.StringVar(&f.probes, "app-probes", "", "the container's livenessProbe and startupProbe as `JSON`: if the app fails them, only its "+
+		`container restarts, and the command returns at once; such as {"liveness": {"httpGet": {"path": "/live", "port": 8080}}}`)
 	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false,
 		"exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
 	cli.OutputFlag(flags, &f.output, "`text|json`: text is a log line on standard error, json the report on standard output")

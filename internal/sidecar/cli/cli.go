@@ -23,6 +23,7 @@ func Prepare(root *cobra.Command, version string) {
 	versionFlag(root, version)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{flagError(err)} })
+	registerHelp(root)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd)) })
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], cobra.ShellCompRequestCmd) { // costs every sidecar 0.4 MB otherwise
 		complete(root)
@@ -61,7 +62,7 @@ func flagError(err error) error {
 		return err
 	}
 	want := takes[invalid.GetFlag().Value.Type()]
-	if want == "" {
+	if want == "" || invalid.GetFlag().Name == "help" {
 		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
 	}
 	return fmt.Errorf("--%s %q: must be %s", invalid.GetFlag().Name, invalid.GetValue(), want)

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -36,11 +38,67 @@ func Environment(cmd *cobra.Command, describe func() (intro string, variables []
 	environments[cmd] = describe
 }
 
+// common are the flags that most users of a command set, by command.
+var common = map[*cobra.Command][]string{}
+
+// Common names the flags that --help describes, each in one clause, of a command with many; --help=all describes all.
+func Common(cmd *cobra.Command, flags ...string) { common[cmd] = flags }
+
+// helpFlag is the value of --help: alone, or all. For cobra it is a bool.
+type helpFlag struct{ isSet, isAll bool }
+
+func (h *helpFlag) String() string { return strconv.FormatBool(h.isSet) }
+
+// Type is what cobra requires of the flag.
+func (h *helpFlag) Type() string { return "bool" }
+
+// Set accepts all and true.
+func (h *helpFlag) Set(text string) error {
+	if text != "true" && text != "all" {
+		return errors.New("must be all")
+	}
+	h.isSet, h.isAll = true, h.isAll || text == "all"
+	return nil
+}
+
+// registerHelp gives a command and those below it --help.
+func registerHelp(cmd *cobra.Command) {
+	usage := "describe the command"
+	if common[cmd] != nil {
+		usage += "; =all: with all of its flags"
+	}
+	cmd.Flags().VarPF(new(helpFlag), "help", "h", usage).NoOptDefVal = "true"
+	for _, below := range cmd.Commands() {
+		registerHelp(below)
+	}
+}
+
+// isShort reports whether a command's help is that of its common flags.
+func isShort(cmd *cobra.Command) bool {
+	f := cmd.Flags().Lookup("help")
+	if f == nil || common[cmd] == nil {
+		return false
+	}
+	h, ok := f.Value.(*helpFlag)
+	return ok && !h.isAll
+}
+
+// paragraphs are how many of a command's description --help has, besides the exit codes, when it does not describe all flags.
+const paragraphs = 2
+
 // writeHelp prints a command's help: its flags under their headings, 80 columns wide. Cobra's own is a template, and
 // with text/template the linker keeps 2.4 MB of unused methods.
 func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	var b strings.Builder
-	b.WriteString(terminal.Wrap(cmp.Or(cmd.Long, cmd.Short+"."), width) + "\n\nUsage:\n")
+	long, isShort := cmp.Or(cmd.Long, cmd.Short+"."), isShort(cmd)
+	if all := strings.Split(long, "\n\n"); isShort && len(all) > paragraphs {
+		some := all[:paragraphs:paragraphs]
+		if last := all[len(all)-1]; strings.HasPrefix(last, "Exit code:") {
+			some = append(some, last)
+		}
+		long = strings.Join(some, "\n\n")
+	}
+	b.WriteString(terminal.Wrap(long, width) + "\n\nUsage:\n")
 	if cmd.Runnable() && (!cmd.HasAvailableSubCommands() || cmd.HasParent()) {
 		b.WriteString("  " + indented(terminal.Wrap(cmd.UseLine(), width-6), "      ") + "\n")
 	}
@@ -55,6 +113,11 @@ func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	}
 	if cmd.HasAvailableSubCommands() {
 		writeCommands(&b, cmd)
+	}
+	if isShort {
+		writeCommon(&b, cmd)
+		_, err := io.WriteString(w, b.String())
+		return err
 	}
 	writeFlags(&b, cmd)
 	if describe := environments[cmd]; describe != nil {
@@ -89,6 +152,30 @@ func writeCommands(b *strings.Builder, cmd *cobra.Command) {
 		heading = "Other commands:"
 	}
 	section(heading, "")
+}
+
+// writeCommon prints the common flags, each with the first clause of its description.
+func writeCommon(b *strings.Builder, cmd *cobra.Command) {
+	var some []*pflag.Flag
+	for _, name := range common[cmd] {
+		f := *cmd.Flags().Lookup(name)
+		for _, end := range []string{"; ", ": ", ". ", " ("} {
+			f.Usage, _, _ = strings.Cut(f.Usage, end)
+		}
+		some = append(some, &f)
+	}
+	writeGroup(b, "Common flags", some)
+	n := 0
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			n++
+		}
+	})
+	text := fmt.Sprintf("%s --help=all describes all %d flags", cmd.CommandPath(), n)
+	if environments[cmd] != nil {
+		text += ", and the environment variables that do the same"
+	}
+	fmt.Fprintf(b, "\n%s.\n", terminal.Wrap(text, width-1))
 }
 
 // writeFlags prints the flags, those without a heading last.
