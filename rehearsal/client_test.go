@@ -7,11 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
-	"strings"
 	"testing"
-
-	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
 // serve answers the first request of each connection with raw bytes and hangs up.
@@ -40,52 +36,36 @@ func serve(t *testing.T, response string) string {
 	return "http://" + ln.Addr().String() + "/delay/1"
 }
 
-// Both clients report the same.
-func TestClients(t *testing.T) {
-	n := node.New()
-	t.Cleanup(n.Close)
-	for _, name := range []string{clientGo, clientCurl} {
-		ask, err := clientFor(name, n)
-		if err != nil {
-			if _, missing := exec.LookPath("curl"); missing != nil {
-				t.Log("no curl on this machine:", err)
-				continue
+func TestAsk(t *testing.T) {
+	for _, tt := range []struct {
+		name, response string
+		status         int
+		body           string
+		broken         bool
+	}{
+		{"200", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 200, "hi", false},
+		{"503", fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n%s", len(terminationBody), terminationBody), 503, terminationBody, false},
+		{"chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 200, "hi", false},
+		{"cut", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhi", 200, "hi", true},
+		{"nothing", "", 0, "", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := ask(t.Context(), serve(t, tt.response))
+			if a.status != tt.status || string(a.body) != tt.body || (a.err != nil) != tt.broken {
+				t.Errorf("got %d %q, %v", a.status, a.body, a.err)
 			}
-			t.Fatal(err)
-		}
-		for _, tt := range []struct {
-			name, response string
-			status         int
-			body           string
-			broken         bool
-		}{
-			{"200", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 200, "hi", false},
-			{"503", fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n%s", len(terminationBody), terminationBody), 503, terminationBody, false},
-			{"chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 200, "hi", false},
-			{"cut", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhi", 200, "hi", true},
-			{"nothing", "", 0, "", true},
-		} {
-			t.Run(name+" "+tt.name, func(t *testing.T) {
-				a := ask(t.Context(), serve(t, tt.response))
-				if a.status != tt.status || string(a.body) != tt.body || (a.err != nil) != tt.broken {
-					t.Errorf("got %d %q, %v", a.status, a.body, a.err)
-				}
-				if a.took() <= 0 {
-					t.Errorf("it took %v", a.took())
-				}
-			})
-		}
-		t.Run(name+" given up", func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if a := ask(ctx, serve(t, "")); a.err == nil {
-				t.Errorf("got %d", a.status)
+			if a.took() <= 0 {
+				t.Errorf("it took %v", a.took())
 			}
 		})
 	}
-	if _, err := clientFor("wget", n); err == nil || !strings.Contains(err.Error(), "must be go or curl") {
-		t.Errorf("got %v", err)
-	}
+	t.Run("given up", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if a := ask(ctx, serve(t, "")); a.err == nil {
+			t.Errorf("got %d", a.status)
+		}
+	})
 }
 
 // An idle connection's end is distinguished from a reset, and from our own close.

@@ -13,10 +13,6 @@ import (
 const (
 	slack = 400 * time.Millisecond
 
-	// otherSlack is slack for the exit of apps that are not built in: all of them exit at the same moment, and
-	// interpreters are slow.
-	otherSlack = 2 * time.Second
-
 	// transit is how long the last byte takes from the pod to the client, which measures it.
 	transit = 25 * time.Millisecond
 
@@ -55,17 +51,6 @@ type circumstances struct {
 	envoy bool // the sidecar is a real Envoy
 
 	allowance time.Duration // how much later events may be on this machine
-
-	otherApp  bool          // not the built-in one
-	appLeaves time.Duration // how long it takes to exit with nothing in flight
-}
-
-// leaves adds the time that an app takes to exit.
-func (c circumstances) leaves(s lag.Span) lag.Span {
-	if c.otherApp {
-		s.To += c.appLeaves + otherSlack
-	}
-	return s
 }
 
 // expectation is what a strategy should do. Times are from the scale-down.
@@ -78,7 +63,6 @@ type expectation struct {
 	gone   lag.Span      // the pod
 	lag    time.Duration // maximum from the last byte to the pod's end; zero: not judged
 	stays  time.Duration // minimum, whatever ended before: the minimum drain
-	appOwn bool          // the time that the app takes to exit is not part of lag
 	killed *bool         // whether SIGKILL ends it; nil: not judged
 
 	appAfter bool   // the app's SIGTERM comes after the last byte

@@ -45,6 +45,6 @@ func expectIstio(p *course.Pod, s strategy.Strategy, c circumstances) expectatio
 	case isCounted:
 		e.why = "an idle connection counts"
 	}
-	e.gone = c.leaves(span(0)).AtLeast(sideGone)
+	e.gone = span(0).AtLeast(sideGone)
 	return e
 }

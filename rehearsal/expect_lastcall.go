@@ -27,8 +27,8 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 			gone.To += limit
 		}
 		return expectation{
-			answered: lag.At(c.left), gone: c.leaves(gone), lag: limit, stays: min(strategy.MinimumDrain, p.LastCall), killed: &no,
-			appAfter: true, appOwn: c.otherApp, idle: s.Idle,
+			answered: lag.At(c.left), gone: gone, lag: limit, stays: min(strategy.MinimumDrain, p.LastCall), killed: &no,
+			appAfter: true, idle: s.Idle,
 		}
 	}
 	if c.envoy && (s.Sidecar.IsNative() || s.Sidecar.IsHooks()) {

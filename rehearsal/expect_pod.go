@@ -8,7 +8,7 @@ import (
 )
 
 var reactions = map[strategy.SIGTERMBehaviour]course.Reaction{
-	strategy.Exits: course.Exits, strategy.ClosesListener: course.Finishes, strategy.KeepsListener: course.ServesOn,
+	strategy.Exits: course.Exits, strategy.ClosesListener: course.Finishes,
 }
 
 // podOf is the pod of a strategy: the app, and its sidecar.

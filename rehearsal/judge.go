@@ -71,12 +71,9 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 
 	addTime(e.gone.Holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(), "after "+console.Seconds(r.stayed()))
 	if e.lag > 0 {
-		lag, what := r.lag(e.stays), "the pod stayed after the last byte and the minimum drain"
-		if e.appOwn {
-			lag, what = lag-r.appTook(), what+", without the app's own time to exit"
-		}
-		most := e.lag + c.allowance
-		addTime(lag <= most && r.lag(e.stays) >= -transit-c.allowance, what, "0s to "+most.Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
+		lag, most := r.lag(e.stays), e.lag+c.allowance
+		addTime(lag <= most && lag >= -transit-c.allowance, "the pod stayed after the last byte and the minimum drain",
+			"0s to "+most.Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
 	}
 	if e.killed != nil {
 		words := map[bool]string{true: "by SIGKILL", false: "by itself"}

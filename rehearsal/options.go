@@ -29,10 +29,8 @@ type Options struct {
 	Delay       time.Duration // of the request: /delay/N
 	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
 	Propagation time.Duration // until the gateway removes the pod's endpoint
-	App         string        // command line in place of the built-in app, with {port}
 	Gateway     string        // built-in (also empty), or envoy for a real one
 	Proxy       string        // of the sidecars: pipe (also empty), envoy or istio-agent
-	Client      string        // go or curl
 	KeepLogs    string        // folder for all logs; empty: none are kept
 	Lastcall    string        // path of lastcall; empty: found or built
 	Self        string        // path of this program, which has the built-in app
@@ -60,11 +58,6 @@ func (o Options) check() ([]strategy.Strategy, error) {
 	}
 	if o.Propagation < 0 || o.Propagation > time.Minute {
 		bad("--propagation is %v: must be 0s to 1m0s", o.Propagation)
-	}
-	if o.App != "" {
-		if err := strategy.CheckLine(o.App); err != nil {
-			bad("--app: %w", err)
-		}
 	}
 	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && !strategy.UsesEnvoy(o.Proxy) {
 		bad("--proxy is %q: must be pipe, envoy or istio-agent", o.Proxy)

@@ -26,8 +26,6 @@ func TestOptions(t *testing.T) {
 		{"short delay", func(o *Options) { o.Delay = 0 }, "--delay is 0s: must be 1s to 10m0s"},
 		{"fraction of a second", func(o *Options) { o.Grace = 1500 * time.Millisecond }, "--grace is 1.5s: must be 1s to 1h0m0s in whole seconds"},
 		{"propagation", func(o *Options) { o.Propagation = -1 }, "--propagation is -1ns: must be 0s to 1m0s"},
-		{"client", func(o *Options) { o.Client = "wget" }, `--client is "wget": must be go or curl`},
-		{"app", func(o *Options) { o.App = "gunicorn app" }, "lacks {port}"},
 		{"gateway", func(o *Options) { o.Gateway = "nginx" }, `--gateway is "nginx": must be built-in or envoy`},
 		{"lastcall", func(o *Options) { o.Lastcall = "/no/such" }, "--lastcall: stat /no/such"},
 		{"proxy", func(o *Options) { o.Proxy = "nginx" }, `--proxy is "nginx": must be pipe, envoy or istio-agent`},

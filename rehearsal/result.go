@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -15,13 +16,10 @@ type Result struct {
 	GraceMS int64  `json:"grace_ms"`
 	// PropagationMS is when the gateway removed the endpoint, from the scale-down.
 	PropagationMS int64  `json:"propagation_ms"`
-	App           string `json:"app"`
-	AppAtTerm     string `json:"app_at_sigterm,omitempty"` // of an app that is not built in
-	Proxy         string `json:"proxy"`                    // of the sidecars
+	Proxy         string `json:"proxy"` // of the sidecars
 	// IstioAgent is what ends the sidecars of Istio's rows: Istio's own pilot-agent, or lastcall's imitation of it.
 	IstioAgent string  `json:"istio_agent"`
 	Gateway    string  `json:"gateway"`
-	Client     string  `json:"client"`
 	TookMS     float64 `json:"took_ms"`
 	Rows       []Row   `json:"rows"`
 	Logs       string  `json:"logs,omitempty"`
@@ -30,7 +28,6 @@ type Result struct {
 	AllowanceMS float64 `json:"allowance_ms"`
 
 	ownNumbers bool // other durations than the experiment's: the table shows what is expected
-	otherApp   bool // not the built-in one: the time it takes to exit is not lastcall's
 }
 
 // Row is the outcome of one strategy. Times are in milliseconds; those with since in their names are from the
@@ -67,7 +64,6 @@ type Row struct {
 	lastcall bool
 	istio    bool
 	lag      time.Duration // beyond the last byte and the minimum drain
-	appTook  time.Duration // of it, the app's own time from SIGTERM to its exit
 }
 
 func milliseconds(d time.Duration) float64 {
@@ -80,28 +76,12 @@ func (p *experiment) result(path string, rows []Row) *Result {
 	res := &Result{
 		OK: true, Path: path,
 		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(), PropagationMS: o.Propagation.Milliseconds(),
-		App: o.App, Proxy: o.Proxy, Gateway: o.Gateway, Client: o.Client, Logs: o.KeepLogs,
-		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace || o.App != "",
-	}
-	if res.App == "" {
-		res.App = "httpbin (built in)"
-	}
-	if res.Proxy == "" {
-		res.Proxy = strategy.ProxyPipe
+		Proxy: cmp.Or(o.Proxy, strategy.ProxyPipe), Gateway: cmp.Or(o.Gateway, strategy.BuiltIn), Logs: o.KeepLogs,
+		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace,
 	}
 	res.IstioAgent = "imitated by lastcall agent --compat istio"
 	if agent := p.pilotAgent; agent != "" {
 		res.IstioAgent = strings.TrimSpace("pilot-agent " + strategy.PilotAgentVersion(agent))
-	}
-	if res.Gateway == "" {
-		res.Gateway = strategy.BuiltIn
-	}
-	if res.Client == "" {
-		res.Client = clientGo
-	}
-	if p.behaviour != nil {
-		res.otherApp = true
-		res.AppAtTerm = p.behaviour.SIGTERMBehaviour.String()
 	}
 	judged := false
 	for _, row := range rows {
@@ -124,16 +104,10 @@ func (p *experiment) judge(r *row, path string) Row {
 		envoy:     strategy.UsesEnvoy(p.options.Proxy),
 		allowance: allowance,
 	}
-	if p.behaviour != nil {
-		c.app, c.appLeaves, c.otherApp = p.behaviour.SIGTERMBehaviour, p.behaviour.ExitTime, true
-	}
 	e, checks := judge(r, expect(r.strategy, c), path, c)
 	words := r.strategy.Words
 	if c.envoy && r.strategy.Envoy != "" {
 		words = r.strategy.Envoy
-	}
-	if p.behaviour == nil && r.strategy.Note != "" {
-		words += "; " + r.strategy.Note
 	}
 	row := Row{
 		Strategy: r.strategy.Name, Group: r.strategy.Group, Label: r.strategy.Label, Words: words,
@@ -143,7 +117,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
 		AllowanceMS: milliseconds(c.allowance),
-		lastcall:    r.strategy.Sidecar.IsLastcall(), istio: r.strategy.Sidecar.IsIstio(), lag: r.lag(e.stays), appTook: r.appTook(),
+		lastcall:    r.strategy.Sidecar.IsLastcall(), istio: r.strategy.Sidecar.IsIstio(), lag: r.lag(e.stays),
 	}
 	if r.answer.err != nil {
 		row.Error = r.answer.err.Error()

@@ -46,8 +46,8 @@ func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error
 }
 
 // send sends the request and waits for the end of the response.
-func (r *row) send(ctx context.Context, client client, path string) {
-	r.answer = client(ctx, "http://"+r.gateway.Address+path)
+func (r *row) send(ctx context.Context, path string) {
+	r.answer = ask(ctx, "http://"+r.gateway.Address+path)
 	close(r.answered)
 }
 
@@ -86,11 +86,3 @@ func (r *row) stayed() time.Duration { return r.end.Gone().Sub(r.end.Began) }
 // lag is how long the pod stayed after the last byte, or after stays if that was later: the pod must not end before
 // either.
 func (r *row) lag(stays time.Duration) time.Duration { return r.stayed() - max(r.lastByte(), stays) }
-
-// appTook is how long the app took to exit after its SIGTERM.
-func (r *row) appTook() time.Duration {
-	if r.end.App.Terminated.IsZero() {
-		return 0
-	}
-	return r.end.App.Gone.Sub(r.end.App.Terminated)
-}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
-	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -39,9 +38,6 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	n := node.New()
 	defer n.Close()
-	if p.client, err = clientFor(o.Client, n); err != nil {
-		return nil, load.OptionError{Err: err}
-	}
 	dir, done, err := strategy.Folder(o.KeepLogs)
 	if err != nil {
 		return nil, err
@@ -52,7 +48,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if p.env.Programs, err = strategy.FindPrograms(ctx, o.Lastcall, o.Self, strategies); err != nil {
 		return nil, err
 	}
-	p.env.Programs.App, p.env.Programs.Gateway = o.App, o.Gateway
+	p.env.Programs.Gateway = o.Gateway
 	if o.needsEnvoy() {
 		if p.env.Programs.Envoy, err = strategy.FindEnvoy(); err != nil {
 			return nil, err
@@ -72,12 +68,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // experiment is one run.
 type experiment struct {
 	options    Options
-	client     client
 	dir        string
 	env        *strategy.Env
 	rows       []*row
-	pilotAgent string                 // path of Istio's agent, if it takes part
-	behaviour  *strategy.AppBehaviour // of an app that is not built in
+	pilotAgent string // path of Istio's agent, if it takes part
 	began      time.Time
 	progress   *console.Progress
 	meter      *lag.Meter
@@ -103,14 +97,6 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 			r.gateway.Stop()
 		}
 	}()
-	if p.options.App != "" {
-		p.show(func() string { return "testing what the app does at SIGTERM" })
-		h, err := p.env.TestApp(ctx, p.dir)
-		if err != nil {
-			return nil, fmt.Errorf("test what the app does at SIGTERM: %w", err)
-		}
-		p.behaviour = &h
-	}
 	if err := p.start(ctx); err != nil {
 		return nil, err
 	}
@@ -131,7 +117,7 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 		ports[port] = before[port]
 	}
 	for _, r := range p.rows {
-		sending.Go(func() { r.send(clients, p.client, path) })
+		sending.Go(func() { r.send(clients, path) })
 	}
 	if err := strategy.AwaitInFlight(ctx, ports); err != nil {
 		return nil, err

@@ -49,14 +49,10 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 func (t *table) head(r *Result) {
 	s := t.style
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
-	t.line("%s", s.Dim(fmt.Sprintf("client %s → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		r.Client, real(r.Gateway), real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS))))))
+	t.line("%s", s.Dim(fmt.Sprintf("client → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
+		real(r.Gateway), real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
-	}
-	if r.AppAtTerm != "" {
-		t.line("%s", s.Dim(console.Cut("app: "+r.App, console.Width)))
-		t.line("%s", s.Dim("     it "+r.AppAtTerm))
 	}
 	t.line("")
 	t.line("%s", columns())
@@ -141,11 +137,7 @@ func (t *table) foot(r *Result) {
 			ours++
 			if row.Status == http.StatusOK && row.Error == "" {
 				answered++
-				own := row.lag
-				if r.otherApp {
-					own -= row.appTook
-				}
-				worst = max(worst, own)
+				worst = max(worst, row.lag)
 			}
 		}
 	}
@@ -176,9 +168,6 @@ func (t *table) foot(r *Result) {
 
 // minimumText is for rows whose minimum drain outlasts the request.
 func minimumText(r *Result) string {
-	if r.otherApp {
-		return ", without the app's own time to exit"
-	}
 	for _, row := range r.Rows {
 		if row.lastcall && row.LastByteMS < 5000 && row.Status == http.StatusOK {
 			return " and the minimum drain (5 s)"

@@ -27,8 +27,7 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --strategy istio-default,lastcall-native-exit
   lastcallctl rehearse --delay 3s --grace 20s
   lastcallctl rehearse --proxy envoy --gateway envoy
-  lastcallctl rehearse --proxy istio-agent
-  lastcallctl rehearse --app 'gunicorn -b 127.0.0.1:{port} httpbin:app'`
+  lastcallctl rehearse --proxy istio-agent`
 
 // Rehearse is the command that runs the experiment. More are those of other rehearsals.
 func Rehearse(more ...*cobra.Command) *cobra.Command {
@@ -53,10 +52,8 @@ func Rehearse(more ...*cobra.Command) *cobra.Command {
 	flags.DurationVar(&o.Delay, "delay", rehearsal.DefaultDelay, "how long the request takes")
 	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
 	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "endpoint propagation delay: from the scale-down until the gateway knows")
-	flags.StringVar(&o.App, "app", "", "`command` of an app with httpbin's paths, in place of the built-in one; {port}, or the variable PORT, is its port")
 	flags.StringVar(&o.Gateway, "gateway", strategy.BuiltIn, "built-in, or envoy for a real Envoy")
 	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
-	flags.StringVar(&o.Client, "client", "go", "HTTP client: go or curl")
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	local.register(flags)
 	cmd.AddCommand(rolloutCommand())

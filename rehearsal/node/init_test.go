@@ -78,21 +78,9 @@ func TestInit(t *testing.T) {
 // startInit starts PID 1 of a container and waits until it has written "ready".
 func startInit(t *testing.T, n *Node, kind Init, args ...string) *Process {
 	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close() }) // a write to a closed pipe would end the program
-	p, err := n.Start(Command{Args: args, Stdout: w, Init: true, imitate: kind == Imitated})
-	_ = w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, _ := ready(t, n, Command{Args: args, Init: true, imitate: kind == Imitated})
 	if p.Init() != kind {
 		t.Skipf("this machine permits no PID namespaces: %s", p.Init())
-	}
-	if _, err := r.Read(make([]byte, 100)); err != nil {
-		t.Fatal("no output: ", err)
 	}
 	return p
 }

@@ -20,9 +20,6 @@ type Command struct {
 	// Output is the file for standard output and error; empty: discarded.
 	Output string
 
-	// Stdout, if set, is standard output instead. The caller closes its copy.
-	Stdout *os.File
-
 	// Init makes it a container's PID 1: see Init.
 	Init bool
 
@@ -127,9 +124,6 @@ func (n *Node) launch(c Command, out *os.File) (p *Process, err error) {
 		cmd.Dir, cmd.Env, cmd.SysProcAttr = c.Dir, c.Env, w.attributes
 		if out != nil {
 			cmd.Stdout, cmd.Stderr = out, out
-		}
-		if c.Stdout != nil {
-			cmd.Stdout = c.Stdout
 		}
 		if w.init == Namespace {
 			asInit(cmd)

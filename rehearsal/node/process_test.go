@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func newNode(t *testing.T) *Node {
@@ -24,12 +27,19 @@ func newNode(t *testing.T) *Node {
 // shell starts a script and waits until it has written "ready".
 func shell(t *testing.T, n *Node, script string) (*Process, string) {
 	t.Helper()
+	return ready(t, n, Command{Args: []string{"/bin/sh", "-c", script}})
+}
+
+// ready starts a program and waits for its first output.
+func ready(t *testing.T, n *Node, c Command) (*Process, string) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = r.Close() }()
-	p, err := n.Start(Command{Args: []string{"/bin/sh", "-c", script}, Stdout: w})
+	t.Cleanup(func() { _ = r.Close() }) // a write to a closed pipe would end the program
+	c.Output = fmt.Sprintf("/proc/self/fd/%d", w.Fd())
+	p, err := n.Start(c)
 	_ = w.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +47,7 @@ func shell(t *testing.T, n *Node, script string) (*Process, string) {
 	b := make([]byte, 100)
 	size, err := r.Read(b)
 	if err != nil {
-		t.Fatal("no output from the script: ", err)
+		t.Fatal("no output: ", err)
 	}
 	return p, strings.TrimSpace(string(b[:size]))
 }
@@ -197,10 +207,17 @@ func TestListening(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	holder, err := n.Start(Command{Args: []string{"sleep", "60"}, Stdout: file})
+	setFlags := func(flags int) {
+		if _, err := unix.FcntlInt(file.Fd(), unix.F_SETFD, flags); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setFlags(0) // inherited
+	holder, err := n.Start(Command{Args: []string{"sleep", "60"}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	setFlags(unix.FD_CLOEXEC)
 	other, err := n.Start(Command{Args: []string{"sleep", "60"}})
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,8 @@ package strategy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +18,7 @@ func TestPodWithoutSidecar(t *testing.T) {
 		app  SIGTERMBehaviour
 		exit string
 	}{{Exits, "SIGTERM"}, {ClosesListener, "exit 0"}} {
-		t.Run(tt.app.String(), func(t *testing.T) {
+		t.Run(tt.exit, func(t *testing.T) {
 			e := env(t)
 			p, err := e.StartPod(t.Context(), Strategy{Name: "x", Sidecar: NoSidecar, App: tt.app}, t.TempDir())
 			if err != nil {
@@ -33,43 +35,21 @@ func TestPodWithoutSidecar(t *testing.T) {
 	}
 }
 
-// TestAppBehaviour recognizes both behaviours of the built-in app.
-func TestAppBehaviour(t *testing.T) {
-	for _, m := range []SIGTERMBehaviour{Exits, ClosesListener} {
-		t.Run(m.String(), func(t *testing.T) {
-			t.Parallel()
-			e := env(t)
-			way := map[SIGTERMBehaviour]string{Exits: "exit", ClosesListener: "close-listener"}[m]
-			e.Programs.App = e.Programs.Self + " httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term " + way
-			h, err := e.TestApp(t.Context(), t.TempDir())
-			if err != nil || h.SIGTERMBehaviour != m {
-				t.Errorf("got %v, %v", h, err)
-			}
-		})
+func get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
 	}
-}
-
-// An app that does not end at SIGTERM is an error that names the cause, at once if it has no handler.
-func TestAppThatStays(t *testing.T) {
-	for _, tt := range []struct{ name, start, want string }{
-		{"it has no handler", "", "ignores SIGTERM: PID 1 of a container gets only"},
-		{"its handler does nothing", "signal.signal(signal.SIGTERM, lambda *_: None); ", "handles SIGTERM, but had not exited"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			e := env(t)
-			e.Programs.App = `python3 -c 'import http.server, signal, sys, time; ` + tt.start +
-				`http.server.BaseHTTPRequestHandler.do_GET = lambda s: (time.sleep(1 if "delay" in s.path else 0), ` +
-				`s.send_response(200), s.end_headers()); http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), ` +
-				`http.server.BaseHTTPRequestHandler).serve_forever()' {port}`
-			began := time.Now()
-			_, err := e.TestApp(t.Context(), t.TempDir())
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("after %v: %v", time.Since(began), err)
-			}
-			t.Logf("after %.1f s: %v", time.Since(began).Seconds(), err)
-		})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
 	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
 }
 
 // An app that fails to start is an error with the end of its log, at once.

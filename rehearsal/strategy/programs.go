@@ -21,7 +21,7 @@ const lastcallPackage = "github.com/lastcall-dev/lastcall/cmd/lastcall"
 type Programs struct {
 	Lastcall string // lastcall
 	Self     string // this program, with the built-in app
-	App      string // command line in place of the built-in app, with {port}
+	App      string // command line of a service, with {port}; empty: the built-in app
 	Gateway  string // BuiltIn (also empty), or ProxyEnvoy
 	Envoy    string // a real one; empty if none takes part
 
@@ -123,12 +123,4 @@ func environment(more ...string) []string {
 		}
 	}
 	return append(out, more...)
-}
-
-// CheckLine returns an error for a command line without the placeholder of its port.
-func CheckLine(line string) error {
-	if !strings.Contains(line, "{port}") {
-		return fmt.Errorf("the command line %q lacks {port}, which stands for the assigned value", line)
-	}
-	return nil
 }

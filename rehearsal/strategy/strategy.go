@@ -49,20 +49,7 @@ type SIGTERMBehaviour int
 const (
 	Exits          SIGTERMBehaviour = iota // exits at once and drops requests in flight
 	ClosesListener                         // closes its listening socket at once, finishes the requests in flight
-	KeepsListener                          // finishes the requests in flight and keeps its listening socket until then
 )
-
-func (m SIGTERMBehaviour) String() string {
-	switch m {
-	case Exits:
-		return "exits at SIGTERM at once and drops requests in flight"
-	case ClosesListener:
-		return "closes its listening socket at SIGTERM and finishes the requests in flight"
-	case KeepsListener:
-		return "finishes the requests in flight at SIGTERM and keeps its listening socket until then"
-	}
-	return fmt.Sprintf("SIGTERMBehaviour(%d)", int(m))
-}
 
 // Strategy is a way of stopping a pod.
 type Strategy struct {
@@ -70,7 +57,6 @@ type Strategy struct {
 	Group string // title of the group in the table
 	Label string // for people: title of the row in the picture
 	Words string // description, in one line
-	Note  string // what the built-in app does, where that matters
 	Envoy string // Words with a real Envoy as the sidecar, if different
 
 	Sidecar          Sidecar
@@ -110,16 +96,16 @@ func Strategies() []Strategy {
 			Words: "the same with another client's idle connection, which counts as well"},
 		{Name: "istio-native", Group: istio, Sidecar: IstioNative, App: Exits,
 			Label: "Native sidecar; the app exits at SIGTERM",
-			Words: "native sidecar: /drain in its preStop, exit at SIGTERM; nothing delays the app", Note: exits},
+			Words: "native sidecar: /drain in its preStop, exit at SIGTERM; nothing delays the app; " + exits},
 		{Name: "prestop-netstat", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Netstat: true, App: ClosesListener,
 			Label: "netstat loop; the app closes its listener",
-			Words: "netstat loop on the proxy", Note: closes},
+			Words: "netstat loop on the proxy; " + closes},
 		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second, App: Exits,
 			Label: "sleep 5; the app exits at SIGTERM",
-			Words: "sleep 5 on app and proxy", Note: exits},
+			Words: "sleep 5 on app and proxy; " + exits},
 		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second, App: Exits,
 			Label: "sleep 15; the app exits at SIGTERM",
-			Words: "sleep 15 on app and proxy", Note: exits},
+			Words: "sleep 15 on app and proxy; " + exits},
 		{Name: "grace-7s-istio", Group: short, Sidecar: ExitOnZero, App: ClosesListener, Grace: shortGrace,
 			Label: "Istio with EXIT_ON_ZERO_ACTIVE_CONNECTIONS",
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which has no deadline before SIGKILL"},
@@ -129,16 +115,16 @@ func Strategies() []Strategy {
 			Envoy: "the last call comes before SIGKILL: Envoy exits in order, and the report names the client"},
 		{Name: "lastcall-classic-exit", Group: ours, Sidecar: Lastcall, App: Exits, Idle: true,
 			Label: "Classic sidecar; the app exits at SIGTERM",
-			Words: wait, Note: exits},
+			Words: wait + "; " + exits},
 		{Name: "lastcall-classic-close-listener", Group: ours, Sidecar: Lastcall, App: ClosesListener, Idle: true,
 			Label: "Classic sidecar; the app closes its listener",
-			Words: wait, Note: closes},
+			Words: wait + "; " + closes},
 		{Name: "lastcall-native-exit", Group: ours, Sidecar: LastcallNative, App: Exits, Idle: true,
 			Label: "Native sidecar; the app exits at SIGTERM",
-			Words: native, Note: exits},
+			Words: native + "; " + exits},
 		{Name: "lastcall-native-close-listener", Group: ours, Sidecar: LastcallNative, App: ClosesListener, Idle: true,
 			Label: "Native sidecar; the app closes its listener",
-			Words: native, Note: closes},
+			Words: native + "; " + closes},
 	}
 }
 
@@ -151,10 +137,10 @@ func NextToIstio() []Strategy {
 	return []Strategy{
 		{Name: "lastcall-istio-classic", Group: group, Sidecar: Hooks, App: Exits, Idle: true,
 			Label: "Classic sidecar; the app exits at SIGTERM",
-			Words: "lastcall wait --envoy as the preStop of app and istio-proxy", Note: exits},
+			Words: "lastcall wait --envoy as the preStop of app and istio-proxy; " + exits},
 		{Name: "lastcall-istio-native", Group: group, Sidecar: HooksNative, App: Exits, Idle: true,
 			Label: "Native sidecar; the app exits at SIGTERM",
-			Words: "native sidecar with Istio's own preStop; lastcall wait --envoy as the app's", Note: exits},
+			Words: "native sidecar with Istio's own preStop; lastcall wait --envoy as the app's; " + exits},
 	}
 }
 

@@ -23,7 +23,7 @@ const planHelp = `Show how the pods of a manifest will end, as a timeline: preSt
 
 --as plans the same pod as if another product stopped it.
 
-What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour; lastcallctl rehearse finds out which one it is.
+What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour; lastcallctl rehearse service shows which one it is.
 
 With --advise it prints instead the smallest timers with which no request is lost: the preStop sleep or lastcall's minimum drain, and terminationGracePeriodSeconds, each with its reason and a patch. --request is then the longest request, and --propagation the latest new connection, as lastcallctl observe reports it (LATE).
 
