@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,22 +29,22 @@ The pods of a workload share the token of their preStop hook. By default each ca
 Exit code: 0 when the manifest was written, 1 for an error in it, 2 for wrong flags.`
 
 type injectFlags struct {
-	file, mesh, seed, namespace string
-	sidecar                     kubeflags.Sidecar
+	files
+	mesh, seed, namespace string
+	sidecar               kubeflags.Sidecar
 }
 
 func injectCommand() *cobra.Command {
 	var f injectFlags
 	cmd := &cobra.Command{
-		Use:     "inject -f FILE|-",
+		Use:     "inject FILE",
 		Short:   "Add lastcall to the workloads of a manifest",
 		Long:    injectHelp,
-		Example: "  kubectl get deployment web -o yaml |\n    lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 -f - |\n    kubectl apply -f -",
-		Args:    cli.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		Example: "  kubectl get deployment web -o yaml |\n    lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 - |\n    kubectl apply -f -",
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.file, "filename", "f", "", "manifest `file`, or - for standard input")
+	f.files.register(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
 	kubeflags.MeshConfig(flags, &f.mesh)
 	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret from which the hooks' tokens are derived (default random)")
@@ -53,9 +52,13 @@ func injectCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *injectFlags) run(cmd *cobra.Command) error {
-	if f.file == "" {
-		return cli.UsageError{Err: errors.New("missing -f FILE: a manifest, or - for standard input")}
+func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
+	given, err := f.files.and(args)
+	if err != nil {
+		return err
+	}
+	if len(given) > 1 {
+		return cli.UsageError{Err: fmt.Errorf("%d files: must be one manifest, or - for standard input", len(given))}
 	}
 	o, err := f.sidecar.Options(f.mesh)
 	if err != nil {
@@ -69,7 +72,7 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 	} else if len(seed) < 16 {
 		return cli.UsageError{Err: fmt.Errorf("--token-seed %s has %d bytes: must have 16 or more", f.seed, len(seed))}
 	}
-	name, text, err := readManifest(f.file, cmd.InOrStdin())
+	name, text, err := readManifest(given[0], cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -111,7 +114,7 @@ func (f *injectFlags) run(cmd *cobra.Command) error {
 func readManifest(file string, stdin io.Reader) (string, []byte, error) {
 	text, err := manifest.ReadText(file, stdin)
 	if err != nil {
-		return "", nil, cli.UsageError{Err: fmt.Errorf("-f must be a file or -: %w", err)}
+		return "", nil, cli.UsageError{Err: fmt.Errorf("FILE must be a file or -: %w", err)}
 	}
 	if file == "-" {
 		file = manifest.StandardInput

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -23,32 +22,23 @@ A comment "# lastcall:ignore LC014" at the end of a line, or alone above it, swi
 Exit code: 0 without findings of the severity of --fail-on, 1 with one, 2 for wrong flags and files that do not exist. A manifest that is not readable is a finding.`
 
 type lintFlags struct {
-	files               []string
+	files
 	output              cli.Format
 	failOn, mesh, istio string
 	rules               bool
 }
 
-// filesByFlag refuses arguments, which are mostly files without -f.
-func filesByFlag(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return cli.UsageError{Err: fmt.Errorf("unexpected argument %q: put files after -f", args[0])}
-}
-
 func lintCommand() *cobra.Command {
 	var f lintFlags
 	cmd := &cobra.Command{
-		Use:     "lint -f FILE|FOLDER|-",
+		Use:     "lint FILE…",
 		Short:   "Find settings with which pods lose requests when they stop",
 		Long:    lintHelp,
-		Example: "  lastcallctl lint -f deploy/\n  helm template . | lastcallctl lint -f -\n  lastcallctl lint -f deploy/ -o sarif > lint.sarif",
-		Args:    filesByFlag,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		Example: "  lastcallctl lint deploy/\n  helm template . | lastcallctl lint -\n  lastcallctl lint deploy/ -o sarif > lint.sarif",
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifest `file`, folder or pattern, or - for standard input; may be repeated")
+	f.files.register(flags)
 	kubeflags.MeshConfig(flags, &f.mesh)
 	cli.ChoiceFlag(flags, &f.istio, "istio-sidecar", string(inject.Native), []string{string(inject.Native), string(inject.Classic)}, "form of the sidecar that Istio will inject")
 	cli.OutputFlag(flags, &f.output, "output format", "sarif")
@@ -57,7 +47,7 @@ func lintCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *lintFlags) run(cmd *cobra.Command) error {
+func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
 	if f.rules {
 		for _, r := range lint.Rules() {
 			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", r.ID, r.Text); err != nil {
@@ -70,7 +60,7 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	files, err := f.input(cmd)
+	files, err := f.input(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -88,13 +78,14 @@ func (f *lintFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-func (f *lintFlags) input(cmd *cobra.Command) ([]*manifest.File, error) {
-	if len(f.files) == 0 {
-		return nil, cli.UsageError{Err: errors.New("missing -f FILE: a manifest, a folder, or - for standard input")}
-	}
-	files, err := manifest.Read(f.files, cmd.InOrStdin())
+func (f *lintFlags) input(cmd *cobra.Command, args []string) ([]*manifest.File, error) {
+	given, err := f.files.and(args)
 	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("-f must be a file, a folder, a pattern or -: %w", err)}
+		return nil, err
+	}
+	files, err := manifest.Read(given, cmd.InOrStdin())
+	if err != nil {
+		return nil, cli.UsageError{Err: fmt.Errorf("FILE must be a file, a folder, a pattern or -: %w", err)}
 	}
 	return files, nil
 }

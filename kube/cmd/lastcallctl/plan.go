@@ -30,37 +30,27 @@ With --advise it prints instead the smallest timers with which no request is los
 Exit code: 0, 1 if --request is given and a request is lost, or if no timers suffice; 2 for wrong flags and for input that is not readable.`
 
 type planFlags struct {
-	file, mesh, namespace, app, istio string
-	output                            cli.Format
-	as                                []string
-	request, propagation              time.Duration
-	advise                            bool
+	files
+	mesh, namespace, app, istio string
+	output                      cli.Format
+	as                          []string
+	request, propagation        time.Duration
+	advise                      bool
 }
 
 func planCommand() *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan FILE|-",
+		Use:   "plan FILE…",
 		Short: "Show how the pods of a manifest will end",
 		Long:  planHelp,
 		Example: "  lastcallctl plan deployment.yaml\n" +
 			"  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n  lastcallctl plan -o svg deployment.yaml > plan.svg\n" +
 			"  lastcallctl plan --advise --request 20s --propagation 4s deployment.yaml",
-		Args: func(_ *cobra.Command, args []string) error {
-			switch given := len(args); {
-			case f.file != "" && given > 0, given > 1:
-				return cli.UsageError{Err: errors.New("there are several files: must be one manifest or folder, or - for standard input")}
-			case f.file == "" && given == 0:
-				return cli.UsageError{Err: errors.New("missing FILE: a manifest, a folder, or - for standard input")}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, cmp.Or(f.file, strings.Join(args, "")))
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.file, "filename", "f", "", "the `manifest`; the same as FILE")
+	f.files.register(flags)
 	cli.OutputFlag(flags, &f.output, "output format", "svg")
 	flags.StringSliceVar(&f.as, "as", []string{string(plan.AsIs)}, "`ways` to stop the pod: as-is, bare, istio-classic, istio-native, ambient, linkerd, lastcall, or all")
 	flags.BoolVar(&f.advise, "advise", false, "print the smallest timers that lose no request; needs --request and --propagation")
@@ -81,16 +71,19 @@ func reactionNames() []string {
 	return out
 }
 
-func (f *planFlags) run(cmd *cobra.Command, file string) error {
+func (f *planFlags) run(cmd *cobra.Command, args []string) error {
+	given, err := f.files.and(args)
+	if err != nil {
+		return err
+	}
 	if min(f.request, f.propagation) < 0 || max(f.request, f.propagation) > 24*time.Hour {
 		return cli.UsageError{Err: errors.New("--request and --propagation must be 0s to 24h")}
 	}
-	if given := cmd.Flags().Changed; f.advise && (!given("request") || !given("propagation") || given("as") || given("output")) {
+	if isSet := cmd.Flags().Changed; f.advise && (!isSet("request") || !isSet("propagation") || isSet("as") || isSet("output")) {
 		return cli.UsageError{Err: errors.New("--advise needs --request and --propagation, and has neither --as nor -o")}
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.App, o.Istio = course.Reaction(f.app), inject.Sidecar(f.istio)
-	var err error
 	if o.MeshConfig, err = kubeflags.ReadMeshConfig(f.mesh); err != nil {
 		return err
 	}
@@ -98,7 +91,7 @@ func (f *planFlags) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	pods, err := f.pods(cmd, file, o)
+	pods, err := f.pods(cmd, given, o)
 	if err != nil {
 		return err
 	}
@@ -182,8 +175,8 @@ type planned struct {
 }
 
 // pods are the workloads of the input that serve clients.
-func (f *planFlags) pods(cmd *cobra.Command, file string, o plan.Options) ([]planned, error) {
-	files, err := manifest.Read([]string{file}, cmd.InOrStdin())
+func (f *planFlags) pods(cmd *cobra.Command, given []string, o plan.Options) ([]planned, error) {
+	files, err := manifest.Read(given, cmd.InOrStdin())
 	if err != nil {
 		return nil, cli.UsageError{Err: fmt.Errorf("the manifest must be a file, a folder, a pattern or -: %w", err)}
 	}
@@ -192,7 +185,7 @@ func (f *planFlags) pods(cmd *cobra.Command, file string, o plan.Options) ([]pla
 		return nil, cli.UsageError{Err: err}
 	}
 	if len(all) == 0 {
-		return nil, cli.UsageError{Err: fmt.Errorf("%s has no Pod, Deployment or other workload that serves", file)}
+		return nil, cli.UsageError{Err: fmt.Errorf("%s has no Pod, Deployment or other workload that serves", strings.Join(given, ", "))}
 	}
 	namespaces := map[string]inject.Namespace{}
 	for _, file := range files {
