@@ -84,7 +84,7 @@ func TestIstio(t *testing.T) {
 			if isMounted := len(proxy.VolumeMounts) == 1; isMounted == isNative {
 				t.Errorf("%s, native %v: istio-proxy has the program: %v", order, isNative, isMounted)
 			}
-			const stats = "proxyStatsMatcher:\n  inclusionPrefixes:\n    - mesh\n  inclusionSuffixes:\n    - upstream_rq_total\n    - downstream_rq_active\n    - downstream_cx_active\n    - downstream_rq_total\n    - downstream_cx_total\n"
+			const stats = "proxyStatsMatcher:\n  inclusionPrefixes:\n  - mesh\n  inclusionSuffixes:\n  - upstream_rq_total\n  - downstream_rq_active\n  - downstream_cx_active\n  - downstream_rq_total\n  - downstream_cx_total\n"
 			if got := p.Annotations[annotationProxyConfig]; got != stats {
 				t.Errorf("%s, native %v: the annotation is\n%s\nwant\n%s", order, isNative, got, stats)
 			}
@@ -317,13 +317,14 @@ func TestChooseIstio(t *testing.T) {
 
 func TestMergeStats(t *testing.T) {
 	lists := []statsList{{"inclusionPrefixes", []string{"p"}}, {"inclusionSuffixes", []string{"s", "t"}}, {"inclusionRegexps", nil}}
+	const both = "proxyStatsMatcher:\n  inclusionPrefixes:\n  - p\n  inclusionSuffixes:\n"
 	for _, c := range []struct{ name, config, want string }{
-		{"nothing", "", "proxyStatsMatcher:\n  inclusionPrefixes:\n    - p\n  inclusionSuffixes:\n    - s\n    - t\n"},
-		{"other settings and a comment", "# ours\nconcurrency: 2 # few\n", "# ours\nconcurrency: 2 # few\nproxyStatsMatcher:\n  inclusionPrefixes:\n    - p\n  inclusionSuffixes:\n    - s\n    - t\n"},
-		{"some of it", "proxyStatsMatcher:\n  inclusionSuffixes: [t, u]\n", "proxyStatsMatcher:\n  inclusionSuffixes: [t, u, s]\n  inclusionPrefixes:\n    - p\n"},
-		{"protobuf's names", "proxy_stats_matcher: {inclusion_suffixes: [u]}\n", "proxy_stats_matcher: {inclusion_suffixes: [u, s, t], inclusionPrefixes: [p]}\n"},
-		{"JSON", `{"concurrency":2}`, `{"concurrency": 2, proxyStatsMatcher: {inclusionPrefixes: [p], inclusionSuffixes: [s, t]}}` + "\n"},
-		{"null", "proxyStatsMatcher:\n", "proxyStatsMatcher:\n  inclusionPrefixes:\n    - p\n  inclusionSuffixes:\n    - s\n    - t\n"},
+		{"nothing", "", both + "  - s\n  - t\n"},
+		{"other settings", "# ours\nconcurrency: 2 # few\n", "concurrency: 2\n" + both + "  - s\n  - t\n"},
+		{"some of it", "proxyStatsMatcher:\n  inclusionSuffixes: [t, u]\n", both + "  - t\n  - u\n  - s\n"},
+		{"protobuf's names", "proxy_stats_matcher: {inclusion_suffixes: [u]}\n", "proxy_stats_matcher:\n  inclusion_suffixes:\n  - u\n  - s\n  - t\n  inclusionPrefixes:\n  - p\n"},
+		{"JSON", `{"concurrency":2}`, "concurrency: 2\n" + both + "  - s\n  - t\n"},
+		{"null", "proxyStatsMatcher:\n", both + "  - s\n  - t\n"},
 	} {
 		got, err := mergeStats(c.config, lists)
 		if err != nil || got != c.want {

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 
-	"go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
+	sigs "sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
@@ -19,9 +19,9 @@ type Done struct {
 }
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
-// change, are returned byte for byte; of the others, YAML keeps its order and comments. options returns the options of one
-// workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless options set others. An
-// error names the document; then the text is nil.
+// change, are returned byte for byte; the others are written again, without comments. options returns the options of one
+// workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless options
+// set others. An error names the document; then the text is nil.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	return injectAll(text, true, options)
 }
@@ -124,86 +124,27 @@ func pointer(path []string) string {
 	return out
 }
 
-// edit applies a patch to the document's nodes and writes it in the document's own style.
+// edit applies a patch to the document's JSON and writes it as YAML, or as JSON if it was. The order of the fields is theirs by
+// name, as kubectl has it.
 func (d *document) edit(operations []Operation) ([]byte, error) {
-	var root yaml.Node
-	if err := yaml.NewDecoder(bytes.NewReader(d.Text)).Decode(&root); err != nil {
+	text, err := sigs.YAMLToJSON(d.Text)
+	if err != nil {
 		return nil, err
 	}
-	dereference(&root)
-	flow := root.Content[0].Style&yaml.FlowStyle != 0
+	var root any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &root); err != nil {
+		return nil, err
+	}
 	for _, op := range operations {
-		if err := op.apply(root.Content[0], flow); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", op.Op, op.Path, err)
-		}
+		root = op.apply(root)
 	}
-	write := d.writeYAML
 	if json.Valid(d.Text) { // and not only YAML's flow style
-		write = writeJSON
+		out, err := json.MarshalIndent(root, "", "  ")
+		return append(out, '\n'), err
 	}
-	var out bytes.Buffer
-	if err := write(&out, &root); err != nil {
-		return nil, err
+	out, err := sigs.Marshal(root)
+	if bytes.HasPrefix(d.Text, []byte("---")) {
+		out = append([]byte("---\n"), out...)
 	}
-	if bytes.Contains(d.Text, []byte("\r\n")) {
-		return bytes.ReplaceAll(out.Bytes(), []byte("\n"), []byte("\r\n")), nil
-	}
-	return out.Bytes(), nil
-}
-
-// writeJSON sorts the fields, as kubectl does.
-func writeJSON(out io.Writer, root *yaml.Node) error {
-	var value any
-	if err := root.Decode(&value); err != nil {
-		return err
-	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
-}
-
-func (d *document) writeYAML(out io.Writer, root *yaml.Node) error {
-	if first, _, _ := bytes.Cut(d.Text, []byte("\n")); bytes.HasPrefix(first, []byte("---")) {
-		// A comment after the marker belongs to the first node, which is written with it.
-		if _, err := io.WriteString(out, "---\n"); err != nil {
-			return err
-		}
-	}
-	encoder := yaml.NewEncoder(out)
-	indent, compact := style(root)
-	encoder.SetIndent(indent)
-	if compact {
-		encoder.CompactSeqIndent()
-	}
-	if err := encoder.Encode(root); err != nil {
-		return err
-	}
-	return encoder.Close()
-}
-
-// style returns the indentation of a document, and whether its lists start below the first letter of their key.
-func style(n *yaml.Node) (indent int, compact bool) {
-	indent, compact = 2, true
-	foundIndent, foundList := false, false
-	var look func(n *yaml.Node)
-	look = func(n *yaml.Node) {
-		if n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle == 0 {
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				key, value := n.Content[i], n.Content[i+1]
-				by := value.Column - key.Column
-				switch {
-				case value.Style&yaml.FlowStyle != 0 || value.Line == key.Line || value.Column == 0:
-				case value.Kind == yaml.MappingNode && !foundIndent && by >= 2 && by <= 8:
-					indent, foundIndent = by, true
-				case value.Kind == yaml.SequenceNode && !foundList:
-					compact, foundList = by == 0, true
-				}
-			}
-		}
-		for _, child := range n.Content {
-			look(child)
-		}
-	}
-	look(n)
-	return indent, compact
+	return out, err
 }

@@ -151,3 +151,46 @@ var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // at appends to a JSON pointer (RFC 6901).
 func at(path, key string) string { return path + "/" + inPointer.Replace(key) }
+
+var fromPointer = strings.NewReplacer("~1", "/", "~0", "~")
+
+// apply returns a tree of JSON after the operation. A map that the tree lacks is added: the Go types, of which Diff has made
+// the operation, have metadata that a manifest's template may lack.
+func (o Operation) apply(tree any) any {
+	keys := strings.Split(strings.TrimPrefix(o.Path, "/"), "/")
+	for i, key := range keys {
+		keys[i] = fromPointer.Replace(key)
+	}
+	return o.applyAt(tree, keys)
+}
+
+func (o Operation) applyAt(tree any, keys []string) any {
+	var value any // null, too
+	if o.Value != nil {
+		value = *o.Value
+	}
+	if len(keys) == 0 {
+		return value
+	}
+	key, below := keys[0], keys[1:]
+	if list, ok := tree.([]any); ok {
+		i, _ := strconv.Atoi(key) // at has written it
+		switch {
+		case len(below) > 0 || o.Op == "replace":
+			list[i] = o.applyAt(list[i], below)
+		case o.Op == "add":
+			return slices.Insert(list, i, value)
+		}
+		return list // Diff removes no elements
+	}
+	fields, _ := tree.(map[string]any)
+	switch {
+	case o.Op == "remove" && len(below) == 0:
+		delete(fields, key)
+		return tree
+	case fields == nil:
+		fields = map[string]any{}
+	}
+	fields[key] = o.applyAt(fields[key], below)
+	return fields
+}

@@ -1,14 +1,13 @@
 package inject
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
+	"unicode"
 
-	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -74,74 +73,57 @@ func union(a, b []string) []string {
 	return out
 }
 
-// mergeStats adds lists to the proxyStatsMatcher of a ProxyConfig in YAML, and keeps its other content and its comments.
+// mergeStats adds lists to the proxyStatsMatcher of a ProxyConfig in YAML, and keeps its other content.
 func mergeStats(config string, lists []statsList) (string, error) {
-	var document yaml.Node
-	decoder := yaml.NewDecoder(strings.NewReader(config))
-	if err := decoder.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+	if len(manifest.Documents([]byte(config))) > 1 {
 		return "", errors.New("it has a second YAML document: remove it")
 	}
-	if len(document.Content) == 0 || document.Content[0].Tag == "!!null" {
-		document = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode, Tag: "!!map"}}}
-	}
-	root := document.Content[0]
-	matcher, err := field(root, "proxyStatsMatcher", yaml.MappingNode)
-	if err != nil {
+	root := map[string]any{}
+	if err := yaml.Unmarshal([]byte(config), &root); err != nil {
 		return "", err
+	}
+	if root == nil {
+		root = map[string]any{}
+	}
+	name := spelling(root, "proxyStatsMatcher")
+	matcher, ok := root[name].(map[string]any)
+	if !ok && root[name] != nil {
+		return "", fmt.Errorf("%s is not a map", name)
+	}
+	if matcher == nil {
+		matcher = map[string]any{}
 	}
 	for _, l := range lists {
 		if len(l.items) == 0 {
 			continue
 		}
-		list, err := field(matcher, l.name, yaml.SequenceNode)
-		if err != nil {
-			return "", err
+		name := spelling(matcher, l.name)
+		list, ok := matcher[name].([]any)
+		if !ok && matcher[name] != nil {
+			return "", fmt.Errorf("%s is not a list", name)
 		}
 		var had []string
-		for _, n := range list.Content {
-			had = append(had, n.Value)
+		for _, item := range list {
+			had = append(had, fmt.Sprint(item))
 		}
-		for _, item := range union(had, l.items)[len(had):] {
-			list.Content = append(list.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: item})
-		}
+		matcher[name] = union(had, l.items)
 	}
-	var out bytes.Buffer
-	encoder := yaml.NewEncoder(&out)
-	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(&document), encoder.Close()); err != nil {
-		return "", err
-	}
-	return out.String(), nil
+	root[name] = matcher
+	out, err := yaml.Marshal(root)
+	return string(out), err
 }
 
-// field is the value of a key of a mapping, which it adds if there is none. Protobuf accepts both spellings of a name.
-func field(n *yaml.Node, name string, kind yaml.Kind) (*yaml.Node, error) {
-	if n.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("line %d: there is no map for %s", n.Line, name)
-	}
+// spelling is the spelling of a field's name in a map: protobuf accepts its own, with underscores, too.
+func spelling(fields map[string]any, name string) string {
 	var snake strings.Builder
 	for _, r := range name {
-		if r >= 'A' && r <= 'Z' {
+		if unicode.IsUpper(r) {
 			snake.WriteByte('_')
-			r += 'a' - 'A'
 		}
-		snake.WriteRune(r)
+		snake.WriteRune(unicode.ToLower(r))
 	}
-	for _, spelling := range []string{name, snake.String()} {
-		value := manifest.Child(n, spelling)
-		switch {
-		case value == nil:
-			continue
-		case value.Tag == "!!null":
-			*value = yaml.Node{Kind: kind}
-		case value.Kind != kind:
-			return nil, fmt.Errorf("line %d: %s has the wrong type", value.Line, spelling)
-		}
-		return value, nil
+	if _, ok := fields[snake.String()]; ok {
+		return snake.String()
 	}
-	value := &yaml.Node{Kind: kind}
-	return value, put(n, name, value)
+	return name
 }

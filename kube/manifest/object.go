@@ -96,7 +96,7 @@ func (o *Object) node() *yaml.Node {
 	for key := range strings.SplitSeq(strings.TrimPrefix(o.Path, "/"), "/") {
 		if i, err := strconv.Atoi(key); err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
 			n = resolve(n.Content[i])
-		} else if next := Child(n, key); next != nil {
+		} else if next := child(n, key); next != nil {
 			n = resolve(next)
 		}
 	}
@@ -133,7 +133,7 @@ func step(n *yaml.Node, key string) (*yaml.Node, int) {
 		}
 	case yaml.SequenceNode:
 		for i, element := range n.Content {
-			if name := Child(resolve(element), "name"); name != nil && name.Value == key || strconv.Itoa(i) == key {
+			if name := child(resolve(element), "name"); name != nil && name.Value == key || strconv.Itoa(i) == key {
 				return resolve(element), element.Line
 			}
 		}
@@ -141,8 +141,8 @@ func step(n *yaml.Node, key string) (*yaml.Node, int) {
 	return nil, 0
 }
 
-// Child is the value of a key of a map; nil if there is none.
-func Child(n *yaml.Node, key string) *yaml.Node {
+// child is the value of a key of a map; nil if there is none.
+func child(n *yaml.Node, key string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return nil
 	}
