@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -54,9 +55,17 @@ func nodeFile(elements ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(os.Getenv("KUBECONFIG"))}, elements...)...)
 }
 
-// networkList is the node's network configuration.
+// networkList is the node's network configuration, in one layout.
 func networkList() (string, error) {
 	text, err := os.ReadFile(nodeFile("cni", "10-pods.conflist"))
+	if err != nil {
+		return "", err
+	}
+	var list any
+	if err := json.Unmarshal(text, &list); err != nil {
+		return "", err
+	}
+	text, err = json.Marshal(list)
 	return string(text), err
 }
 

@@ -58,7 +58,7 @@ func installCommand() *cobra.Command {
 		Short: "Install the plugin on this node, and keep it installed",
 		Long: `Install the plugin on this node, and keep it installed: copies this program to the node's plugins, adds it to the end of the chain in the node's network configuration, and does so again when another program replaces that.
 
-At SIGTERM the plugin stays, unless the DaemonSet that this pod belongs to was deleted: then its entry is taken out of the configuration, which is as before.`,
+At SIGTERM the plugin stays, unless the DaemonSet that this pod belongs to was deleted: then its entry is taken out of the configuration, whose other settings stay.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, _ := cli.Log(cmd, format, slog.LevelInfo)
@@ -102,7 +102,7 @@ func removeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove",
 		Short: "Take the plugin out of this node's network configuration",
-		Long:  "Take the plugin out of this node's network configuration, which is then as before. The program stays, because some runtimes call it when a pod ends that has started with it.",
+		Long:  "Take the plugin out of this node's network configuration, whose other settings stay. The program stays, because some runtimes call it when a pod ends that has started with it.",
 		Args:  cli.NoArgs,
 		RunE:  func(*cobra.Command, []string) error { return node.Remove() },
 	}
