@@ -57,12 +57,10 @@ func (r Report) Summary() string {
 	if r.DeadlineFrom != "" {
 		text += fmt.Sprintf("; SIGKILL was due after %s (%s)", seconds(r.Deadline), r.DeadlineFrom)
 	}
-	if r.Late > 0 {
-		text += fmt.Sprintf("; %d came after the drain began", r.Late)
-	}
-	if r.Raced > 0 {
-		text += fmt.Sprintf("; %d asked while being closed as idle", r.Raced)
-	}
+	text += counted(r.Late, "connection or request arrived after the drain began",
+		"connections and requests arrived after the drain began")
+	text += counted(r.Raced, "request arrived as its idle connection was being closed",
+		"requests arrived as their idle connections were being closed")
 	if len(r.Faults) > 0 {
 		text += "; " + r.Faults[0]
 		if more := len(r.Faults) - 1; more > 0 {
@@ -70,6 +68,17 @@ func (r Report) Summary() string {
 		}
 	}
 	return printable(text)
+}
+
+// counted is a part of the summary about n things; empty for none.
+func counted(n uint64, one, many string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 " + one
+	}
+	return fmt.Sprintf("; %d %s", n, many)
 }
 
 // printable replaces what would harm a terminal or a log: requests are written by clients.
@@ -101,7 +110,7 @@ func (r Report) phase(span Span) string {
 	case LastCall:
 		return took + " last call"
 	case Drained:
-		return took + " for the app's end"
+		return took + " waiting for SIGTERM after the hook"
 	}
 	return ""
 }

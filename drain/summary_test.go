@@ -12,14 +12,14 @@ func TestSummary(t *testing.T) {
 		"drained in 12.3s: 5.0s minimum drain, 7.3s waiting for GET /a   [2J from 10.0.0.7; nothing cut": {
 			Verdict: Clean, Duration: s(123), Phases: []Span{{Draining, s(50)}, {Waiting, s(73)}, {Done, 0}}, HeldBy: []Conversation{get},
 		},
-		"drained in 28.0s: 28.0s waiting; cut a tcp connection from 10.0.0.8 (fin) and 4 more; 2 came after the drain began": {
-			Verdict: Cut, Duration: s(280), Phases: []Span{{Waiting, s(280)}}, Late: 2,
+		"drained in 28.0s: 28.0s waiting; cut a tcp connection from 10.0.0.8 (fin) and 4 more; 2 connections and requests arrived after the drain began; 3 requests arrived as their idle connections were being closed": {
+			Verdict: Cut, Duration: s(280), Phases: []Span{{Waiting, s(280)}}, Late: 2, Raced: 3,
 			Open: []Conversation{{Protocol: "tcp", Peer: "10.0.0.8:1", Ending: "fin"}}, LeftOut: 4,
 		},
 		"drained in 28.0s; cut shop.test from 10.0.0.8 (fin); a sidecar that terminates TLS (tls-cert of --inbound) ends such connections between two requests": {
 			Verdict: Cut, Duration: s(280), Open: []Conversation{{Protocol: "tls", Request: "shop.test", Peer: "10.0.0.8:1", Ending: "fin"}},
 		},
-		"drained in 0.0s; the proxy ended by itself before it was stopped; a (and 1 more faults)": {Verdict: Crashed, Faults: []string{"a", "b"}},
+		"drained in 0.0s; the proxy ended by itself before it was stopped; 1 request arrived as its idle connection was being closed; a (and 1 more faults)": {Verdict: Crashed, Raced: 1, Faults: []string{"a", "b"}},
 		"": {Verdict: Resumed},
 	} {
 		if got := r.Summary(); got != want {

@@ -45,12 +45,11 @@ func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, 
 	if f.timeout < time.Second {
 		return nil, usage(fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout))
 	}
-	grace := settings.GracePeriod.Value
 	o := hotrestart.ServiceOptions{
 		Refused:  run.refusesSuccessor(),
 		Requests: requests,
 		Notifier: hotrestart.NotifierFromEnvironment(),
-		LastCall: grace - min(settings.Margin.Value, grace/4),
+		LastCall: settings.Drain().LastCallAfter(),
 		Log:      log,
 	}
 	if o.Refused == nil || f.pidFile != "" {

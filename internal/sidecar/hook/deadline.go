@@ -12,7 +12,8 @@ const DefaultLeave = 5 * time.Second
 
 // Until sets the deadline of a configuration: leave before the end of the grace period.
 func Until(c drain.Config, leave time.Duration) drain.Config {
-	c.Mode, c.HookOnly, c.Deadline = drain.ExitOnZero, true, c.GracePeriod-min(leave, c.GracePeriod/4)
+	c.Mode, c.HookOnly = drain.ExitOnZero, true
+	c.Deadline = drain.Config{GracePeriod: c.GracePeriod, Margin: leave}.LastCallAfter()
 	return c
 }
 

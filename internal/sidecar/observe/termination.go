@@ -112,7 +112,7 @@ func (m Maybe) doubts() []doubt {
 		{m.Opaque, "on connections in use, of a protocol other than plain HTTP/1.1"},
 		{m.Streams, "in the middle of a streamed answer, or at its end"},
 		{m.Crossed, "sent something after the close: a request, or TLS's last message"},
-		{m.SameTick, "with request and answer in one tick of the clock"},
+		{m.SameTick, "whose last request and answer fell into one tick of the clock"},
 		{m.Unfinished, "still busy at the end of the observation"},
 		{m.Raced, "sent a request while their idle connection was being closed"},
 	}

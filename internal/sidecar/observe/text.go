@@ -24,13 +24,16 @@ func (t Termination) Text() string {
 	if more := t.Lost.Reset + t.Lost.Unanswered - len(t.Samples); more > 0 {
 		line("               and %d more", more)
 	}
-	line("  answered     %d; %d left by their clients", t.Answered, t.Left)
+	line("  answered     %d; %d closed early by the client", t.Answered, t.Left)
 	if t.Arrivals.Count > 0 {
 		line("  arrivals     %d, the last %s after the beginning", t.Arrivals.Count, seconds(t.Arrivals.Last))
 	} else {
 		line("  arrivals     none")
 	}
-	line("  idle         %s at the end, waiting for nothing", seconds(t.Idle))
+	line("  idle         for the last %s", seconds(t.Idle))
+	if len(t.Ports) == 0 {
+		line("  unknown      no listening port was found")
+	}
 	for _, doubt := range t.doubts() {
 		line("  cannot know  %s", doubt)
 	}
@@ -63,9 +66,6 @@ func (t Termination) exit() string {
 
 // doubts are what the result does not show.
 func (t Termination) doubts() (out []string) {
-	if len(t.Ports) == 0 {
-		out = append(out, "anything: no listening port was seen")
-	}
 	for _, d := range append(t.Maybe.doubts(), doubt{t.Unseen, "whose end the kernel could not report"}, doubt{t.ForeignResets, "refused on this machine, by any of its processes"}) {
 		if d.n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", d.n, d.text))

@@ -517,11 +517,29 @@ func TestQuietClients(t *testing.T) {
 
 // A hanging probe delays no other connection.
 func TestHungProbe(t *testing.T) {
-	g := startGate(t)
-	p := startPipe(t, g, HTTP)
-	c := dialPipe(t, p)
-	c.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
-	<-g.asked
+	asked := make(chan struct{})
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/probe" {
+			close(asked)
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, "done")
+	})
+	p := startPipe(t, app, HTTP)
+	probe, user := dialPipe(t, p), dialPipe(t, p)
+	probe.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
+	<-asked
+	user.send(get("/before"))
+	if resp := user.response("GET"); bodyOf(resp) != "done" || resp.Close {
+		t.Errorf("before the drain: %v", resp)
+	}
+	_ = p.Drain(ctx)
+	user.send(get("/last"))
+	if resp := user.response("GET"); bodyOf(resp) != "done" || !resp.Close {
+		t.Errorf("during the drain: %v", resp)
+	}
+	user.wantEnd()
+	awaitActivity(t, p, 1, 0)
 	closePipe(t, p)
 }
 
