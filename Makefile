@@ -52,10 +52,15 @@ image: ## all images for amd64 and arm64 as dist/*.oci.tar, and dist/install; ne
 	@$(INSTALL)
 
 push: registry image ## upload the images to REGISTRY with the credentials of docker login; dist/install gets their digests
-	@sidecar=$$(bin/image push dist/lastcall-$(VERSION).oci.tar) && controller=$$(bin/image push dist/lastcall-controller-$(VERSION).oci.tar) && \
-		cni=$$(bin/image push dist/lastcall-cni-$(VERSION).oci.tar) && observer=$$(bin/image push dist/lastcall-observer-$(VERSION).oci.tar) && \
+	@go build -o bin/crane github.com/google/go-containerregistry/cmd/crane
+	@sidecar=$$($(call UPLOAD,lastcall)) && controller=$$($(call UPLOAD,lastcall-controller)) && \
+		cni=$$($(call UPLOAD,lastcall-cni)) && observer=$$($(call UPLOAD,lastcall-observer)) && \
 		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},webhook.image.digest=$${controller#*@},cni.image.digest=$${cni#*@},observer.image.digest=$${observer#*@}" && \
 		printf '%s\n' "$$sidecar" "$$controller" "$$cni" "$$observer" 'kubectl apply -k dist/install'
+
+# UPLOAD uploads the image of one program, and prints its name with the digest.
+UPLOAD = rm -rf dist/layout && mkdir dist/layout && tar -xf dist/$(1)-$(VERSION).oci.tar -C dist/layout && \
+	bin/crane push dist/layout $(REGISTRY)/$(1):$(VERSION) && rm -r dist/layout
 
 registry:
 	@[ -n "$(REGISTRY)" ] || { echo 'make push: REGISTRY is not set: name a registry that you may push to and your nodes may pull from, for example make push REGISTRY=registry.example.com/team' >&2; exit 2; }
@@ -161,7 +166,7 @@ cluster-down: ## end that node; leaves the machine as before
 e2e: build ## the tests on a real Kubernetes node, which is started and ended unless it is up already
 	@lab/peers/install -q
 	@go build -o bin/chart ./lab/chart
-	@go build -o bin/registry ./lab/registry
+	@go build -o bin/crane github.com/google/go-containerregistry/cmd/crane
 	@go build -o bin/helm helm.sh/helm/v4/cmd/helm
 	@lab/e2e/run $(VERSION) $(ARGS)
 

@@ -42,8 +42,8 @@ func newReader(t *testing.T, ns string) *reader {
 // startRegistry runs a registry on this machine, which is the node as well. Nodes reach one on loopback without TLS.
 func startRegistry(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command("../../bin/registry", "127.0.0.1:0")
-	out, err := cmd.StdoutPipe()
+	cmd := exec.Command("../../bin/crane", "registry", "serve", "--address", "127.0.0.1:0")
+	out, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +54,12 @@ func startRegistry(t *testing.T) string {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	})
-	address, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	_, port, found := strings.Cut(strings.TrimSpace(line), "serving on port ")
+	if !found {
+		t.Fatalf("the registry reports %q: %v", line, err)
 	}
-	return strings.TrimSpace(address)
+	return "127.0.0.1:" + port
 }
 
 // run types the commands. The shell has no variables of make's, whose tests these are.

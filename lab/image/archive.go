@@ -68,9 +68,9 @@ func pack(output, root string) (err error) {
 		if err != nil {
 			return err
 		}
-		e := entry{source: at, mode: 0o644}
+		e := entry{kind: tar.TypeReg, source: at, mode: 0o644}
 		if d.IsDir() {
-			e = entry{mode: 0o755 | fs.ModeDir}
+			e = parent
 		}
 		return writeEntry(archive, filepath.ToSlash(below), e, epoch)
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/tar"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,7 +63,7 @@ func (r *recipe) build(p v1.Platform, layer string) (b built, err error) {
 		return b, err
 	}
 	if program := r.program(); program != "" {
-		if e, is := entries[program]; !is || e.mode.IsDir() || e.mode&0o111 == 0 && e.link == "" {
+		if e, is := entries[program]; !is || e.kind == tar.TypeDir || e.mode&0o111 == 0 {
 			return b, fmt.Errorf("the entry point /%s is no executable file of the image", program)
 		}
 	}

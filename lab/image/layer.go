@@ -18,12 +18,16 @@ import (
 
 // entry is one thing in the layer.
 type entry struct {
-	source string // empty for a folder
+	kind   byte   // tar.TypeReg, TypeDir or TypeSymlink
+	source string // of a file
 	link   string // a symbolic link's target
-	mode   fs.FileMode
+	mode   int64
 
 	permitted uint32 // file capabilities, as bits
 }
+
+// parent is a folder that holds something.
+var parent = entry{kind: tar.TypeDir, mode: 0o755}
 
 // entries are what the layer holds for a platform, by path without the slash in front.
 func (r *recipe) entries(p v1.Platform) (map[string]entry, error) {
@@ -52,11 +56,11 @@ func (r *recipe) entries(p v1.Platform) (map[string]entry, error) {
 		}
 	}
 	for _, d := range r.dirs {
-		all[d.dest] = entry{mode: d.mode | fs.ModeDir}
+		all[d.dest] = entry{kind: tar.TypeDir, mode: d.mode}
 	}
 	for dest, bits := range r.permitted {
 		e, is := all[dest]
-		if !is || e.source == "" {
+		if !is || e.kind != tar.TypeReg {
 			return nil, fmt.Errorf("--capabilities /%s: the image has no such file", dest)
 		}
 		e.permitted = bits
@@ -64,10 +68,10 @@ func (r *recipe) entries(p v1.Platform) (map[string]entry, error) {
 	}
 	for _, dest := range slices.Collect(maps.Keys(all)) {
 		for dir := path.Dir(dest); dir != "."; dir = path.Dir(dir) {
-			if e, is := all[dir]; is && !e.mode.IsDir() {
+			if e, is := all[dir]; is && e.kind != tar.TypeDir {
 				return nil, fmt.Errorf("/%s is a file, and cannot hold /%s", dir, dest)
 			} else if !is {
-				all[dir] = entry{mode: 0o755 | fs.ModeDir}
+				all[dir] = parent
 			}
 		}
 	}
@@ -77,28 +81,28 @@ func (r *recipe) entries(p v1.Platform) (map[string]entry, error) {
 }
 
 // put adds one entry. Of a file's own mode only that it is executable counts: umasks differ.
-func put(all map[string]entry, dest, source string, d fs.DirEntry, mode fs.FileMode) error {
+func put(all map[string]entry, dest, source string, d fs.DirEntry, mode int64) error {
 	info, err := d.Info()
 	if err != nil {
 		return err
 	}
-	if mode == 0 || d.IsDir() {
+	if mode == 0 {
 		mode = 0o644
-		if info.Mode()&0o111 != 0 || d.IsDir() {
+		if info.Mode()&0o111 != 0 {
 			mode = 0o755
 		}
 	}
 	switch {
 	case d.IsDir():
-		all[dest] = entry{mode: mode | fs.ModeDir}
+		all[dest] = parent
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := os.Readlink(source)
 		if err != nil {
 			return err
 		}
-		all[dest] = entry{link: target, mode: 0o777 | fs.ModeSymlink}
+		all[dest] = entry{kind: tar.TypeSymlink, link: target, mode: 0o777}
 	case info.Mode().IsRegular():
-		all[dest] = entry{source: source, mode: mode}
+		all[dest] = entry{kind: tar.TypeReg, source: source, mode: mode}
 	default:
 		return fmt.Errorf("%s is neither a file, a folder nor a link", source)
 	}
@@ -117,13 +121,11 @@ func writeLayer(w io.Writer, all map[string]entry, at time.Time) error {
 }
 
 func writeEntry(archive *tar.Writer, dest string, e entry, at time.Time) error {
-	h := &tar.Header{Name: dest, Mode: tarMode(e.mode), ModTime: at, Format: tar.FormatPAX}
-	switch {
-	case e.mode.IsDir():
-		h.Typeflag, h.Name = tar.TypeDir, dest+"/"
-		return archive.WriteHeader(h)
-	case e.link != "":
-		h.Typeflag, h.Linkname = tar.TypeSymlink, e.link
+	h := &tar.Header{Typeflag: e.kind, Name: dest, Linkname: e.link, Mode: e.mode, ModTime: at, Format: tar.FormatPAX}
+	if e.kind == tar.TypeDir {
+		h.Name += "/"
+	}
+	if e.kind != tar.TypeReg {
 		return archive.WriteHeader(h)
 	}
 	f, err := os.Open(e.source)
@@ -135,7 +137,7 @@ func writeEntry(archive *tar.Writer, dest string, e entry, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	h.Typeflag, h.Size = tar.TypeReg, info.Size()
+	h.Size = info.Size()
 	if e.permitted != 0 {
 		h.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": fileCapabilities(e.permitted)}
 	}
@@ -156,15 +158,4 @@ func fileCapabilities(permitted uint32) string {
 		b = binary.LittleEndian.AppendUint32(b, w)
 	}
 	return string(b)
-}
-
-// tarMode is the mode as tar has it.
-func tarMode(m fs.FileMode) int64 {
-	mode := int64(m.Perm())
-	for bit, set := range map[int64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if m&set != 0 {
-			mode |= bit
-		}
-	}
-	return mode
 }

@@ -12,24 +12,16 @@
 // its full names (io.containerd.image.name), as `ctr images import`, `docker load` and
 // `skopeo copy oci-archive:` take it.
 //
-//	image push dist/lastcall.oci.tar
-//
-// uploads such a layout to the registry in its name, with the credentials of docker login or
-// podman login, and prints the name with its digest.
-//
 // The list of the modules that a Go program was built from is in the program: `go version -m`, and scanners of images,
 // read it.
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/pflag"
 )
@@ -57,14 +49,6 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) > 0 && args[0] == "push" {
-		if len(args) != 2 {
-			return usage{errors.New("push takes one argument: the OCI archive")}
-		}
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return push(ctx, args[1], os.Stdout)
-	}
 	r, err := parse(args)
 	if err != nil {
 		return err

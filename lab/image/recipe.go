@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"regexp"
@@ -35,13 +34,13 @@ type recipe struct {
 type file struct {
 	source string // may contain {os} and {arch}
 	dest   string
-	mode   fs.FileMode // 0: default
+	mode   int64 // 0: default
 }
 
 // folder is an empty one.
 type folder struct {
 	dest string
-	mode fs.FileMode
+	mode int64
 }
 
 // capabilityBits are the numbers (linux/capability.h) of the capabilities that an image's file may have.
@@ -115,19 +114,14 @@ func (r *recipe) read(named string, platforms, files, dirs, capabilities, labels
 }
 
 // place reads DEST[:MODE]. The result has no slash in front.
-func place(flag, text string) (dest string, mode fs.FileMode, err error) {
+func place(flag, text string) (dest string, mode int64, err error) {
 	dest, octal, hasMode := strings.Cut(text, ":")
 	if hasMode {
 		n, err := strconv.ParseUint(octal, 8, 12)
 		if err != nil || n == 0 {
 			return "", 0, fmt.Errorf("--%s %q: mode %q is not octal: must be for example 0755", flag, text, octal)
 		}
-		mode = fs.FileMode(n & 0o777)
-		for bit, m := range map[uint64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-			if n&bit != 0 {
-				mode |= m
-			}
-		}
+		mode = int64(n)
 	}
 	if !path.IsAbs(dest) {
 		return "", 0, fmt.Errorf("--%s %q: %q is not an absolute path in the image", flag, text, dest)
