@@ -5,8 +5,8 @@ REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
 # The modules of go.work: those with programs for users, and lab with tests and tools.
 MODULES := . cmd internal/sidecar grpcdrain rehearsal kube lab
-# Those that build without go.work; the others are published, and require tags of this repository (TestImporter).
-ALONE   := . rehearsal kube lab
+# Those that build without go.work; the others are published, and require tags of this repository (lab/release/proxy).
+ALONE   := . lab
 ALL     := $(MODULES:%=./%/...)
 # Packages that must also build for macOS and Windows.
 PORTABLE := . ./drain ./httpdrain ./internal/sidecar/cli/... ./rehearsal/command ./kube/cmd/lastcallctl
@@ -28,7 +28,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
+.PHONY: tidy golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ lint: ## gofmt, vet, staticcheck, builds for macOS and Windows, wording of all t
 		go vet $(PORTABLE) || exit 1; done
 	go run ./lab/prose
 	lab/vulncheck
+
+tidy: ## go mod tidy in all modules, as if this checkout had been released
+	@lab/release/tidy $(MODULES) lab/chart lab/conformance
 
 cross: ## lastcallctl for macOS and Windows, into dist
 	@for platform in darwin/amd64 darwin/arm64 windows/amd64; do \

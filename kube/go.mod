@@ -90,9 +90,3 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )
-
-replace github.com/lastcall-dev/lastcall => ..
-
-replace github.com/lastcall-dev/lastcall/rehearsal => ../rehearsal
-
-replace github.com/lastcall-dev/lastcall/internal/sidecar => ../internal/sidecar

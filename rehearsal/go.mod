@@ -39,7 +39,3 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 )
-
-replace github.com/lastcall-dev/lastcall => ..
-
-replace github.com/lastcall-dev/lastcall/internal/sidecar => ../internal/sidecar

@@ -1,24 +1,15 @@
-package lastcall
+package main
 
 import (
-	"archive/zip"
-	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// released is the version that grpcdrain requires of the library: the tag of both.
-const released = "v0.1.0"
-
-const modulePath = "github.com/lastcall-dev/lastcall"
 
 // oldest is the oldest version of Go that the library supports.
 const oldest = "go1.25.5"
@@ -27,12 +18,7 @@ const oldest = "go1.25.5"
 // files. Its go.mod gains x/net and what x/net needs, but nothing that the sidecar or Kubernetes' clients need; it builds
 // with the oldest Go, and on every system.
 func TestImporter(t *testing.T) {
-	proxy := t.TempDir()
-	for _, folder := range []string{".", "grpcdrain"} {
-		if err := release(proxy, folder); err != nil {
-			t.Fatal(err)
-		}
-	}
+	proxy, released := packed(t)
 	compilers := map[string]string{"this Go": "go"}
 	if !testing.Short() {
 		cmd := exec.Command("go", "env", "GOROOT")
@@ -46,7 +32,7 @@ func TestImporter(t *testing.T) {
 	cache := t.TempDir() // of its own: the version's content is that of today
 	for name, compiler := range compilers {
 		t.Run(name+": the library", func(t *testing.T) {
-			p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, cache: cache}
+			p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, released: released, cache: cache}
 			p.get(t, modulePath, mainHTTP)
 			p.check(t, []string{modulePath})
 			p.write(t, "main_test.go", testPlanes)
@@ -63,12 +49,44 @@ func TestImporter(t *testing.T) {
 		})
 		if name == oldest || testing.Short() {
 			t.Run(name+": grpcdrain", func(t *testing.T) {
-				p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, cache: cache}
+				p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, released: released, cache: cache}
 				p.get(t, modulePath+"/grpcdrain", mainGRPC)
 				p.check(t, nil)
+				p.env = []string{"MINIMUM_DRAIN_DURATION=0s"}
+				p.run(t, "run", ".")
 			})
 		}
 	}
+}
+
+// TestInstall installs the programs from the same proxy, in an empty folder.
+func TestInstall(t *testing.T) {
+	proxy, released := packed(t)
+	bin := t.TempDir()
+	user := importer{dir: t.TempDir(), compiler: "go", proxy: proxy, released: released, cache: t.TempDir(), env: []string{"GOBIN=" + bin, "CGO_ENABLED=0"}}
+	for _, program := range []string{"cmd/lastcall", "kube/cmd/lastcallctl", "rehearsal/cmd/rehearse"} {
+		user.run(t, "install", modulePath+"/"+program+"@"+released)
+		out, err := exec.Command(filepath.Join(bin, filepath.Base(program)), "--version").Output()
+		if err != nil || strings.TrimSpace(string(out)) != released {
+			t.Errorf("%s --version: %v, %q, want %s", program, err, out, released)
+		}
+	}
+}
+
+// packed is a proxy with this working tree.
+func packed(t *testing.T) (proxy, released string) {
+	t.Helper()
+	modules, released, err := published("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy = t.TempDir()
+	for _, m := range modules {
+		if err := m.pack(proxy, released); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proxy, released
 }
 
 const mainHTTP = `package main
@@ -107,6 +125,7 @@ import (
 	"context"
 	"log"
 	"net/http"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -115,8 +134,10 @@ import (
 )
 
 func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
 	plane := grpcdrain.New(func(opts ...grpc.ServerOption) *grpc.Server { return grpc.NewServer(opts...) }, grpcdrain.Options{})
-	if _, err := lastcall.Serve(context.Background(), &http.Server{Addr: ":8080"}, lastcall.With(plane)); err != nil {
+	if _, err := lastcall.Serve(ctx, &http.Server{Addr: "127.0.0.1:0"}, lastcall.With(plane)); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -124,8 +145,8 @@ func main() {
 
 // importer is the module that imports the library.
 type importer struct {
-	dir, compiler, proxy, cache string
-	env                         []string
+	dir, compiler, proxy, released, cache string
+	env                                   []string
 }
 
 // get gets a module for a program that imports it, and builds it.
@@ -133,7 +154,7 @@ func (p *importer) get(t *testing.T, module, program string) {
 	t.Helper()
 	p.write(t, "go.mod", "module example.com/importer\n\ngo 1.25.0\n")
 	p.write(t, "main.go", program)
-	p.run(t, "get", module+"@"+released)
+	p.run(t, "get", module+"@"+p.released)
 	p.run(t, "mod", "tidy")
 	p.run(t, "build", "-o", os.DevNull, ".")
 }
@@ -166,8 +187,8 @@ func (p *importer) check(t *testing.T, needs []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "\ngo 1.25.0\n") || !strings.Contains(string(text), modulePath+" "+released) {
-		t.Errorf("go.mod: want go 1.25.0, and %s %s:\n%s", modulePath, released, text)
+	if !strings.Contains(string(text), "\ngo 1.25.0\n") || !strings.Contains(string(text), modulePath+" "+p.released) {
+		t.Errorf("go.mod: want go 1.25.0, and %s %s:\n%s", modulePath, p.released, text)
 	}
 	if needs == nil {
 		return
@@ -206,63 +227,4 @@ func fileURL(folder string) string {
 		folder = "/" + folder
 	}
 	return (&url.URL{Scheme: "file", Path: folder}).String()
-}
-
-// release puts the module of a folder into a module proxy, as https://go.dev/ref/mod#goproxy-protocol has it.
-func release(proxy, folder string) error {
-	name := path.Join(modulePath, filepath.ToSlash(folder))
-	versions := filepath.Join(proxy, filepath.FromSlash(name), "@v")
-	if err := os.MkdirAll(versions, 0o755); err != nil {
-		return err
-	}
-	mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
-	if err != nil {
-		return err
-	}
-	for suffix, text := range map[string]string{
-		"list": released + "\n", released + ".mod": string(mod),
-		released + ".info": fmt.Sprintf(`{"Version":%q,"Time":"2026-11-23T00:00:00Z"}`, released),
-	} {
-		if err := os.WriteFile(filepath.Join(versions, suffix), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	file, err := os.Create(filepath.Join(versions, released+".zip"))
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	archive := zip.NewWriter(file)
-	err = filepath.WalkDir(folder, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(folder, p)
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			_, nested := os.Stat(filepath.Join(p, "go.mod"))
-			if relative != "." && (nested == nil || strings.HasPrefix(d.Name(), ".")) {
-				return filepath.SkipDir // another module, or no part of one
-			}
-			return nil
-		}
-		if d.Name() != "go.mod" && filepath.Ext(p) != ".go" {
-			return nil
-		}
-		text, err := os.ReadFile(p)
-		if err != nil {
-			return err
-		}
-		w, err := archive.Create(name + "@" + released + "/" + filepath.ToSlash(relative))
-		if err == nil {
-			_, err = w.Write(text)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return archive.Close()
 }
