@@ -1,15 +1,12 @@
 package probe
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -21,7 +18,7 @@ func checkHealth(ctx context.Context, address, service string, dial Dial) error 
 	if len(service) > 127 {
 		return errors.New("check grpc health: the service's name is longer than 127 bytes")
 	}
-	h := healthCheck{address: address, dial: dial, fields: hpack.NewDecoder(4<<10, nil)}
+	h := healthCheck{address: address, dial: dial, fields: http2.NewDecoder(healthFields)}
 	if service != "" { // HealthCheckRequest{string service = 1}
 		h.request = append([]byte{0x0a, byte(len(service))}, service...)
 	}
@@ -45,9 +42,21 @@ type healthCheck struct {
 	response        []byte // with it
 	status, message string // of the trailers
 
-	fields *hpack.Decoder
+	fields http2.Decoder
 	block  []byte // received so far
 	ended  bool   // the stream ends with this block
+}
+
+// healthFields are the fields of the trailers that have the call's result.
+var healthFields = http2.FieldsOf(http2.FieldGRPCStatus, http2.FieldGRPCMessage)
+
+// Field is called for each of healthFields.
+func (h *healthCheck) Field(name http2.FieldName, value []byte) {
+	if name == http2.FieldGRPCStatus {
+		h.status = string(value)
+	} else {
+		h.message = string(value)
+	}
 }
 
 // maxHealth bounds the response, bytes.
@@ -83,16 +92,15 @@ const maxFrame = 16 << 10
 
 // preamble is everything that the client sends, apart from acknowledgements.
 func (h *healthCheck) preamble() []byte {
-	var block bytes.Buffer
-	fields := hpack.NewEncoder(&block)
+	var block []byte
 	for _, field := range [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":path", "/grpc.health.v1.Health/Check"}, {":authority", h.address},
 		{"content-type", "application/grpc"}, {"te", "trailers"}, {"user-agent", "lastcall"},
 	} {
-		_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+		block = http2.AppendField(block, field[0], field[1])
 	}
 	out := http2.Append([]byte(http2.Preface), http2.Settings, 0, 0, nil)
-	out = http2.Append(out, http2.Headers, http2.FlagEndHeaders, 1, block.Bytes())
+	out = http2.Append(out, http2.Headers, http2.FlagEndHeaders, 1, block)
 	return http2.Append(out, http2.Data, http2.FlagEndStream, 1, grpc.Append(nil, 0, h.request))
 }
 
@@ -148,15 +156,7 @@ func (h *healthCheck) takeHeaders(at http2.FrameHeader, payload []byte) (done bo
 	if !at.Has(http2.FlagEndHeaders) {
 		return false, nil
 	}
-	fields, err := h.fields.DecodeFull(h.block)
+	err = h.fields.Decode(h.block, http2.DefaultTableSize, h)
 	h.block = h.block[:0]
-	for _, field := range fields {
-		switch field.Name {
-		case "grpc-status":
-			h.status = field.Value
-		case "grpc-message":
-			h.message = field.Value
-		}
-	}
 	return h.ended, err
 }

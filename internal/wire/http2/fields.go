@@ -15,6 +15,8 @@ const (
 	FieldRequestID
 	FieldForwardedFor
 	FieldContentEncoding
+	FieldGRPCStatus
+	FieldGRPCMessage
 )
 
 // longestField is the length of the longest of these names, bytes.
@@ -38,6 +40,10 @@ func fieldNameOf(name []byte) FieldName {
 		return FieldUserAgent
 	case "x-request-id":
 		return FieldRequestID
+	case "grpc-status":
+		return FieldGRPCStatus
+	case "grpc-message":
+		return FieldGRPCMessage
 	case "x-forwarded-for":
 		return FieldForwardedFor
 	}
