@@ -35,9 +35,17 @@ const (
 	DefaultGracePeriod      = 30 * time.Second       // Kubernetes' terminationGracePeriodSeconds
 	DefaultMargin           = 2 * time.Second        // last call before the kubelet's SIGKILL
 	DefaultPollInterval     = 100 * time.Millisecond // for data planes that cannot push
-	istioPollInterval       = time.Second            // pilot-agent's activeConnectionCheckDelay
 	istioMaxRetries         = 5                      // after as many failed polls pilot-agent gives up
 	callTimeout             = 2 * time.Second        // for a call of the data plane without a deadline of its own
+)
+
+const (
+	// IstioPollInterval is how often pilot-agent counts connections: activeConnectionCheckDelay.
+	IstioPollInterval = time.Second
+
+	// LeastGrace is what the kubelet leaves a container after its stop signal, even if a preStop hook has used up the grace
+	// period: minimumGracePeriodInSeconds.
+	LeastGrace = 2 * time.Second
 )
 
 // Config has the timers of a termination. A zero duration means zero, not the default: start from DefaultConfig.

@@ -40,9 +40,9 @@ func (r *run) istioExitOnZero() {
 	for retries := 0; ; {
 		// The first poll is one tick after the minimum drain. Of the ticks during a poll that hung, one is made up for, as
 		// by time.Ticker.
-		tick = tick.Add(istioPollInterval)
-		for now := time.Now(); !tick.Add(istioPollInterval).After(now); {
-			tick = tick.Add(istioPollInterval)
+		tick = tick.Add(IstioPollInterval)
+		for now := time.Now(); !tick.Add(IstioPollInterval).After(now); {
+			tick = tick.Add(IstioPollInterval)
 		}
 		if why := r.await(nextTick, nil); why != reached {
 			r.end(why)

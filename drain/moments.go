@@ -49,9 +49,8 @@ func (r *run) cancelAt() time.Time { return r.graceEnds().Add(cancelSlack) }
 
 const cancelSlack = 5 * time.Second
 
-// least is the time that the kubelet leaves a container after SIGTERM even if a preStop hook has used up the grace
-// period: two seconds (minimumGracePeriodInSeconds in its kuberuntime). No more than the margin is used of it.
-func (r *run) least() time.Duration { return min(r.cfg.margin(), 2*time.Second) }
+// least is what is used of LeastGrace: no more than the margin.
+func (r *run) least() time.Duration { return min(r.cfg.margin(), LeastGrace) }
 
 // killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so
 // that the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.

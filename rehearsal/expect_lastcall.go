@@ -2,8 +2,8 @@ package rehearsal
 
 import (
 	"fmt"
-	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
@@ -68,8 +68,7 @@ func expectEnvoyNative(p *course.Pod, s strategy.Strategy, c circumstances, endi
 	}
 	e.gone = e.answered
 	if c.app != strategy.Exits {
-		// The sidecar's SIGTERM comes after the app's exit, and at least 2 s before its SIGKILL.
-		e.gone.To += 2 * time.Second
+		e.gone.To += drain.LeastGrace // the sidecar's SIGTERM comes after the app's exit
 	}
 	switch {
 	case !e.lost:

@@ -9,13 +9,14 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
-// The ports to which lastcall capture redirects a pod's traffic: Istio's.
-const (
-	capturedInbound  = ":15006"
-	capturedOutbound = ":15001"
+// The ports to which lastcall capture redirects a pod's traffic.
+var (
+	capturedInbound  = fmt.Sprintf(":%d", istio.InboundPort)
+	capturedOutbound = fmt.Sprintf(":%d", istio.OutboundPort)
 )
 
 // captureFlags are for an agent behind lastcall capture.
@@ -37,13 +38,10 @@ func (f *captureFlags) register(flags *pflag.FlagSet) {
 		"`port` of the app whose connections never hold the drain (probes, scrapes); may be repeated")
 }
 
-// proxyID is the user and group whose connections lastcall capture does not redirect: Istio's.
-const proxyID = 1337
-
 // inbound is the listener for captured connections; nil without one.
 func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
-	if f.on && os.Geteuid() != proxyID && os.Getegid() != proxyID {
-		return nil, usage(fmt.Errorf("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), proxyID, capturedInbound, capturedOutbound))
+	if f.on && os.Geteuid() != istio.ProxyID && os.Getegid() != istio.ProxyID {
+		return nil, usage(fmt.Errorf("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), istio.ProxyID, capturedInbound, capturedOutbound))
 	}
 	listen := f.in
 	if listen == "" && f.on {

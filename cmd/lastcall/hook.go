@@ -19,7 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -32,7 +32,7 @@ type statusFlags struct {
 
 func (f *statusFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.StringVar(&f.address, "status-address", "127.0.0.1", "`address` of the agent's status server")
-	flags.IntVar(&f.port, "status-port", meshconfig.DefaultStatusPort, "`port` of the agent's status server")
+	flags.IntVar(&f.port, "status-port", istio.StatusPort, "`port` of the agent's status server")
 	flags.DurationVar(&f.timeout, "timeout", timeout, "give up after this long; 0 for no limit")
 }
 

@@ -274,7 +274,7 @@ func (o *observation) exit() observe.Exit {
 		return observe.Exit{}
 	}
 	code := o.child.Code()
-	return observe.Exit{Known: true, Code: code, Killed: code == 128+int(syscall.SIGKILL)}
+	return observe.Exit{Known: true, Code: code, Killed: code == process.SignalCode(syscall.SIGKILL)}
 }
 
 // announce prints that the observation has begun.

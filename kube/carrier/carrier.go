@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // The names of MeshOf that other packages compare with.
@@ -90,12 +92,12 @@ func StatusPorts(carrier string) []uint16 { return statusPorts[WithoutHook(carri
 
 // statusPorts are StatusPorts by carrier.
 var statusPorts = map[string][]uint16{
-	// The clients' connections end at PortInbound and PortOutbound after the redirect, and count.
-	"istio": {PortAdmin, portDebug, PortAgent, portHealth, portDNS, portMetrics},
+	// The clients' connections end at istio.InboundPort and istio.OutboundPort after the redirect, and count.
+	"istio": {istio.AdminPort, istio.DebugPort, istio.StatusPort, istio.HealthPort, istio.DNSPort, istio.MetricsPort},
 	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
 	// sockets show the clients.
-	"istio-ambient": {PortOutbound, PortInbound, portHBONE, portDNS, 15080, 15088},
-	Ours:            {PortAdmin, PortAgent, portHealth},
+	"istio-ambient": {istio.OutboundPort, istio.InboundPort, istio.HBONEPort, istio.DNSPort, 15080, 15088},
+	Ours:            {istio.AdminPort, istio.StatusPort, istio.HealthPort},
 	"linkerd":       {4190, 4191}, // its admin ports
 }
 
@@ -105,7 +107,7 @@ var statusPorts = map[string][]uint16{
 func ProxyPorts(carrier string) (ports []uint16, attempts int) {
 	switch WithoutHook(carrier) {
 	case "istio": // inbound HTTP routes have retryOn reset-before-request and numRetries 2
-		return []uint16{PortOutbound, PortInbound, portHBONE}, 3
+		return []uint16{istio.OutboundPort, istio.InboundPort, istio.HBONEPort}, 3
 	case "linkerd":
 		return []uint16{4140, 4143}, 1
 	}
@@ -159,7 +161,7 @@ func AgentOf(pod *corev1.Pod) (a Agent) {
 	if a.Token, _ = Variable(c, HookToken); !Token.MatchString(a.Token) {
 		return Agent{}
 	}
-	a.Port = PortAgent
+	a.Port = istio.StatusPort
 	for _, p := range c.Ports {
 		if p.Name == PortStatus {
 			a.Port = int(p.ContainerPort)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // Names in an injected pod.
@@ -28,21 +30,10 @@ const (
 	LabelInjectedValue = "true"
 )
 
-// Istio's ports, which lastcall's sidecar uses too (istio.io, "Ports used by Istio").
-const (
-	PortAdmin    = 15000
-	PortOutbound = 15001
-	portDebug    = 15004
-	PortInbound  = 15006
-	portHBONE    = 15008
-	PortAgent    = 15020 // the agent's status
-	portHealth   = 15021
-	portDNS      = 15053
-	portMetrics  = 15090 // Envoy's
-)
-
 // DebugPorts are those that pilot-agent request connects to; it fails with any other.
-func DebugPorts() []int { return []int{PortAdmin, portDebug, PortAgent, portHealth} }
+func DebugPorts() []int {
+	return []int{istio.AdminPort, istio.DebugPort, istio.StatusPort, istio.HealthPort}
+}
 
 // Token matches the token of a hook, as part of a path.
 var Token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)

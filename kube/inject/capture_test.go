@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -68,7 +69,7 @@ func TestCaptureForms(t *testing.T) {
 				t.Errorf("%s, %s: %q, want %q", form, said, sidecar.Args, agent)
 			}
 			s := sidecar.SecurityContext
-			if *s.RunAsUser != proxyUser || *s.RunAsGroup != proxyUser || !*s.RunAsNonRoot || *s.Privileged || !*s.ReadOnlyRootFilesystem ||
+			if *s.RunAsUser != istio.ProxyID || *s.RunAsGroup != istio.ProxyID || !*s.RunAsNonRoot || *s.Privileged || !*s.ReadOnlyRootFilesystem ||
 				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || *s.AllowPrivilegeEscalation {
 				t.Errorf("%s, %s: %+v", form, said, s)
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
@@ -37,7 +38,7 @@ func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 	before := j.before(c)
 	if j.leavesPresence() || len(before) > 0 {
 		command := []string{binary, "wait"}
-		if port := j.settings.StatusPort.Value; port != meshconfig.DefaultStatusPort {
+		if port := j.settings.StatusPort.Value; port != istio.StatusPort {
 			command = append(command, "--status-port", strconv.Itoa(port))
 		}
 		if len(apps(&j.pod.Spec)) > 1 {

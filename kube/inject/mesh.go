@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
@@ -82,7 +83,7 @@ func redirected(spec *corev1.PodSpec) string {
 		if slices.Contains(redirectors, c.Name) || strings.HasSuffix(c.Name, "-iptables") {
 			return fmt.Sprintf("init container %s redirects its traffic to another proxy", c.Name)
 		}
-		if text := strings.Join(slices.Concat(c.Command, c.Args), " "); isNetAdmin(c) && (strings.Contains(text, "iptables") || strings.Contains(text, strconv.Itoa(carrier.PortOutbound)) || strings.Contains(text, strconv.Itoa(carrier.PortInbound))) {
+		if text := strings.Join(slices.Concat(c.Command, c.Args), " "); isNetAdmin(c) && (strings.Contains(text, "iptables") || strings.Contains(text, strconv.Itoa(istio.OutboundPort)) || strings.Contains(text, strconv.Itoa(istio.InboundPort))) {
 			return fmt.Sprintf("init container %s has NET_ADMIN and seems to redirect its traffic to another proxy", c.Name)
 		}
 	}

@@ -186,6 +186,3 @@ const (
 	mountPodInfo = "/etc/istio/pod"
 	mountBinary  = "/lastcall"
 )
-
-// proxyUser is the user and group whose traffic is never captured, Istio's.
-const proxyUser int64 = 1337

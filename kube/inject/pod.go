@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
@@ -198,7 +199,7 @@ func (j *injection) mayCapture() error {
 	if j.sidecar == Classic && isJob(j.pod, j.Options) && !sharesProcesses(&j.pod.Spec) {
 		return unableError{"it is a Job's, which a classic sidecar would keep from ending: a native one ends with it (annotation " + annotationSidecar + ", Kubernetes 1.29 and later), or with shareProcessNamespace: true lastcall sees the app end"}
 	}
-	own := []int32{carrier.PortInbound, carrier.PortOutbound, int32(j.settings.StatusPort.Value), int32(j.settings.AdminPort.Value)}
+	own := []int32{istio.InboundPort, istio.OutboundPort, int32(j.settings.StatusPort.Value), int32(j.settings.AdminPort.Value)}
 	if reason := portsTaken(&j.pod.Spec, own); reason != "" {
 		return unableError{reason}
 	}

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // bound is the securityContext of containers without any rights.
 func bound() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
-		RunAsUser:                ptr(proxyUser),
-		RunAsGroup:               ptr(proxyUser),
+		RunAsUser:                ptr(int64(istio.ProxyID)),
+		RunAsGroup:               ptr(int64(istio.ProxyID)),
 		RunAsNonRoot:             ptr(true),
 		ReadOnlyRootFilesystem:   ptr(true),
 		AllowPrivilegeEscalation: ptr(false),
@@ -100,7 +100,7 @@ func (j *injection) captureArgs() []string {
 			}
 		}
 	}
-	if port := j.settings.StatusPort.Value; port != meshconfig.DefaultStatusPort {
+	if port := j.settings.StatusPort.Value; port != istio.StatusPort {
 		args = append(args, "--status-port", strconv.Itoa(port))
 	}
 	return args
@@ -219,8 +219,8 @@ func (j *injection) addSidecar() error {
 		spec.Volumes = append(spec.Volumes, podInfo())
 	}
 	for _, c := range apps(spec) {
-		if runsAs(c, spec, proxyUser) {
-			j.note("container %s runs as user %d: its outbound traffic is not captured and its connections are not drained", c.Name, proxyUser)
+		if runsAs(c, spec, istio.ProxyID) {
+			j.note("container %s runs as user %d: its outbound traffic is not captured and its connections are not drained", c.Name, istio.ProxyID)
 		}
 	}
 	return nil

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"sync"
 	"time"
-)
 
-// minimumGrace is the shortest grace period of StopContainer, also when the preStop hook has used all of it: the kubelet's
-// minimumGracePeriodInSeconds.
-const minimumGrace = 2 * time.Second
+	"github.com/lastcall-dev/lastcall/drain"
+)
 
 // Container is what the kubelet terminates, such as a Process.
 type Container interface {
@@ -109,7 +107,7 @@ func (m Member) end(ctx context.Context, e *Ending, grace time.Duration, before 
 	if left > 0 && len(before) > 0 {
 		left -= waitForTurn(ctx, before, left)
 	}
-	e.stop(ctx, m.Container, max(left, minimumGrace))
+	e.stop(ctx, m.Container, max(left, drain.LeastGrace))
 }
 
 // waitForTurn returns how long it waited, in whole seconds rounded down.

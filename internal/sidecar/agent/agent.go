@@ -447,7 +447,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 // appCode is the agent's exit code that follows from the app's; see end.
 func (a *agent) appCode() int {
 	code := a.app.Code()
-	if code == 128+int(a.appSignal) && a.endingApp.Load() && len(a.Pipe.Inbound) > 0 {
+	if code == process.SignalCode(a.appSignal) && a.endingApp.Load() && len(a.Pipe.Inbound) > 0 {
 		return CodeIntended
 	}
 	return code

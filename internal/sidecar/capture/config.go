@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // Config is what is captured; Resolve makes it. The rules are in rules_linux.go.
@@ -35,9 +37,9 @@ type Some[T any] struct {
 	List []T
 }
 
-// ownPorts are the ports of Istio's proxy and agent, of which lastcall has some: admin API, outbound, debug, inbound,
-// status, readiness, DNS and Envoy's metrics.
-var ownPorts = []uint16{15000, 15001, 15004, 15006, 15020, 15021, 15053, 15090}
+// ownPorts are the ports of Istio's proxy and agent, of which lastcall has some.
+var ownPorts = []uint16{istio.AdminPort, istio.OutboundPort, istio.DebugPort, istio.InboundPort, istio.StatusPort,
+	istio.HealthPort, istio.DNSPort, istio.MetricsPort}
 
 // never are the ports that are not captured inbound whatever the settings.
 func (c *Config) never() []uint16 {

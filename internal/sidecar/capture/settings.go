@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // Setting is one setting of the capture.
@@ -74,15 +77,15 @@ var Settings = []Setting{
 			return nil
 		},
 	}, {
-		Flag: "inbound-port", Short: "z", Istio: "inbound-capture-port", Default: "15006",
+		Flag: "inbound-port", Short: "z", Istio: "inbound-capture-port", Default: strconv.Itoa(istio.InboundPort),
 		Help: "`port` at which the agent takes inbound",
 		set:  setTo(onePort, func(c *Config) *uint16 { return &c.InboundPort }),
 	}, {
-		Flag: "outbound-port", Short: "p", Istio: "envoy-port", Default: "15001",
+		Flag: "outbound-port", Short: "p", Istio: "envoy-port", Default: strconv.Itoa(istio.OutboundPort),
 		Help: "`port` at which the agent takes outbound",
 		set:  setTo(onePort, func(c *Config) *uint16 { return &c.OutboundPort }),
 	}, {
-		Flag: "proxy-uid", Short: "u", Default: "1337",
+		Flag: "proxy-uid", Short: "u", Default: strconv.Itoa(istio.ProxyID),
 		Help: "`users` the agent runs as; what they send is never captured",
 		set:  setTo(ids, func(c *Config) *[]uint32 { return &c.UIDs }),
 	}, {

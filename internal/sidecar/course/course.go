@@ -2,18 +2,9 @@ package course
 
 import (
 	"time"
-)
 
-const (
-	// minimumGrace is what a container gets for its stop signal, even if its hook has used the grace period: the kubelet's
-	// minimumGracePeriodInSeconds.
-	minimumGrace = 2 * time.Second
-
-	// pollInterval is how often pilot-agent counts connections: activeConnectionCheckDelay.
-	pollInterval = time.Second
-
-	// appEndMargin is how long before SIGKILL lastcall wait --sidecar stops waiting for the app.
-	appEndMargin = time.Second
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 )
 
 // Traffic is what the end of a pod depends on. Times are since the deletion.
@@ -139,7 +130,7 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 	if k.Native {
 		m.Signal = min(max(m.Signal, before), p.Grace)
 	}
-	m.Kill = m.Signal + max(p.Grace-m.Signal.Truncate(time.Second), minimumGrace)
+	m.Kill = m.Signal + max(p.Grace-m.Signal.Truncate(time.Second), drain.LeastGrace)
 	if p.Grace == 0 {
 		m.Kill = m.Signal
 	}
@@ -158,12 +149,12 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 			m.Gone = m.Signal + k.Drain
 		}
 	case PollsZero:
-		m.Gone = max(m.Signal+k.Drain+pollInterval, tr.Busy)
-		switch over := (m.Gone - m.Signal) % pollInterval; {
+		m.Gone = max(m.Signal+k.Drain+drain.IstioPollInterval, tr.Busy)
+		switch over := (m.Gone - m.Signal) % drain.IstioPollInterval; {
 		case tr.Polls == Late:
-			m.Gone += pollInterval
+			m.Gone += drain.IstioPollInterval
 		case tr.Polls == Counted && over > 0:
-			m.Gone += pollInterval - over
+			m.Gone += drain.IstioPollInterval - over
 		}
 		if tr.Idle {
 			m.Gone = never
@@ -187,14 +178,14 @@ func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Durati
 	case DrainHook:
 		return min(max(k.PreStop.Duration, p.drained(tr)), p.LastCall)
 	case AppEndHook:
-		return min(max(apps, p.drained(tr)), max(0, p.Grace-appEndMargin))
+		return min(max(apps, p.drained(tr)), max(0, p.Grace-hook.EnvoyEnd))
 	case LoopHook:
 		end := time.Duration(0) // the first poll may come after the app has closed its listener
 		if a := p.app(); a != nil && k.Role == Proxy && (a.Reaction == ServesOn || a.Reaction == Ignores) {
 			end = tr.Busy // the app listens until it has finished
 		}
 		if tr.Polls != Early {
-			end += pollInterval
+			end += drain.IstioPollInterval
 		}
 		return end
 	}

@@ -5,18 +5,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // Infrastructure are the ports of listeners that never count, on any address: their clients are not the app's.
-var Infrastructure = []uint16{
-	15020, // Istio's status server
-	15021, // ENVOY_STATUS_PORT: health
-	15090, // ENVOY_PROMETHEUS_PORT: scrapes
-	15053, // DNS
-}
-
-// OutboundPort is where Istio's capture redirects the app's outbound connections.
-const OutboundPort = 15001
+var Infrastructure = []uint16{istio.StatusPort, istio.HealthPort, istio.MetricsPort, istio.DNSPort}
 
 // The stats that decide.
 const (
@@ -103,7 +97,7 @@ func layOutOf(listeners []Listener, shown Stats, leaveOut []uint16, kernel, outb
 		counts := func(port uint16) bool {
 			return (outbound || listener.Direction != "OUTBOUND") && !slices.Contains(leaveOut, port) &&
 				!slices.Contains(Infrastructure, port) &&
-				(port != OutboundPort || listener.Direction == "INBOUND")
+				(port != istio.OutboundPort || listener.Direction == "INBOUND")
 		}
 		addresses := slices.DeleteFunc(slices.Clone(listener.Addresses),
 			func(a netip.AddrPort) bool { return !counts(a.Port()) })

@@ -10,6 +10,9 @@ import (
 // and 5 s for itself, as in Istio's ambient mode. At most a quarter of the grace period is taken.
 const DefaultLeave = 5 * time.Second
 
+// EnvoyEnd is how long Envoy may take to exit at the end of a sidecar's hook. The hook leaves it of the grace period.
+const EnvoyEnd = time.Second
+
 // Until sets the deadline of a configuration: leave before the end of the grace period.
 func Until(c drain.Config, leave time.Duration) drain.Config {
 	c.Mode, c.HookOnly = drain.ExitOnZero, true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
@@ -14,7 +15,7 @@ import (
 func (h *Hook) End(ctx context.Context) {
 	if h.conn != nil {
 		if h.usable {
-			short, cancel := context.WithTimeout(ctx, endTime)
+			short, cancel := context.WithTimeout(ctx, hook.EnvoyEnd)
 			defer cancel()
 			if err := h.admin.Post(short, "/reopen_logs"); err != nil {
 				h.o.Log.Warn("cannot make Envoy write its access log", "error", err)
@@ -32,19 +33,16 @@ func (h *Hook) End(ctx context.Context) {
 	if !h.usable {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, endTime)
+	ctx, cancel := context.WithTimeout(ctx, hook.EnvoyEnd)
 	defer cancel()
 	if err := h.admin.QuitAndWait(ctx); err != nil {
 		h.o.Log.Warn("cannot end Envoy", "error", err)
 	}
 }
 
-// endTime is how long Envoy may take to exit. It is also what the sidecar's hook leaves of the grace period.
-const endTime = time.Second
-
 // endBy is when Envoy has to be ended, before the kubelet's SIGKILL.
 func (h *Hook) endBy() time.Time {
-	return h.began.Add(h.config.GracePeriod - min(endTime, h.config.GracePeriod/8))
+	return h.began.Add(h.config.GracePeriod - min(hook.EnvoyEnd, h.config.GracePeriod/8))
 }
 
 const (

@@ -8,13 +8,10 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
-
-// virtualInbound is the port of Istio's inbound listener.
-const virtualInbound = 15006
 
 // fallBack is the data plane without Envoy's admin API, and what it does. Without ports it watches every listener of
 // the pod. Their protocols are unknown, so an idle connection holds the hook, until the deadline at most: it would be
@@ -31,7 +28,7 @@ func (h *Hook) fallBack() (drain.DataPlane, string) {
 // everyPort lists the ports with a listener, without those of the mesh itself.
 func (h *Hook) everyPort() (ports []uint16) {
 	not := slices.Concat(envoy.Infrastructure, h.o.LeaveOut,
-		[]uint16{envoy.OutboundPort, meshconfig.DefaultAdminPort, h.o.PilotAgent})
+		[]uint16{istio.OutboundPort, istio.AdminPort, h.o.PilotAgent})
 	if _, text, err := net.SplitHostPort(h.o.Admin); err == nil {
 		n, _ := strconv.ParseUint(text, 10, 16)
 		not = append(not, uint16(n))
@@ -46,7 +43,7 @@ func (h *Hook) everyPort() (ports []uint16) {
 		}
 	}
 	if len(ports) == 0 {
-		return []uint16{virtualInbound}
+		return []uint16{istio.InboundPort}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(ports)))
 }

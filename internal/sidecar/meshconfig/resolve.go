@@ -13,6 +13,7 @@ import (
 	mesh "istio.io/api/mesh/v1alpha1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
@@ -197,9 +198,9 @@ func (r *resolver) settings() *Settings {
 		func(pc *mesh.ProxyConfig) (time.Duration, bool) {
 			return notNegative(pc.GetDrainDuration())
 		})
-	s.AdminPort = readField(r, fieldAdminPort, DefaultAdminPort,
+	s.AdminPort = readField(r, fieldAdminPort, istio.AdminPort,
 		func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetProxyAdminPort()) })
-	s.StatusPort = readField(r, fieldStatusPort, DefaultStatusPort,
+	s.StatusPort = readField(r, fieldStatusPort, istio.StatusPort,
 		func(pc *mesh.ProxyConfig) (int, bool) { return port(pc.GetStatusPort()) })
 	s.Concurrency = readField(r, fieldConcurrency, nil, func(pc *mesh.ProxyConfig) (*int, bool) {
 		if pc.Concurrency == nil {
@@ -298,11 +299,11 @@ func defaultProxyConfig() *mesh.ProxyConfig {
 		ClusterName:              &mesh.ProxyConfig_ServiceCluster{ServiceCluster: "istio-proxy"},
 		DrainDuration:            durationpb.New(DefaultDrainDuration),
 		TerminationDrainDuration: durationpb.New(drain.DefaultTerminationDrain),
-		ProxyAdminPort:           DefaultAdminPort,
+		ProxyAdminPort:           istio.AdminPort,
 		ControlPlaneAuthPolicy:   mesh.AuthenticationPolicy_MUTUAL_TLS,
 		DiscoveryAddress:         "istiod.istio-system.svc:15012",
 		StatNameLength:           189,
-		StatusPort:               DefaultStatusPort,
+		StatusPort:               istio.StatusPort,
 	}
 }
 

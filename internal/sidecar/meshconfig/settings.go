@@ -13,8 +13,6 @@ import (
 const (
 	DefaultDrainDuration  = 45 * time.Second // ProxyConfig.drainDuration, Envoy's --drain-time-s
 	DefaultParentShutdown = 60 * time.Second // Envoy's --parent-shutdown-time-s, until Istio dropped it in 2022
-	DefaultAdminPort      = 15000            // ProxyConfig.proxyAdminPort
-	DefaultStatusPort     = 15020            // ProxyConfig.statusPort
 
 	DefaultRestartWait = 10 * time.Second // LASTCALL_RESTART_WAIT
 )

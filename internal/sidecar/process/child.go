@@ -67,7 +67,10 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
-// codeOf is the exit code as in a shell: 128 plus the signal after a death by signal.
+// SignalCode is the exit code, as in a shell, of a process that a signal ended.
+func SignalCode(s syscall.Signal) int { return 128 + int(s) }
+
+// codeOf is the exit code as in a shell.
 func codeOf(err error) int {
 	var exit *exec.ExitError
 	switch {
@@ -75,7 +78,7 @@ func codeOf(err error) int {
 		return 0
 	case errors.As(err, &exit):
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			return 128 + int(status.Signal())
+			return SignalCode(status.Signal())
 		}
 		return exit.ExitCode()
 	}
@@ -88,8 +91,7 @@ func (c *Child) Pid() int { return c.cmd.Process.Pid }
 // Done is closed when the process has exited and was reaped.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Code is the exit code, 128 + the signal after a death by signal. It is valid
-// after Done.
+// Code is the exit code, or SignalCode. It is valid after Done.
 func (c *Child) Code() int { return c.code }
 
 // HasExited reports whether the process has exited: its number may belong to another one by now.

@@ -1,0 +1,19 @@
+// Package istio has the numbers that Istio fixes for its sidecars, and that lastcall's sidecar uses too (istio.io, "Ports
+// used by Istio").
+package istio
+
+// Ports.
+const (
+	AdminPort    = 15000 // Envoy's admin API
+	OutboundPort = 15001 // where the app's captured connections arrive
+	DebugPort    = 15004
+	InboundPort  = 15006 // where the clients' captured connections arrive
+	HBONEPort    = 15008
+	StatusPort   = 15020 // the agent's
+	HealthPort   = 15021
+	DNSPort      = 15053
+	MetricsPort  = 15090 // Envoy's
+)
+
+// ProxyID is the user and the group of the sidecar: its connections are not captured.
+const ProxyID = 1337
