@@ -3,6 +3,7 @@ module github.com/lastcall-dev/lastcall/rehearsal
 go 1.26.0
 
 require (
+	github.com/jhump/protoreflect v1.17.0
 	github.com/mccutchen/go-httpbin/v2 v2.26.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
@@ -13,7 +14,9 @@ require (
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/bufbuild/protocompile v0.14.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mdlayher/netlink v1.11.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect

@@ -96,6 +96,7 @@ func TestGRPCMethods(t *testing.T) {
 		{silent, "GRPC grpc.health.v1.Health/Check", "", "the server has no reflection"},
 		{silent, "GRPC grpc.health.v1.Health/Check", "nowhere", "read --descriptors"},
 		{reflecting, "GRPC a.B/C", "", "has no service a.B"},
+		{silent, "GRPC a.B/C", file, "has no service a.B"},
 		{reflecting, "GRPC grpc.health.v1.Health/Ask", "", "must be one of Check, "},
 		{reflecting, `GRPC grpc.health.v1.Health/Check -d '{"x": 1}'`, "", "encode the body as grpc.health.v1.HealthCheckRequest"},
 		{reflecting, `GRPC grpc.health.v1.Health/Check -d '{"service": "x"}'`, "", "NOT_FOUND"},
