@@ -40,7 +40,6 @@ type Client struct {
 	mu      sync.Mutex // guards what follows
 	idle    map[string][]*kept
 	opened  int64
-	retries int
 	grpc    *grpc.ClientConn // nil before the first call
 	numbers map[string]int64 // of its connections, by local address
 }
@@ -53,13 +52,6 @@ type kept struct {
 	address  string
 	number   int64
 	reused   bool
-}
-
-// Retries is how often a connection was refused, and the request sent elsewhere.
-func (c *Client) Retries() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.retries
 }
 
 // Close closes the kept connections.
@@ -135,9 +127,6 @@ func (c *Client) connection(ctx context.Context, r Request) (*kept, Failure, err
 		if c.ClusterIP {
 			break
 		}
-		c.mu.Lock()
-		c.retries++
-		c.mu.Unlock()
 	}
 	return &kept{address: last}, Refused, refused
 }
