@@ -131,10 +131,9 @@ func (c *checker) missed() {
 	var missed []string
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		isAsked := inject.IsAsked(&p.ObjectMeta, inject.Options{Namespace: inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}})
-		hasEnded := p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		isLeftOut := p.Spec.HostNetwork || p.Annotations[inject.AnnotationStatus] != "" || p.Annotations[corev1.MirrorPodAnnotationKey] != ""
-		if isAsked && !hasEnded && !isLeftOut {
+		isMissed := inject.IsMissed(&p.ObjectMeta, inject.Options{Namespace: inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}})
+		hasEnded := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if isMissed && !hasEnded && !p.Spec.HostNetwork {
 			missed = append(missed, p.Namespace+"/"+p.Name)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 // Limits for the creation of Events.
@@ -50,28 +51,19 @@ type Controller struct {
 	created *lru.LRUExpireCache
 }
 
-// Client returns a client with its own rate limit: the rollout of a large Deployment has many terminations at once.
-func Client(config *rest.Config) (kubernetes.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 50, 100
-	config.UserAgent = "lastcall-events"
-	client, err := kubernetes.NewForConfig(config)
+// Clients returns the client for New, and one that reads pods by their metadata, for Missed. Their rate limit suffices for the
+// rollout of a large Deployment, which has many terminations at once.
+func Clients(config *rest.Config) (kubernetes.Interface, metadata.Getter, error) {
+	config, client, err := workload.HTTPClient(config, 0)
 	if err != nil {
-		return nil, fmt.Errorf("create a client for the API server: %w", err)
+		return nil, nil, err
 	}
-	return client, nil
-}
-
-// Pods reads pods by their metadata, for Missed.
-func Pods(config *rest.Config) (metadata.Getter, error) {
-	config = metadata.ConfigFor(config)
-	config.QPS, config.Burst = 5, 10
-	config.UserAgent = "lastcall-events"
-	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for the API server: %w", err)
+	all, err := kubernetes.NewForConfigAndClient(config, client)
+	pods, metadataErr := metadata.NewForConfigAndClient(metadata.ConfigFor(config), client)
+	if err := errors.Join(err, metadataErr); err != nil {
+		return nil, nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
-	return client.Resource(corev1.SchemeGroupVersion.WithResource("pods")), nil
+	return all, pods.Resource(corev1.SchemeGroupVersion.WithResource("pods")), nil
 }
 
 // New returns a controller that is idle until Run. Its metrics are registered in r.

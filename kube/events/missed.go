@@ -170,12 +170,6 @@ func (f *finder) look(ctx context.Context, pod *metav1.PartialObjectMetadata) {
 }
 
 func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata) bool {
-	switch {
-	case pod.DeletionTimestamp != nil, pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
-		return false
-	case pod.Annotations[inject.AnnotationStatus] != "": // the webhook left it alone for a reason
-		return false
-	}
 	var namespace *inject.Namespace
 	for _, s := range f.selections {
 		if !s.Object.Matches(labels.Set(pod.Labels)) {
@@ -191,7 +185,7 @@ func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata
 		if !s.Namespace.Matches(labels.Set(namespace.Labels)) {
 			continue
 		}
-		if inject.IsAsked(&pod.ObjectMeta, inject.Options{IsAsked: s.IsAsked, Namespace: *namespace}) {
+		if inject.IsMissed(&pod.ObjectMeta, inject.Options{IsAsked: s.IsAsked, Namespace: *namespace}) {
 			return true
 		}
 	}

@@ -17,9 +17,12 @@ var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease",
 // IsSystem reports whether a namespace is never injected, whatever its labels.
 func IsSystem(namespace string) bool { return slices.Contains(systemNamespaces, namespace) }
 
-// IsAsked reports whether injection is enabled for a pod with this metadata, by the same rules as Pod. An invalid value
-// disables it.
-func IsAsked(pod *metav1.ObjectMeta, o Options) bool {
+// IsMissed reports whether injection is enabled, by the same rules as in Pod, for a pod that has none: no webhook was called
+// for it. One that was left alone has the annotation with the reason. An invalid value disables injection.
+func IsMissed(pod *metav1.ObjectMeta, o Options) bool {
+	if pod.DeletionTimestamp != nil || pod.Annotations[AnnotationStatus] != "" || pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+		return false
+	}
 	asked, _, err := isAsked(&corev1.Pod{ObjectMeta: *pod}, o)
 	return asked && err == nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 // Kubernetes is the Cluster of a kubeconfig or of a pod's service account. It needs get, create, update on the one Secret; get, patch on the two
@@ -34,22 +36,15 @@ type Kubernetes struct {
 
 // NewKubernetes returns a client. name is the name of the Secret, in namespace, and of the webhook configurations.
 func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = 10 * time.Second
-	config.QPS, config.Burst = 50, 100 // pods in many namespaces at once need one look-up each
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	config.UserAgent = "lastcall-webhook"
-	client, err := rest.HTTPClientFor(config)
+	config, client, err := workload.HTTPClient(config, 10*time.Second)
 	if err != nil {
-		return nil, fmt.Errorf("create a client for the API server: %w", err)
+		return nil, err
 	}
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON // trust reads it
 	core, err := coreclient.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for the API server: %w", err)
-	}
-	admission, err := admissionclient.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for the API server: %w", err)
+	admission, admissionErr := admissionclient.NewForConfigAndClient(config, client)
+	if err := errors.Join(err, admissionErr); err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
 	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name, namespaces: newNamespaces()}, nil
 }

@@ -25,7 +25,7 @@ type Server struct {
 	// Certificate is called for each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Delay is the time between the end of Serve's context and the drain. A drain makes the API server connect again; an
+	// Delay is the time between the stop signal and the drain. A drain makes the API server connect again; an
 	// API server that resolves the service to ready endpoints finds none if all replicas stop at once, until others are
 	// ready. Meanwhile it can use its open connections.
 	Delay time.Duration
@@ -33,11 +33,8 @@ type Server struct {
 	// Drain configures the drain; drain.DefaultConfig is the agent's. Its grace period begins after Delay.
 	Drain drain.Config
 
-	// First is the signal that ended Serve's context; nil is SIGTERM.
-	First func() drain.Signal
-
-	// Signals receives the signals after the end of Serve's context: a second SIGTERM starts the last call at once. It may
-	// be nil.
+	// Signals receives the signals: the first one begins the drain, as the end of Serve's context does, a second SIGTERM starts
+	// the last call at once. It may be nil.
 	Signals <-chan drain.Signal
 
 	// TerminationLog is the file of the container's termination message; empty for none.
@@ -62,7 +59,7 @@ func (s *Server) Seen(err error) {
 	}
 }
 
-// Serve serves both until ctx ends, and then drains. It returns nil after a drain.
+// Serve serves both until a signal arrives or ctx ends, and then drains. It returns nil after a drain.
 func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	quiet := slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) // failed handshakes are probes and scans
 	secure := httpdrain.New(&http.Server{
@@ -99,29 +96,34 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	case <-secure.Exited():
 	case <-plainFailed:
 		secure.Kill()
+	case first := <-s.Signals:
+		drainErr = s.end(ctx, secure, plainFailed, first)
 	case <-ctx.Done():
-		// It stays ready: the endpoints no longer list this pod, and callers with old endpoints still need an answer.
-		first := drain.Terminate
-		if s.First != nil {
-			first = s.First()
-		}
-		s.Terminal.Draining(first, s.Drain, s.Delay)
-		if hurry, ok := s.delay(secure.Exited(), plainFailed); ok {
-			if hurry {
-				first = drain.Hurry
-			}
-			report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
-			if err == nil {
-				report.Publish(s.Log, s.TerminationLog)
-				s.Terminal.Ended(report)
-			}
-			drainErr = err
-		}
+		drainErr = s.end(ctx, secure, plainFailed, drain.Terminate)
 	}
 	secure.Kill() // no effect after a drain
 	_ = open.Close()
 	serving.Wait()
 	return errors.Join(reviewsErr, plainErr, drainErr)
+}
+
+// end drains. The server stays ready: the endpoints no longer list this pod, and callers with old endpoints still need an
+// answer.
+func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{}, first drain.Signal) error {
+	s.Terminal.Draining(first, s.Drain, s.Delay)
+	hurry, ok := s.delay(secure.Exited(), plainFailed)
+	if !ok {
+		return nil
+	}
+	if hurry {
+		first = drain.Hurry
+	}
+	report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
+	if err == nil {
+		report.Publish(s.Log, s.TerminationLog)
+		s.Terminal.Ended(report)
+	}
+	return err
 }
 
 // delay waits before the drain. hurry reports that a second signal has arrived, ok that there is something to drain.

@@ -39,11 +39,10 @@ func Connect(config *rest.Config) (c Clients, err error) {
 	return NewClients(config, client)
 }
 
-// HTTPClient returns lastcallctl's connection to the API server, with a time limit for each request; 0 is none.
+// HTTPClient returns a connection to the API server, with a time limit for each request; 0 is none.
 func HTTPClient(config *rest.Config, timeout time.Duration) (*rest.Config, *http.Client, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout, config.UserAgent = timeout, "lastcallctl"
-	config.QPS, config.Burst = 50, 100
+	config.Timeout, config.QPS, config.Burst = timeout, 50, 100
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a client for the API server: %w", err)

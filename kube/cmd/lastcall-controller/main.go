@@ -21,6 +21,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
@@ -41,7 +42,7 @@ type controllerFlags struct {
 	deny, offline, events                                                 bool
 	delay, minimum, quiet, grace                                          time.Duration
 	sidecar                                                               kubeflags.Sidecar
-	name, namespace, service                                              string
+	name, namespace                                                       string
 }
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -69,9 +70,8 @@ func command() *cobra.Command {
 	})
 	cli.Group(flags, "Injected sidecar", f.sidecar.Register)
 	cli.Group(flags, "Cluster", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.name, "name", "lastcall-webhook", "`name` of the webhook configurations and of the Secret")
+		flags.StringVar(&f.name, "name", "lastcall-webhook", "`name` of the webhook configurations, of the Secret and of the Service")
 		flags.StringVarP(&f.namespace, "namespace", "n", "lastcall-system", "`namespace` of the server")
-		flags.StringVar(&f.service, "service", "lastcall-webhook", "`name` of the server's Service")
 		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account)")
 		flags.BoolVar(&f.offline, "offline", false, "run without an API server: ignores labels of namespaces, and needs --cert-file")
 		kubeflags.MeshConfig(flags, &f.mesh)
@@ -133,11 +133,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 		}
 		h.Namespace = cluster.Namespace
 		if f.events {
-			client, err := events.Client(config)
-			if err != nil {
-				return err
-			}
-			pods, err := events.Pods(config)
+			client, pods, err := events.Clients(config)
 			if err != nil {
 				return err
 			}
@@ -146,9 +142,10 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 			reporter.Find(events.Missed{Pods: pods, Selections: cluster.Selections, Namespace: cluster.Namespace}, h.Metrics())
 		}
 	}
-	ctx, first, signals, stop := drainSignals(cmd.Context(), log)
+	received, stop := signals.Receive(signals.Options{Log: log})
 	defer stop()
-	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), First: first, Signals: signals, TerminationLog: f.terminationLog, Log: log, Terminal: terminal.On(written, os.Stderr)}
+	ctx := cmd.Context()
+	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: received.Stop, TerminationLog: f.terminationLog, Log: log, Terminal: terminal.On(written, os.Stderr)}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
 		return err
@@ -204,10 +201,12 @@ func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cl
 		s.Seen(nil)
 		return files.Run, nil
 	}
-	service := f.service + "." + f.namespace
+	service := f.name + "." + f.namespace
 	own := &webhook.Own{Cluster: cluster, Log: s.Log, Names: []string{service + ".svc", service, service + ".svc.cluster.local"}}
 	s.Certificate = own.Certificate
-	looking, cancel := context.WithTimeout(ctx, 30*time.Second)
+	looking, stop := cli.SignalContext(ctx)
+	defer stop()
+	looking, cancel := context.WithTimeout(looking, 30*time.Second)
 	defer cancel()
 	if err := own.Look(looking, time.Now()); err != nil {
 		return nil, err
