@@ -44,6 +44,14 @@ func Before(h *corev1.LifecycleHandler) []string {
 	return nil
 }
 
+// PreStop is a container's preStop hook; nil for none.
+func PreStop(c *corev1.Container) *corev1.LifecycleHandler {
+	if c.Lifecycle == nil {
+		return nil
+	}
+	return c.Lifecycle.PreStop
+}
+
 // IsNative reports whether an init container is a native sidecar.
 func IsNative(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways

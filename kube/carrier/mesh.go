@@ -2,7 +2,9 @@ package carrier
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -50,6 +52,26 @@ var meshes = []mesh{
 		name: "AWS App Mesh", containers: []string{"envoy"}, neighbours: []string{"proxyinit"},
 		keys: []string{"appmesh.k8s.aws/sidecarInjectorWebhook"}, values: []string{"enabled"},
 	},
+}
+
+// Annotations by which other meshes time the end of their proxies.
+const (
+	LinkerdGrace = "config.linkerd.io/shutdown-grace-period"                // the longest drain
+	LinkerdWait  = "config.alpha.linkerd.io/proxy-wait-before-exit-seconds" // before the drain
+	KumaDrain    = "kuma.io/sidecar-drain-time"                             // the longest drain
+	ConsulGrace  = "consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds"
+	DaprGrace    = "dapr.io/graceful-shutdown-seconds"
+	DaprBlock    = "dapr.io/block-shutdown-duration"
+)
+
+// Timer reads such an annotation: a duration, or seconds if its name ends so.
+func Timer(name, text string) (time.Duration, bool) {
+	if strings.HasSuffix(name, "-seconds") {
+		n, err := strconv.ParseUint(text, 10, 31)
+		return time.Duration(n) * time.Second, err == nil
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
 }
 
 // MeshKeys are the annotations of a namespace that Pod reads.

@@ -1,30 +1,24 @@
 package inject
 
 import (
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// Settings of other meshes for the termination of a proxy.
-const (
-	linkerdGrace = "config.linkerd.io/shutdown-grace-period"                // the longest drain; a duration
-	linkerdWait  = "config.alpha.linkerd.io/proxy-wait-before-exit-seconds" // minimum drain; seconds
-	kumaDrain    = "kuma.io/sidecar-drain-time"                             // the longest drain; a duration
-	consulOn     = "consul.hashicorp.com/enable-sidecar-proxy-lifecycle"    // false: the next one has no effect
-	consulGrace  = "consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds"
-)
+// consulOn is the annotation that switches carrier.ConsulGrace off if it is false.
+const consulOn = "consul.hashicorp.com/enable-sidecar-proxy-lifecycle"
 
 // aliases reads the settings of other meshes and returns the time for the pod's termination: they can shorten grace but
 // not extend it, because SIGKILL comes at its end. minimum is the variable for the minimum drain; empty if the pod sets
 // it with Istio's own setting, which has precedence.
 func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
-	for _, name := range []string{linkerdGrace, kumaDrain, consulGrace} {
+	for _, name := range []string{carrier.LinkerdGrace, carrier.KumaDrain, carrier.ConsulGrace} {
 		text, said := j.pod.Annotations[name]
-		if !said || name == consulGrace && j.pod.Annotations[consulOn] == "false" {
+		if !said || name == carrier.ConsulGrace && j.pod.Annotations[consulOn] == "false" {
 			continue
 		}
-		limit, ok := parseAlias(name, text)
+		limit, ok := carrier.Timer(name, text)
 		switch {
 		case !ok:
 			j.note("ignoring %s: %q is not a duration", name, text)
@@ -37,29 +31,19 @@ func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
 			j.note("using %s: the drain lasts at most %v", name, grace)
 		}
 	}
-	if text, said := j.pod.Annotations[linkerdWait]; said {
-		wait, ok := parseAlias(linkerdWait, text)
+	if text, said := j.pod.Annotations[carrier.LinkerdWait]; said {
+		wait, ok := carrier.Timer(carrier.LinkerdWait, text)
 		switch {
 		case !ok:
-			j.note("ignoring %s: %q is not a duration", linkerdWait, text)
+			j.note("ignoring %s: %q is not a duration", carrier.LinkerdWait, text)
 		case minimum == "":
-			j.note("ignoring %s: %s is set", linkerdWait, variableMinimumDrain)
+			j.note("ignoring %s: %s is set", carrier.LinkerdWait, variableMinimumDrain)
 		case wait >= grace:
-			j.note("ignoring %s %v: it must be shorter than the grace period of %v, or no time would remain for the drain", linkerdWait, wait, grace)
+			j.note("ignoring %s %v: it must be shorter than the grace period of %v, or no time would remain for the drain", carrier.LinkerdWait, wait, grace)
 		default:
 			j.env.set(minimum, wait.String())
-			j.note("using %s as %s %v", linkerdWait, minimum, wait)
+			j.note("using %s as %s %v", carrier.LinkerdWait, minimum, wait)
 		}
 	}
 	return grace
-}
-
-// parseAlias reads a duration, or seconds if the name ends so.
-func parseAlias(name, text string) (time.Duration, bool) {
-	if strings.HasSuffix(name, "-seconds") {
-		n, err := strconv.ParseUint(text, 10, 31)
-		return time.Duration(n) * time.Second, err == nil
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil && d >= 0
 }

@@ -106,10 +106,7 @@ func (j *injection) hookIstioProxy() {
 		proxy = &spec.Containers[len(spec.Containers)-1]
 		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, without which the pod cannot start", carrier.IstioProxy, autoImage)
 	}
-	var own *corev1.LifecycleHandler
-	if proxy.Lifecycle != nil {
-		own = proxy.Lifecycle.PreStop
-	}
+	own := carrier.PreStop(proxy)
 	var hook *corev1.LifecycleHandler
 	isFree := j.isReplaceable(own)
 	switch {
@@ -156,7 +153,8 @@ func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler 
 	isReported := false
 	for _, c := range apps(&j.pod.Spec) {
 		ports = append(ports, watchedPorts(c)...)
-		isReported = isReported || c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop) && slices.Contains(c.Lifecycle.PreStop.Exec.Command, "--report")
+		hook := carrier.PreStop(c)
+		isReported = isReported || isPlaneHook(hook) && slices.Contains(hook.Exec.Command, "--report")
 	}
 	h := j.waitCommand(proxy, plane, sortWatched(ports))
 	if isReported {

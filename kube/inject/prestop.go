@@ -39,10 +39,7 @@ func PreStopOf(pod *corev1.Pod, c *corev1.Container) (PreStop, error) {
 	if err != nil {
 		return PreStop{Merge: MergeKeeps}, err
 	}
-	var own *corev1.LifecycleHandler
-	if c.Lifecycle != nil {
-		own = c.Lifecycle.PreStop
-	}
+	own := carrier.PreStop(c)
 	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
 	switch before := carrier.Before(own); {
 	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):

@@ -160,7 +160,7 @@ func (j *injection) addSidecar() error {
 		}
 	}
 	containers := j.addPresence()
-	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return c.Lifecycle != nil && isExecHook(c.Lifecycle.PreStop) })
+	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return isExecHook(carrier.PreStop(c)) })
 	if old != nil { // only new containers had to be changed
 		if copies {
 			j.copyBySidecar(old)
@@ -247,7 +247,7 @@ func (j *injection) addPresence() (containers string) {
 	}
 	all := apps(&j.pod.Spec)
 	for _, c := range all {
-		if c.Lifecycle == nil || !isExecHook(c.Lifecycle.PreStop) {
+		if !isExecHook(carrier.PreStop(c)) {
 			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: it carries outbound connections until the grace period ends; a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
 		}
 	}

@@ -54,7 +54,7 @@ func (j *injection) hookMeshProxies(ports []watched) {
 	spec := &j.pod.Spec
 	isHooked := false
 	for _, c := range apps(spec) {
-		isHooked = isHooked || c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop)
+		isHooked = isHooked || isPlaneHook(carrier.PreStop(c))
 		if j.pod.Annotations[annotationPorts] == "" {
 			ports = append(ports, watchedPorts(c)...)
 		}
@@ -68,7 +68,7 @@ func (j *injection) hookMeshProxies(ports []watched) {
 		if !carrier.IsMeshProxy(spec, c) {
 			continue
 		}
-		if c.Lifecycle != nil && !j.isReplaceable(c.Lifecycle.PreStop) {
+		if !j.isReplaceable(carrier.PreStop(c)) {
 			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most", c.Name, GraceOf(spec))
 			continue
 		}
@@ -92,7 +92,7 @@ func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
 func (j *injection) equipHooks() bool {
 	found := false
 	for _, c := range carrier.Containers(&j.pod.Spec) {
-		if c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop) {
+		if isPlaneHook(carrier.PreStop(c)) {
 			j.equip(c)
 			found = true
 		}

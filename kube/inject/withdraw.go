@@ -58,7 +58,7 @@ func (j *injection) withdraw() error {
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumePodInfo || v.Name == volumeBinary })
 	for _, c := range carrier.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
-		if c.Lifecycle != nil && isOurHook(c.Lifecycle.PreStop) {
+		if isOurHook(carrier.PreStop(c)) {
 			if c.Lifecycle.PreStop = Restored(c.Lifecycle.PreStop); *c.Lifecycle == (corev1.Lifecycle{}) {
 				c.Lifecycle = nil
 			}
@@ -130,7 +130,7 @@ func Unfinished(pod *corev1.Pod) string {
 	if isRedirectedTwice(pod) {
 		return "two proxies capture its traffic"
 	}
-	if proxy := carrier.Find(&pod.Spec, carrier.IstioProxy); proxy != nil && !carrier.IsNative(proxy) && !isProxyless(pod) && (proxy.Lifecycle == nil || proxy.Lifecycle.PreStop == nil) {
+	if proxy := carrier.Find(&pod.Spec, carrier.IstioProxy); proxy != nil && !carrier.IsNative(proxy) && !isProxyless(pod) && carrier.PreStop(proxy) == nil {
 		return "the classic " + carrier.IstioProxy + " has no preStop, and exits while requests are in flight"
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
@@ -153,12 +154,5 @@ func (l *linting) ownHook(c *corev1.Container) *corev1.LifecycleHandler {
 			return nil
 		}
 	}
-	return preStop(c)
-}
-
-func preStop(c *corev1.Container) *corev1.LifecycleHandler {
-	if c.Lifecycle == nil {
-		return nil
-	}
-	return c.Lifecycle.PreStop
+	return carrier.PreStop(c)
 }

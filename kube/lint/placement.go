@@ -100,7 +100,7 @@ func drainsEnvoy(h *corev1.LifecycleHandler) bool {
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
 	c := carrier.Find(&l.Pod.Spec, carrier.IstioProxy)
-	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil || carrier.IsPilotDrain(preStop(c)) || drainsEnvoy(preStop(c)) || c.Image == "auto" && preStop(c) == nil {
+	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil || carrier.IsPilotDrain(carrier.PreStop(c)) || drainsEnvoy(carrier.PreStop(c)) || c.Image == "auto" && carrier.PreStop(c) == nil {
 		return
 	}
 	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle", "replaces Istio's preStop (pilot-agent request --debug-port=15020 POST drain): the drain begins only after the app has exited")
@@ -109,7 +109,7 @@ func (l *linting) nativeIstio() {
 // loops end at their condition or at SIGKILL.
 func (l *linting) loops() {
 	l.containers(func(c *corev1.Container, where string) {
-		h := preStop(c)
+		h := carrier.PreStop(c)
 		if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 {
 			return
 		}

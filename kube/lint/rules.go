@@ -34,6 +34,5 @@ func Rules() []Rule {
 		{"LC020", "a sidecar that ends before the app's preStop hook"},
 		{"LC021", "a server's own time for its requests that is longer than the grace period"},
 		{"LC029", "a shell or a package manager as PID 1, which does not pass SIGTERM on"},
-		{"LC030", "TLS of the app's own, whose connections lastcall cannot end"},
 	}
 }

@@ -24,7 +24,6 @@ func (e *examination) examineWorkload(w *workload) {
 	w.unprotected(l)
 	w.sidecarEndsFirst(l)
 	w.ignoredExitOnZero(l)
-	w.passesTLS(l)
 	e.found(w.object, w.String(), w.below(), l.findings...)
 }
 
@@ -54,7 +53,7 @@ var ownDelayImages = []string{
 
 // delaysItself reports whether a container has a hook, or a setting or default of its own for its end.
 func delaysItself(c *corev1.Container) bool {
-	if preStop(c) != nil || c.Lifecycle != nil && c.Lifecycle.StopSignal != nil ||
+	if carrier.PreStop(c) != nil || c.Lifecycle != nil && c.Lifecycle.StopSignal != nil ||
 		slices.ContainsFunc(ownDelayImages, func(part string) bool { return strings.Contains(c.Image, part) }) {
 		return true
 	}

@@ -32,8 +32,8 @@ func Service(s *corev1.Service, in Input) []Finding {
 		stays = max(stays, in.Settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {
-		d, isLoop := carrier.Sleeps(preStop(c))
-		if h := preStop(c); isLoop || h != nil && d == 0 { // a hook of unknown duration
+		d, isLoop := carrier.Sleeps(carrier.PreStop(c))
+		if h := carrier.PreStop(c); isLoop || h != nil && d == 0 { // a hook of unknown duration
 			d = noticed
 		}
 		stays = max(stays, d)

@@ -18,7 +18,7 @@ func (l *linting) sidecarForm() {
 			return
 		}
 		form := argument(args, "--sidecar")
-		switch hook := preStop(c); {
+		switch hook := carrier.PreStop(c); {
 		case form == "":
 			want := "classic"
 			if carrier.IsNative(c) {
@@ -38,7 +38,7 @@ func (l *linting) sidecarForm() {
 // hooksWait reports whether an app's preStop hook calls the agent.
 func (l *linting) hooksWait() (found bool) {
 	l.containers(func(c *corev1.Container, _ string) {
-		h := preStop(c)
+		h := carrier.PreStop(c)
 		_, isAgent := lastcallArguments(c)
 		switch {
 		case isAgent:

@@ -1,9 +1,6 @@
 package lint
 
 import (
-	"strings"
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -34,7 +31,7 @@ func (l *linting) budget() {
 		}
 	}
 	l.containers(func(c *corev1.Container, path string) {
-		d, isLoop := carrier.Sleeps(preStop(c))
+		d, isLoop := carrier.Sleeps(carrier.PreStop(c))
 		if c.Name == "istio-proxy" && !isLoop && minimum.IsSet() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
 			l.find("LC002", Error, path+".lifecycle.preStop", "sleeps for %v and then drains for at least %v, of a grace period of %v: replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
 		}
@@ -71,26 +68,10 @@ func (l *linting) drains() {
 	}
 }
 
-// meshes are the timers of other meshes; those whose names end in seconds are numbers.
-var meshes = []string{
-	"config.linkerd.io/shutdown-grace-period",
-	"config.alpha.linkerd.io/proxy-wait-before-exit-seconds",
-	"kuma.io/sidecar-drain-time",
-	"consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds",
-	"dapr.io/graceful-shutdown-seconds",
-	"dapr.io/block-shutdown-duration",
-}
-
+// otherMeshes: the timers of other meshes' proxies.
 func (l *linting) otherMeshes() {
-	for _, name := range meshes {
-		text, ok := l.Pod.Annotations[name]
-		if !ok {
-			continue
-		}
-		if strings.HasSuffix(name, "-seconds") {
-			text += "s"
-		}
-		if d, err := time.ParseDuration(text); err == nil && d >= l.grace {
+	for _, name := range []string{carrier.LinkerdGrace, carrier.LinkerdWait, carrier.KumaDrain, carrier.ConsulGrace, carrier.DaprGrace, carrier.DaprBlock} {
+		if d, ok := carrier.Timer(name, l.Pod.Annotations[name]); ok && d >= l.grace {
 			l.find("LC011", Error, "metadata.annotations["+name+"]", "%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v", d, l.grace, d)
 		}
 	}

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"io"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
 // WriteJSON prints plans for programs: an array, all times in milliseconds since the deletion. docs/plan.md lists the
 // fields.
 func WriteJSON(w io.Writer, plans []*Plan) error {
-	out := make([]jsonPlan, 0, len(plans))
+	out := make([]object, 0, len(plans))
 	for _, p := range plans {
 		out = append(out, p.json())
 	}
@@ -20,82 +18,32 @@ func WriteJSON(w io.Writer, plans []*Plan) error {
 	return e.Encode(out)
 }
 
-type jsonPlan struct {
-	Name       string          `json:"name"`
-	Way        Way             `json:"way"`
-	Mesh       string          `json:"mesh,omitempty"`
-	Lastcall   bool            `json:"lastcall"`
-	GraceMS    int64           `json:"grace_ms"`
-	LastCallMS int64           `json:"last_call_ms,omitempty"`
-	RequestMS  int64           `json:"request_ms"`
-	LongestMS  int64           `json:"longest_request_served_ms"`
-	AcceptsMS  int64           `json:"idle_pod_accepts_ms"`
-	EmptyMS    int64           `json:"idle_pod_gone_ms"`
-	GoneMS     int64           `json:"gone_ms"`
-	Killed     bool            `json:"killed"`
-	Containers []jsonContainer `json:"containers"`
-	Phases     []jsonPhase     `json:"phases"`
-	Requests   []jsonRequest   `json:"requests"`
-	Notes      []string        `json:"notes,omitempty"`
-}
+type object map[string]any
 
-type jsonContainer struct {
-	Name       string          `json:"name"`
-	Role       course.Role     `json:"role"`
-	Native     bool            `json:"native"`
-	Assumed    bool            `json:"assumed"`
-	PreStop    course.HookKind `json:"pre_stop"`
-	HookText   string          `json:"pre_stop_text,omitempty"`
-	StopSignal string          `json:"stop_signal"`
-	Reaction   course.Reaction `json:"reaction"`
-	SignalMS   int64           `json:"signal_ms"`
-	KillMS     int64           `json:"kill_ms"`
-	GoneMS     int64           `json:"gone_ms"`
-	Settings   []jsonSetting   `json:"settings,omitempty"`
-}
-
-type jsonSetting struct {
-	Name   string `json:"name"`
-	Value  string `json:"value"`
-	Source string `json:"source"`
-}
-
-type jsonPhase struct {
-	FromMS   int64  `json:"from_ms"`
-	ToMS     int64  `json:"to_ms"`
-	Why      string `json:"why"`
-	New      string `json:"new_connections"`
-	InFlight string `json:"in_flight"`
-	Idle     bool   `json:"waits_for_nothing"`
-}
-
-type jsonRequest struct {
-	ArrivesMS int64  `json:"arrives_ms"`
-	Served    bool   `json:"served"`
-	Result    string `json:"result"`
-	AtMS      int64  `json:"at_ms"`
-	Why       string `json:"why,omitempty"`
-}
-
-func (p *Plan) json() jsonPlan {
+func (p *Plan) json() object {
 	ms := time.Duration.Milliseconds
-	out := jsonPlan{
-		Name: p.Name, Way: p.Way, Mesh: p.Mesh, Lastcall: p.Lastcall, GraceMS: ms(p.GracePeriod()), LastCallMS: ms(p.LastCall), RequestMS: ms(p.Options.Request),
-		LongestMS: ms(p.Longest), AcceptsMS: ms(p.Accepts), EmptyMS: ms(p.Empty), GoneMS: ms(p.Course.Gone), Killed: p.Course.Killed, Notes: p.Notes,
-	}
+	containers, phases, requests := []object{}, []object{}, []object{}
 	for i, c := range p.Containers {
 		m := p.Course.Containers[i]
-		j := jsonContainer{c.Name, c.Role, c.Native, c.Assumed, c.PreStop.Kind, c.PreStop.Text, c.StopSignal.Value, c.Reaction, ms(m.Signal), ms(m.Kill), ms(m.Gone), nil}
+		settings := []object{}
 		for _, s := range c.Settings {
-			j.Settings = append(j.Settings, jsonSetting(s))
+			settings = append(settings, object{"name": s.Name, "value": s.Value, "source": s.Source})
 		}
-		out.Containers = append(out.Containers, j)
+		containers = append(containers, object{
+			"name": c.Name, "role": c.Role, "native": c.Native, "assumed": c.Assumed, "pre_stop": c.PreStop.Kind, "pre_stop_text": c.PreStop.Text,
+			"stop_signal": c.StopSignal.Value, "reaction": c.Reaction, "settings": settings,
+			"signal_ms": ms(m.Signal), "kill_ms": ms(m.Kill), "gone_ms": ms(m.Gone),
+		})
 	}
 	for _, f := range p.Phases {
-		out.Phases = append(out.Phases, jsonPhase{ms(f.From), ms(f.To), f.Why, f.New, f.InFlight, f.IsIdle})
+		phases = append(phases, object{"from_ms": ms(f.From), "to_ms": ms(f.To), "why": f.Why, "new_connections": f.New, "in_flight": f.InFlight, "waits_for_nothing": f.IsIdle})
 	}
 	for _, a := range p.Fates {
-		out.Requests = append(out.Requests, jsonRequest{ms(a.At), a.IsServed, a.Result, ms(a.Fate.At), a.Why})
+		requests = append(requests, object{"arrives_ms": ms(a.At), "served": a.IsServed, "result": a.Result, "at_ms": ms(a.Fate.At), "why": a.Why})
 	}
-	return out
+	return object{
+		"name": p.Name, "way": p.Way, "mesh": p.Mesh, "lastcall": p.Lastcall, "grace_ms": ms(p.GracePeriod()), "last_call_ms": ms(p.LastCall),
+		"request_ms": ms(p.Options.Request), "longest_request_served_ms": ms(p.Longest), "idle_pod_accepts_ms": ms(p.Accepts), "idle_pod_gone_ms": ms(p.Empty),
+		"gone_ms": ms(p.Course.Gone), "killed": p.Course.Killed, "containers": containers, "phases": phases, "requests": requests, "notes": append([]string{}, p.Notes...),
+	}
 }

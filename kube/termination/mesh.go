@@ -36,7 +36,7 @@ func (r *reader) expect() {
 		}
 	case carrier.MeshLinkerd:
 		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
-		if d, ok := r.duration("config.alpha.linkerd.io/proxy-wait-before-exit-seconds"); ok && !c.Native {
+		if d, ok := r.duration(carrier.LinkerdWait); ok && !c.Native {
 			c.PreStop = course.Hook{Kind: course.SleepHook, Duration: d, IsKnown: true}
 		}
 	case "Kuma":
@@ -86,18 +86,18 @@ func (r *reader) readProxy(c *Container, env []string) {
 	case carrier.MeshIstio:
 		r.readIstio(c, env)
 	case carrier.MeshLinkerd:
-		fixed("config.linkerd.io/shutdown-grace-period", linkerdShutdownGrace)
+		fixed(carrier.LinkerdGrace, linkerdShutdownGrace)
 		c.Reaction = course.Refuses
 	case "Kuma":
-		fixed("kuma.io/sidecar-drain-time", kumaDrainTime)
+		fixed(carrier.KumaDrain, kumaDrainTime)
 		if c.Native { // it has drained in its preStop, and exits once the app has gone
 			c.Reaction = course.Exits
 		}
 	case "Consul":
-		fixed("consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds", consulGracePeriod)
+		fixed(carrier.ConsulGrace, consulGracePeriod)
 	case carrier.MeshDapr:
 		c.Role = course.Sidecar // it calls the app; other clients connect to the app
-		fixed("dapr.io/graceful-shutdown-seconds", daprShutdown)
+		fixed(carrier.DaprGrace, daprShutdown)
 	default:
 		c.Reaction, c.Drain = course.FixedDrain, r.ending.Grace
 	}
@@ -122,15 +122,11 @@ func (r *reader) readIstio(c *Container, env []string) {
 	}
 }
 
-// duration is the value of an annotation: a duration, or seconds if the name ends so.
+// duration is the value of an annotation of a mesh.
 func (r *reader) duration(name string) (time.Duration, bool) {
 	text, ok := r.pod.Annotations[name]
 	if !ok {
 		return 0, false
 	}
-	if strings.HasSuffix(name, "-seconds") {
-		text += "s"
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil && d >= 0
+	return carrier.Timer(name, text)
 }

@@ -57,7 +57,7 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 	}
 	if ports := inject.TLSPorts(pod); t.Lastcall && t.Mesh == "" && len(ports) > 0 {
 		if ends := inject.OpaqueEnd(pod, inject.Learned{}); ends != "" {
-			t.note("port " + strconv.Itoa(int(ports[0].ContainerPort)) + " passes TLS through to the app: " + ends)
+			t.note("port " + strconv.Itoa(int(ports[0].ContainerPort)) + " passes TLS through to the app: " + ends + " (docs/tls.md)")
 		}
 	}
 	return t
@@ -109,15 +109,11 @@ func (r *reader) add(c *corev1.Container, native bool) {
 		Container: course.Container{Name: c.Name, Role: course.App, Native: native, Reaction: cmp.Or(r.options.App, course.Exits)},
 		Readiness: c.ReadinessProbe, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
 	}
-	if c.Lifecycle != nil {
-		out.PreStop = readHook(c.Lifecycle.PreStop)
-		if s := c.Lifecycle.StopSignal; s != nil {
-			out.StopSignal = Setting{"stop signal", string(*s), "lifecycle.stopSignal"}
-		}
-	} else {
-		out.PreStop = readHook(nil)
+	out.PreStop = readHook(carrier.PreStop(c))
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
+		out.StopSignal = Setting{"stop signal", string(*c.Lifecycle.StopSignal), "lifecycle.stopSignal"}
 	}
-	if program := carrier.LacksProgram(c.Image, preStopOf(c)); program != "" {
+	if program := carrier.LacksProgram(c.Image, carrier.PreStop(c)); program != "" {
 		out.PreStop = course.Hook{Kind: course.ScriptHook, IsKnown: true, Text: out.PreStop.Text}
 		r.note("the preStop hook of " + c.Name + " runs " + program + ", which image " + c.Image + " probably lacks: calculated as one that fails at once")
 	}
@@ -159,13 +155,6 @@ func (r *reader) add(c *corev1.Container, native bool) {
 
 func (t *Termination) noteUnknown(what string, h course.Hook) {
 	t.note(what + " takes an unknown time, at least " + h.Duration.String() + ": calculated with that")
-}
-
-func preStopOf(c *corev1.Container) *corev1.LifecycleHandler {
-	if c.Lifecycle == nil {
-		return nil
-	}
-	return c.Lifecycle.PreStop
 }
 
 // readLastcall takes over the settings of lastcall's agent.

@@ -96,6 +96,16 @@ func TestMeshes(t *testing.T) {
 	}
 }
 
+// TestNotes: TLS of the app's own is noted, unless the app finishes its requests by itself.
+func TestNotes(t *testing.T) {
+	for app, want := range map[string]int{"auto": 1, "exits": 1, "finishes": 0} {
+		pod := read(t, `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {lastcall.dev/app: `+app+`}}, spec: {containers: [{name: web, ports: [{containerPort: 8443}]}]}}`)
+		if notes := termination.Of(pod, termination.Options{}).Notes; len(notes) != want || want > 0 && !strings.HasPrefix(notes[0], "port 8443 passes TLS through to the app: ") {
+			t.Errorf("%s: notes %q", app, notes)
+		}
+	}
+}
+
 // TestFates: what becomes of single requests, and why.
 func TestFates(t *testing.T) {
 	const sleep5 = `spec: {containers: [{name: web, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
@@ -25,7 +26,6 @@ type lintFlags struct {
 	files
 	output              cli.Format
 	failOn, mesh, istio string
-	rules               bool
 }
 
 func lintCommand() *cobra.Command {
@@ -40,22 +40,18 @@ func lintCommand() *cobra.Command {
 	flags := cmd.Flags()
 	f.files.register(flags)
 	kubeflags.MeshConfig(flags, &f.mesh)
-	cli.ChoiceFlag(flags, &f.istio, "istio-sidecar", string(inject.Native), []string{string(inject.Native), string(inject.Classic)}, "form of the sidecar that Istio will inject")
+	istioSidecarFlag(flags, &f.istio)
 	cli.OutputFlag(flags, &f.output, "output format", "sarif")
 	cli.ChoiceFlag(flags, &f.failOn, "fail-on", lint.FailOn()[0], lint.FailOn(), "least severity that makes the exit code 1")
-	flags.BoolVar(&f.rules, "rules", false, "list the rules")
 	return cmd
 }
 
+// istioSidecarFlag adds the form of a sidecar that is not in the manifest.
+func istioSidecarFlag(flags *pflag.FlagSet, form *string) {
+	cli.ChoiceFlag(flags, form, "istio-sidecar", string(inject.Native), []string{string(inject.Native), string(inject.Classic)}, "form of the sidecar that Istio will inject")
+}
+
 func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
-	if f.rules {
-		for _, r := range lint.Rules() {
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", r.ID, r.Text); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	mesh, err := kubeflags.ReadMeshConfig(f.mesh)
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func planCommand() *cobra.Command {
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
 	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
-	cli.ChoiceFlag(flags, &f.istio, "istio", "native", []string{"native", "classic"}, "form of a sidecar that Istio's injector adds")
+	istioSidecarFlag(flags, &f.istio)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
 	kubeflags.MeshConfig(flags, &f.mesh)
 	return cmd
