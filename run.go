@@ -127,15 +127,14 @@ func (s *settings) timers(trigger drain.Signal, plane *monitored) drain.Config {
 	c := s.config
 	switch {
 	case trigger == drain.Interrupt:
-		// Ctrl-C: no load balancer has to learn of it.
-		c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, 0
+		return c.AtOnce()
 	case s.drainedByHook && trigger == drain.Terminate:
-		if quiet := plane.quietFor(context.Background()); quiet >= c.QuietTime {
+		quiet := plane.quietFor(context.Background())
+		if quiet >= c.QuietTime {
 			s.log.Info("drained by the preStop hook before SIGTERM", "last_arrival", quiet.Round(time.Millisecond))
-			c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, 0
-		} else {
-			s.log.Warn("requests still arrive although a preStop hook should have drained the pod; draining as usual. Unset LASTCALL_DRAINED_BY_HOOK if there is no such hook", "last_arrival", quiet.Round(time.Millisecond))
+			return c.AtOnce()
 		}
+		s.log.Warn("requests still arrive although a preStop hook should have drained the pod; draining as usual. Unset LASTCALL_DRAINED_BY_HOOK if there is no such hook", "last_arrival", quiet.Round(time.Millisecond))
 	}
 	return c
 }

@@ -192,6 +192,13 @@ func (c Config) Limit() (limit time.Duration, isLimited bool) {
 	return 0, false
 }
 
+// AtOnce is the configuration after Ctrl-C: no load balancer has to learn of the end, so nothing is waited for but the
+// requests in flight.
+func (c Config) AtOnce() Config {
+	c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, 0
+	return c
+}
+
 // DrainCap is how long the draining phase may last.
 func (c Config) DrainCap() time.Duration {
 	most := c.QuietCap

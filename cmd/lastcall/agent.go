@@ -52,7 +52,7 @@ func agentCommand() *cobra.Command {
 
 const runHelp = `Start an app, carry its inbound traffic, and drain it before the app stops.
 
-At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). A second signal ends the remaining requests at once.
+At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). After Ctrl-C on a terminal new connections are not waited for. A second signal ends the remaining requests at once.
 
 {port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free one; then lastcall hot-restart replaces lastcall and the app without losing a request. With --pid-file or under systemd SIGUSR2 does the same, and SIGHUP where there is no terminal.
 

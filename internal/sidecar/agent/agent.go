@@ -381,6 +381,15 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 // runTermination takes the data plane through one termination.
 func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drain.Signal) drain.Report {
 	began := time.Now()
+	istioLog := a.log
+	if a.Settings.Compat.Value != meshconfig.CompatIstio {
+		if first == drain.Interrupt && a.Terminal != nil {
+			cfg = cfg.AtOnce()
+		}
+		if a.app != nil { // of no mesh: the report has it in lastcall's words
+			istioLog = slog.New(slog.DiscardHandler)
+		}
+	}
 	a.Terminal.Draining(first, cfg, 0)
 	watcher := a.phases.watcher(cfg)
 	entered := watcher.Phase
@@ -396,6 +405,7 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 		Signals:  a.drainSignals,
 		Deadline: a.phases.deadline,
 		Log:      a.log,
+		IstioLog: istioLog,
 		Watch:    watcher,
 	}.Run(ctx)
 	if err != nil { // the settings have been validated before

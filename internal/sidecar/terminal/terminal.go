@@ -24,10 +24,14 @@ func On(w io.Writer, f *os.File) *Terminal {
 	return &Terminal{w}
 }
 
-// Is reports whether f is a terminal, or another character device such as /dev/null.
+// Is reports whether f is a terminal: a character device, but not the null device.
 func Is(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
 }
 
 // Draining announces a drain that Ctrl-C has begun. before is the time that already has a purpose, such as waiting for
