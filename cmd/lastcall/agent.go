@@ -141,6 +141,12 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 	o.App.Command, o.App.StopSignal = appCommand(app, o.Pipe.Inbound,
 		hotrestart.AppEnviron(o.Settings.Environ(os.Environ()))), appStop
 	code, err := agent.Run(context.Background(), o)
+	stop()
+	select {
+	case <-received.Stop: // in the last moment, by a sender that had read the process number before it changed
+		service.Signalled()
+	default:
+	}
 	return exitCode(code, err)
 }
 

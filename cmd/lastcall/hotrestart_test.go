@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 )
 
 // hotAppMain is an app that does what a file says: hotapp PORT FILE.
@@ -212,15 +213,27 @@ func (h *hot) pidServing() int {
 	return pid
 }
 
-// end stops the serving process and waits for all.
+// end stops the serving process and waits for all. A process that leaves may end by the signal that its successor was to
+// get: then the file names another one.
 func (h *hot) end() {
-	if pid, err := hotrestart.ReadPIDFile(h.pid); err == nil {
-		_ = syscall.Kill(pid, syscall.SIGTERM)
-	}
-	select {
-	case <-h.ended:
-	case <-time.After(20 * time.Second):
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	last := 0
+	err := poll.Until(ctx, 20*time.Millisecond, func() bool {
+		if pid, err := hotrestart.ReadPIDFile(h.pid); err == nil && pid != last {
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+			last = pid
+		}
+		select {
+		case <-h.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if err != nil {
 		h.t.Error("something is still running")
+		_ = syscall.Kill(last, syscall.SIGABRT) // its goroutines are in the log
 		_ = h.first.Process.Kill()
 	}
 	_ = h.first.Wait()

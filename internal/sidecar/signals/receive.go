@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -34,7 +35,7 @@ type Received struct {
 // First is the signal that stopped the program; 0 if none has.
 func (r *Received) First() syscall.Signal { return syscall.Signal(r.first.Load()) }
 
-// Receive listens until end is called. A second stop signal makes the last call at once, except for SIGHUP: when a
+// Receive listens until end is called; what has arrived by then is in the channels. A second stop signal makes the last call at once, except for SIGHUP: when a
 // terminal is closed, the shell and the kernel both send it.
 //
 // SIGPIPE is ignored: Go ends a program that writes to a closed descriptor 1 or 2, and a log reader that has ended must
@@ -76,11 +77,11 @@ func Receive(o Options) (r *Received, end func()) {
 			}
 		}
 	}()
-	return r, func() {
+	return r, sync.OnceFunc(func() {
 		signal.Stop(in)
 		close(in)
 		<-done
-	}
+	})
 }
 
 func offer[T any](to chan<- T, v T) {
