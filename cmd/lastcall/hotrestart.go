@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +17,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 )
 
 // successionFlags configure the hot restart of lastcall run.
@@ -93,21 +91,17 @@ const hotRestartHelp = `Replace a lastcall run and its app with new processes wi
 
 The new process is the program at the path that the old one was started from, with the same arguments; it reads all configuration again. It takes over the listening sockets once its app accepts connections. Then the old process drains: it closes idle connections, serves the requests in flight, stops its app and exits, no later than parentShutdownDuration (60s) after that. If the new process fails to start, nothing changes.
 
-The command asks on the status port, waits until the new process serves, and otherwise fails with the reason. With --pid-file it signals the process in that file instead, and waits until the file holds the new process, that is, until the old one has drained. Only root and the user of that process may do so.`
+The command asks on the status port, waits until the new process serves, and otherwise fails with the reason.`
 
 func hotRestartCommand() *cobra.Command {
 	var f statusFlags
-	var pidFile string
 	cmd := &cobra.Command{
 		Use:     "hot-restart",
 		Short:   "Replace a lastcall run and its app without losing a request",
 		Long:    hotRestartHelp,
-		Example: "  lastcall hot-restart --status-port 15020\n  lastcall hot-restart --pid-file /run/lastcall.pid",
+		Example: "  lastcall hot-restart --status-port 15020",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if pidFile != "" {
-				return f.restartByPIDFile(cmd.Context(), pidFile)
-			}
 			resp, body, err := f.ask(cmd.Context(), http.MethodPost, "hot-restart")
 			if err != nil {
 				return err
@@ -120,36 +114,5 @@ func hotRestartCommand() *cobra.Command {
 		},
 	}
 	f.register(cmd.Flags(), 3*time.Minute)
-	cmd.Flags().StringVar(&pidFile, "pid-file", "", "the --pid-file `file` of lastcall run")
 	return cmd
-}
-
-// restartByPIDFile signals the process in a PID file and waits until the file no longer names it, that is, until it
-// has drained.
-func (f *statusFlags) restartByPIDFile(ctx context.Context, file string) error {
-	ctx, cancel := f.limit(ctx)
-	defer cancel()
-	successor, predecessor, err := hotrestart.RequestRestart(ctx, file)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %v (--timeout); the new process may still start to serve", f.timeout)
-	}
-	if err != nil {
-		return err
-	}
-	if poll.Until(ctx, 20*time.Millisecond, func() bool {
-		var now int
-		switch now, err = hotrestart.ReadPIDFile(file); {
-		case err != nil:
-			err = fmt.Errorf("process %d has taken over, but the service has ended: %w", successor, err)
-		case now != predecessor:
-			return hotrestart.IsAlive(now)
-		case !hotrestart.IsAlive(successor):
-			err = fmt.Errorf("process %d took over, and has ended", successor)
-		}
-		return err != nil
-	}) != nil {
-		return fmt.Errorf("process %d serves, but process %d has not drained within %v (--timeout)", successor, predecessor,
-			f.timeout)
-	}
-	return err
 }

@@ -281,7 +281,7 @@ func TestHotRestartLosesNothing(t *testing.T) {
 	heard("RELOADING=1")
 	heard("READY=1\nWATCHDOG=1\nSTATUS=serving (pid ")
 	h.logged(`trigger="hot restart"`, 1)
-	h.mustRestart("--pid-file", h.pid)
+	h.mustRestart()
 	h.logged(`trigger="hot restart"`, 2)
 	cancel()
 	<-loaded
@@ -453,6 +453,7 @@ func TestStoppedWhileTheSuccessorStarts(t *testing.T) {
 func TestHotRestartRefused(t *testing.T) {
 	t.Parallel()
 	_, port, _ := net.SplitHostPort(freeLoopback(t))
+	_, free, _ := net.SplitHostPort(freeLoopback(t))
 	h := startHot(t, port, nil)
 	app := h.get("/")
 	for _, row := range []struct {
@@ -461,11 +462,8 @@ func TestHotRestartRefused(t *testing.T) {
 		want string
 	}{
 		{"an app's port that is fixed", nil, `they cannot both listen on 127.0.0.1:` + port + `: use port 0`},
-		{"no such process", []string{"--pid-file", "testdata/nowhere"}, "no such file"},
-		{"another's process", []string{"--pid-file", h.app + ".pid"}, "is not a lastcall run with --pid-file"},
-		{"no number", []string{"--pid-file", h.app}, `holds "serve"`},
+		{"no lastcall", []string{"--status-port", free}, "connection refused"},
 	} {
-		h.write(h.app+".pid", app+"\n")
 		if out, err := h.restart(row.args...); err == nil || !strings.Contains(out, row.want) {
 			t.Errorf("%s: hot-restart says %q, want %q", row.name, out, row.want)
 		}

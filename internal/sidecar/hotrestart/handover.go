@@ -35,8 +35,7 @@ type Handover struct {
 	upgrader      *tableflip.Upgrader
 	timeout       time.Duration
 	pidFile       string
-	control       net.Listener // receives requests for a hot restart, for ControlHandler; nil without a pid file
-	toPredecessor *message     // nil without a predecessor
+	toPredecessor *message // nil without a predecessor
 	fromSuccessor *message
 
 	mu       sync.Mutex // guards what follows
@@ -84,11 +83,6 @@ func Begin(o Options) (*Handover, error) {
 	}
 	if err := upgrader.AddFile(messageName, h.fromSuccessor.file); err != nil {
 		return nil, fmt.Errorf("prepare for a successor: %w", err)
-	}
-	if o.PIDFile != "" {
-		if h.control, err = listenControl(o.PIDFile); err != nil {
-			return nil, err
-		}
 	}
 	begun.Handover = h
 	return h, nil

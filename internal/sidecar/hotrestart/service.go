@@ -16,7 +16,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
 // ServiceOptions configure a Service.
@@ -118,9 +117,6 @@ func (s *Service) Run(ctx context.Context, alive func(context.Context) error, st
 			}
 		})
 	}
-	if h := s.o.Handover; h != nil && h.control != nil {
-		all.Go(func() { s.serveControl(ctx, h.control) })
-	}
 	all.Go(func() {
 		s.o.Notifier.Watch(ctx, s.o.Watchdog, func(ctx context.Context) error {
 			if s.IsHandedOver() {
@@ -175,7 +171,7 @@ func (s *Service) restart(ctx context.Context) (pid int, err error) {
 	case err != nil:
 		return 0, err
 	case s.IsHandedOver():
-		return 0, HandedOverError{Successor: s.pid}
+		return 0, fmt.Errorf("process %d has already taken over", s.pid)
 	case s.noMore.Load():
 		return 0, errors.New("this process is stopping: a hot restart is no longer possible")
 	}
@@ -328,23 +324,4 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = fmt.Fprintf(w, "pid %d serves now\n", pid)
-}
-
-// serveControl answers lastcall hot-restart --pid-file until ctx ends.
-func (s *Service) serveControl(ctx context.Context, ln net.Listener) {
-	server := &http.Server{
-		Handler:           ControlHandler(s.restart),
-		ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		<-ctx.Done()
-		sideport.End(server)
-	}()
-	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-		s.log.Error("hot-restart --pid-file is no longer served", "error", err)
-	}
-	<-ended
 }
