@@ -42,6 +42,9 @@ type service struct {
 	old, young *pod
 	switched   atomic.Bool
 	gone       chan struct{} // closed when the old pod has ended
+
+	// crossed counts the connections on which a request and the pod's close met on their way, as the balancer saw it.
+	crossed atomic.Int32
 }
 
 // startService starts a service of apps behind agents, and ends it with the test.
@@ -94,35 +97,67 @@ func (s *service) balance(t *testing.T, port func(*pod) string) string {
 			if s.switched.Load() {
 				p = s.young
 			}
-			forwarders.Go(func() { forward(client.(*net.TCPConn), port(p)) })
+			forwarders.Go(func() {
+				if forward(client.(*net.TCPConn), port(p)) {
+					s.crossed.Add(1)
+				}
+			})
 		}
 	})
 	t.Cleanup(func() { _ = ln.Close(); forwarders.Wait() })
 	return ln.Addr().String()
 }
 
-// forward joins two connections; an end continues as an end, a reset as a reset.
-func forward(client *net.TCPConn, addr string) {
+// forward joins two connections; an end continues as an end, a reset as a reset. It reports whether a request crossed the
+// server's close.
+func forward(client *net.TCPConn, addr string) (crossed bool) {
 	defer client.Close()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		_ = client.SetLinger(0)
-		return
+		return false
 	}
 	server := c.(*net.TCPConn)
 	defer server.Close()
 	var both sync.WaitGroup
-	pass := func(to, from *net.TCPConn) {
-		if _, err := io.Copy(to, from); errors.Is(err, syscall.ECONNRESET) {
+	pass := func(to, from *net.TCPConn, latest *time.Time) (ended time.Time) {
+		_, err := io.Copy(to, &timed{from, latest})
+		ended = time.Now()
+		if errors.Is(err, syscall.ECONNRESET) {
 			_ = to.SetLinger(0)
 			_ = to.Close()
-			return
+			return ended
 		}
 		_ = to.CloseWrite()
+		return ended
 	}
-	both.Go(func() { pass(server, client) })
-	both.Go(func() { pass(client, server) })
+	var request, response, closed time.Time
+	both.Go(func() { pass(server, client, &request) })
+	both.Go(func() { closed = pass(client, server, &response) })
 	both.Wait()
+	return request.After(response) && closed.Sub(request) < crossing
+}
+
+const (
+	// crossing is within which time of the server's close a request is one that the server cannot have read before.
+	crossing = 50 * time.Millisecond
+
+	// smallest is the size of a message of HTTP/1.1; a close of TLS has fewer bytes.
+	smallest = 64
+)
+
+// timed notes when the latest message was read.
+type timed struct {
+	io.Reader
+	latest *time.Time
+}
+
+func (r *timed) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if n >= smallest {
+		*r.latest = time.Now()
+	}
+	return n, err
 }
 
 // pod is an agent of the real program before an app.

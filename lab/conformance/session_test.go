@@ -3,6 +3,8 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"os"
 	"regexp"
 	"strconv"
@@ -27,9 +29,8 @@ const (
 // some dozen sessions does on a busy machine; more in one are no accident.
 const mostRaced = 2
 
-// Sessions of real client libraries across the rolling of a pod: see session. None
-// of their requests fails but what the pod's report says has raced, and the pod ends
-// with nothing cut.
+// Sessions of real client libraries across the rolling of a pod: see session. None of their requests fails but one that
+// met the close of its connection, by the pod's report and by what the balancer saw, and the pod ends with nothing cut.
 func TestSessionsAcrossADrain(t *testing.T) {
 	for _, tt := range []struct {
 		client  string
@@ -71,7 +72,8 @@ func TestSessionsAcrossADrain(t *testing.T) {
 			}
 			requests, _ := strconv.Atoi(counts[1])
 			failed, _ := strconv.Atoi(counts[2])
-			if requests < warm+longer || failed > tt.fails+min(s.raced, mostRaced) || err != nil && failed == 0 || strings.Contains(out, "/slow") || strings.Contains(out, "/drip") {
+			met := min(s.raced, int(service.crossed.Load()), mostRaced)
+			if requests < warm+longer || failed > tt.fails+met || err != nil && failed == 0 || strings.Contains(out, "/slow") || strings.Contains(out, "/drip") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			version := "h1"
@@ -84,7 +86,7 @@ func TestSessionsAcrossADrain(t *testing.T) {
 			if version != tt.version {
 				t.Errorf("%d requests of HTTP/1.1, %d of HTTP/2: not %s", s.h1.Load(), s.h2.Load(), tt.version)
 			}
-			t.Logf("%s requests; %d of HTTP/1.1, %d of HTTP/2; %d failed, %d raced", counts[1], s.h1.Load(), s.h2.Load(), failed, s.raced)
+			t.Logf("%s requests; %d of HTTP/1.1, %d of HTTP/2; %d failed, %d raced, %d crossed", counts[1], s.h1.Load(), s.h2.Load(), failed, s.raced, service.crossed.Load())
 		})
 	}
 }
@@ -179,4 +181,42 @@ func (s *session) rollWhenReady(t *testing.T, service *service) {
 		t.Errorf("the pod's report: %+v", r)
 	}
 	s.raced = r.Raced
+}
+
+// What excuses a failed request is what the balancer sees: a request after the last response, and the close right then.
+func TestCrossing(t *testing.T) {
+	request := "GET /next HTTP/1.1\r\nHost: " + strings.Repeat("a", smallest) + "\r\n\r\n"
+	for _, crosses := range []bool{true, false} {
+		server, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(c, make([]byte, len(request)))
+			if !crosses {
+				_, _ = io.WriteString(c, strings.Repeat("answer", smallest))
+			}
+			_ = c.Close()
+		}()
+		s := &service{old: &pod{plain: server.Addr().String()}}
+		t.Run(strconv.FormatBool(crosses), func(t *testing.T) {
+			c, err := net.Dial("tcp", s.balance(t, func(p *pod) string { return p.plain }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, request); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, c)
+		})
+		_ = server.Close()
+		if got := s.crossed.Load() == 1; got != crosses {
+			t.Errorf("it crossed: %v, want %v", got, crosses)
+		}
+	}
 }
