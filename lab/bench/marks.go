@@ -11,14 +11,6 @@ import (
 // marked matches a place in a document that this program writes: from <!-- bench: NAME --> to <!-- /bench -->.
 var marked = regexp.MustCompile(`(?s)(<!-- bench: ([a-z0-9-]+) -->\n)(.*?)(<!-- /bench -->)`)
 
-// marks are the names of the places in a document.
-func marks(document []byte) (names []string) {
-	for _, found := range marked.FindAllSubmatch(document, -1) {
-		names = append(names, string(found[2]))
-	}
-	return names
-}
-
 // fill replaces the text of one place.
 func fill(document []byte, name, text string) ([]byte, error) {
 	filled := false

@@ -2,17 +2,13 @@ package strategy
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
-	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
 // Proxies by the names of --proxy and --gateway.
@@ -47,20 +43,3 @@ func findPeer(name, how string) (string, error) {
 
 // envoyWorkers is Istio's default --concurrency.
 const envoyWorkers = 2
-
-// runEnvoy starts an Envoy with a configuration. name is the base name of its files.
-func (env *Env) runEnvoy(ctx context.Context, dir, name string, config []byte, admin string, args []string) (*node.Process, error) {
-	file, out := filepath.Join(dir, name+".json"), filepath.Join(dir, name+".log")
-	if err := os.WriteFile(file, config, 0o644); err != nil {
-		return nil, err
-	}
-	args = append([]string{
-		env.Programs.Envoy, "-c", file, "--disable-hot-restart", "-l", "warning",
-		"--concurrency", strconv.Itoa(envoyWorkers), "--file-flush-interval-msec", "1000",
-	}, args...)
-	p, err := env.Node.Start(node.Command{Args: args, Env: environment(), Dir: dir, Output: out})
-	if err != nil {
-		return nil, err
-	}
-	return p, awaitHTTP(ctx, p, out, "be ready", "http://"+admin+"/ready", func(status int) bool { return status == http.StatusOK })
-}

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"context"
+	_ "embed" // gateway.yaml
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,20 +15,10 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// envoyAccessLog is the format of Istio's access log; the rows' log lines are judged by it.
-const envoyAccessLog = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% "%UPSTREAM_HOST%"
-`
-
-// podsCluster is the name of the pods' cluster in the configuration.
-const podsCluster = "pods"
-
-// j is a message of Envoy's configuration, field by field.
-type j map[string]any
-
-const (
-	typeExtension = "type.googleapis.com/envoy.extensions."
-	typeEndpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-)
+// gatewayConfig is Envoy's configuration. $NAME stands for what is known when it starts.
+//
+//go:embed gateway.yaml
+var gatewayConfig string
 
 // startEnvoyGateway starts a real Envoy as the gateway. It reads its endpoints from a file, which is replaced as a control
 // plane would push them.
@@ -53,64 +44,35 @@ func (env *Env) startEnvoyGateway(ctx context.Context, dir string, endpoints []s
 	if err := g.SetEndpoints(endpoints); err != nil {
 		return nil, err
 	}
-	config, err := gatewayConfig(listen, admin, g.access, file)
-	if err != nil {
+	values := map[string]string{
+		"LISTEN": strconv.Itoa(listen), "ADMIN": strconv.Itoa(admin),
+		"ACCESS": strconv.Quote(g.access), "ENDPOINTS": strconv.Quote(file), "FOLDER": strconv.Quote(folder),
+	}
+	text := os.Expand(gatewayConfig, func(name string) string { return values[name] })
+	config, out := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "gateway.log")
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	process, err := env.runEnvoy(ctx, dir, "gateway", config, node.Loopback(admin), nil)
+	p, err := env.Node.Start(node.Command{Args: []string{
+		env.Programs.Envoy, "-c", config, "--disable-hot-restart", "-l", "warning",
+		"--concurrency", strconv.Itoa(envoyWorkers), "--file-flush-interval-msec", "1000",
+	}, Env: environment(), Dir: dir, Output: out})
 	if err != nil {
 		return nil, err
 	}
 	g.stop = func() {
-		_ = process.Terminate()
-		late := time.AfterFunc(stopTimeout, func() { _ = process.Kill() })
+		_ = p.Terminate()
+		late := time.AfterFunc(stopTimeout, func() { _ = p.Kill() })
 		defer late.Stop()
-		<-process.Done()
+		<-p.Done()
 	}
-	return g, nil
-}
-
-// gatewayConfig is Envoy's configuration. Like the built-in gateway it retries twice if no connection was established, and
-// never a request that a pod may have received.
-func gatewayConfig(listen, admin int, access, endpoints string) ([]byte, error) {
-	at := func(port int) j {
-		return j{"socket_address": j{"address": "127.0.0.1", "port_value": port}}
-	}
-	typed := func(name, message string, config j) j {
-		config["@type"] = typeExtension + message
-		return j{"name": name, "typed_config": config}
-	}
-	manager := typed("envoy.filters.network.http_connection_manager", "filters.network.http_connection_manager.v3.HttpConnectionManager", j{
-		"stat_prefix": "front", "stream_idle_timeout": "0s",
-		"access_log": []j{typed("envoy.access_loggers.file", "access_loggers.file.v3.FileAccessLog", j{
-			"path": access, "log_format": j{"text_format_source": j{"inline_string": envoyAccessLog}},
-		})},
-		"http_filters": []j{typed("envoy.filters.http.router", "filters.http.router.v3.Router", j{})},
-		"route_config": j{"name": "front", "virtual_hosts": []j{{
-			"name": podsCluster, "domains": []string{"*"},
-			"retry_policy": j{"retry_on": "connect-failure,refused-stream", "num_retries": 2},
-			"routes":       []j{{"match": j{"prefix": "/"}, "route": j{"cluster": podsCluster, "timeout": "0s"}}},
-		}}},
-	})
-	return json.MarshalIndent(j{
-		"node":  j{"id": "gateway", "cluster": "rehearsal"},
-		"admin": j{"address": at(admin)},
-		"static_resources": j{
-			"listeners": []j{{"name": "front", "address": at(listen), "filter_chains": []j{{"filters": []j{manager}}}}},
-			"clusters": []j{{
-				"name": podsCluster, "type": "EDS", "connect_timeout": "5s",
-				"eds_cluster_config": j{"eds_config": j{
-					"resource_api_version": "V3",
-					"path_config_source":   j{"path": endpoints, "watched_directory": j{"path": filepath.Dir(endpoints)}},
-				}},
-			}},
-		},
-	}, "", "  ")
+	return g, awaitReady(ctx, p, "http://"+node.Loopback(admin)+"/ready", out)
 }
 
 // writeEDS encodes endpoints for Envoy.
 func writeEDS(endpoints []string) ([]byte, error) {
-	pods := []j{}
+	type object map[string]any
+	pods := []object{}
 	for _, e := range endpoints {
 		host, text, err := net.SplitHostPort(e)
 		if err != nil {
@@ -120,11 +82,13 @@ func writeEDS(endpoints []string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("port of endpoint %q: %w", e, err)
 		}
-		pods = append(pods, j{"endpoint": j{"address": j{"socket_address": j{"address": host, "port_value": port}}}})
+		address := object{"socket_address": object{"address": host, "port_value": port}}
+		pods = append(pods, object{"endpoint": object{"address": address}})
 	}
-	return json.Marshal(j{
-		"resources": []j{{"@type": typeEndpoints, "cluster_name": podsCluster, "endpoints": []j{{"lb_endpoints": pods}}}},
-	})
+	return json.Marshal(object{"resources": []object{{
+		"@type":        "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+		"cluster_name": "pods", "endpoints": []object{{"lb_endpoints": pods}},
+	}}})
 }
 
 // replace replaces a file atomically.

@@ -5,7 +5,6 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -71,8 +70,7 @@ func (env *Env) startPilotAgent(ctx context.Context, p *Pod) (err error) {
 		return err
 	}
 	// Its own readiness needs a control plane.
-	ready := func(status int) bool { return status == http.StatusOK }
-	if err := awaitHTTP(ctx, p.Sidecar, out, "start Envoy", "http://"+admin+"/ready", ready); err != nil {
+	if err := awaitReady(ctx, p.Sidecar, "http://"+admin+"/ready", out); err != nil {
 		return fmt.Errorf("pilot-agent: %w", err)
 	}
 	return awaitPort(ctx, p.Sidecar, p.statusPort, out)

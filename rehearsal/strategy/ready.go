@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -31,19 +32,20 @@ func awaitPort(ctx context.Context, p *node.Process, port int, log string) error
 	})
 }
 
-// awaitReady is an httpGet readiness probe.
+// awaitReady is an httpGet readiness probe: a status below 400 is a success.
 func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
-	return awaitHTTP(ctx, p, log, "be ready at "+url, url, func(status int) bool { return status == http.StatusOK })
+	return awaitHTTP(ctx, p, url, log, "be ready at", http.StatusBadRequest)
 }
 
 // awaitAnswer waits for any response.
 func awaitAnswer(ctx context.Context, p *node.Process, url, log string) error {
-	return awaitHTTP(ctx, p, log, "answer "+url, url, func(int) bool { return true })
+	return awaitHTTP(ctx, p, url, log, "answer", math.MaxInt)
 }
 
-func awaitHTTP(ctx context.Context, p *node.Process, log, what, url string, good func(status int) bool) error {
+// awaitHTTP waits for a status below a limit.
+func awaitHTTP(ctx context.Context, p *node.Process, url, log, verb string, below int) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return await(ctx, p, log, what, func() bool {
+	return await(ctx, p, log, verb+" "+url, func() bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return false
@@ -53,7 +55,7 @@ func awaitHTTP(ctx context.Context, p *node.Process, log, what, url string, good
 			return false
 		}
 		_ = resp.Body.Close()
-		return good(resp.StatusCode)
+		return resp.StatusCode < below
 	})
 }
 

@@ -2,7 +2,6 @@ package strategy
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,8 +62,7 @@ func (s *Service) awaitReady(ctx context.Context, p *node.Process, port int, log
 	if s.ReadyPath == "" {
 		return awaitPort(ctx, p, port, log)
 	}
-	url := "http://" + node.Loopback(port) + s.ReadyPath
-	return awaitHTTP(ctx, p, log, "be ready at "+url, url, func(status int) bool { return status < http.StatusBadRequest })
+	return awaitReady(ctx, p, "http://"+node.Loopback(port)+s.ReadyPath, log)
 }
 
 // protocol is that of a sidecar's inbound listener.
