@@ -22,6 +22,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/leak"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // TestMain is also the program that the tests start and terminate.
@@ -142,29 +143,20 @@ func (r *running) terminate() {
 	}
 	r.await("draining") // it will, in a moment
 	c := r.client()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	polltest.Eventually(r.t, "a response has Connection: close", func() bool {
 		resp, err := c.Get("http://" + r.address)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-		switch {
-		case resp.Close:
-			return
-		case time.Now().After(end):
-			r.t.Fatalf("no response says Connection: close:\n%s", r.text())
-		}
-	}
+		return resp.Close
+	})
 }
 
 func (r *running) await(message string) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(r.text(), `"msg":"`+message+`"`); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("no %q in the log:\n%s", message, r.text())
-		}
-	}
+	polltest.Eventually(r.t, "the log has "+message, func() bool { return strings.Contains(r.text(), `"msg":"`+message+`"`) })
 }
 
 // end waits for the program, and returns its exit code and its report.

@@ -24,6 +24,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/grpcdrain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -193,16 +194,9 @@ func TestLastCall(t *testing.T) {
 	}
 	close(release)
 	for _, kind := range []string{"unary", "stream"} {
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			if cause, ok := causes.Load(kind); ok {
-				if !errors.Is(cause.(error), grpcdrain.ErrLastCall) {
-					t.Errorf("%s: the context ends with %v", kind, cause)
-				}
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: the handler does not return", kind)
-			}
+		polltest.Eventually(t, kind+": the handler returns", func() bool { _, ok := causes.Load(kind); return ok })
+		if cause, _ := causes.Load(kind); !errors.Is(cause.(error), grpcdrain.ErrLastCall) {
+			t.Errorf("%s: the context ends with %v", kind, cause)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // TestUnreadBodyKeepsTheConnection: outside a drain, requests whose bodies the handler does not read need as many
@@ -116,13 +117,12 @@ func TestPausedUpload(t *testing.T) {
 				if _, err := in.ReadByte(); err != io.EOF {
 					t.Errorf("after the response: %v, want a FIN", err)
 				}
-				for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-					if a, _ := p.Activity(t.Context()); a == (drain.Activity{Known: true, Arrivals: a.Arrivals}) {
-						break
-					} else if time.Now().After(until) {
-						t.Fatalf("%+v", a)
+				polltest.NoError(t, func() error {
+					if a, _ := p.Activity(t.Context()); a != (drain.Activity{Known: true, Arrivals: a.Arrivals}) {
+						return fmt.Errorf("%+v; want no connection", a)
 					}
-				}
+					return nil
+				})
 			})
 		}
 	}

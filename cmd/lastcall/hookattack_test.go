@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // busyTime is the processor time that a process has used.
@@ -83,7 +85,7 @@ func TestHeldHooksLeaveRoom(t *testing.T) {
 		return c
 	}
 	first := hold("127.0.0.5")
-	eventually(t, "a drain", func() bool {
+	polltest.Eventually(t, "a drain", func() bool {
 		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_drain_phase{phase="waiting"} 1`)
 	})
 	for range 200 {
@@ -172,7 +174,7 @@ func TestHookOfStoppedAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.taken {
-				eventually(t, "a drain", func() bool {
+				polltest.Eventually(t, "a drain", func() bool {
 					return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_drain_phase{phase="waiting"} 1`)
 				})
 				stop()

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 )
@@ -102,7 +103,7 @@ func startHotBy(t *testing.T, transport http.RoundTripper, options, appPort stri
 	_ = in.Close()
 	go h.read(out)
 	t.Cleanup(h.end)
-	h.until("the app serves", func() bool { return h.get("/") != "" })
+	polltest.Eventually(h.t, "the app serves", func() bool { return h.get("/") != "" })
 	return h
 }
 
@@ -150,16 +151,6 @@ func (h *hot) logged(pattern string, n int) {
 		case <-changed:
 		case <-late:
 			h.t.Fatalf("%q is not in the log %d times but %d times", pattern, n, found)
-		}
-	}
-}
-
-// until polls a condition without an event.
-func (h *hot) until(what string, f func() bool) {
-	h.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("not within 20s: %s", what)
 		}
 	}
 }
@@ -332,7 +323,7 @@ func TestASuccessorThatDoesNotServeChangesNothing(t *testing.T) {
 	}
 	h.mustRestart()
 	// The old process may take one more connection before it hears that it has a successor.
-	h.until("the new app answers", func() bool { return h.get("/") != app })
+	polltest.Eventually(h.t, "the new app answers", func() bool { return h.get("/") != app })
 }
 
 func TestTheOldProcessDrains(t *testing.T) {

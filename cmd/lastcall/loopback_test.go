@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -52,7 +53,7 @@ func TestPodWithout127001(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(body)
 	}
-	eventually(t, "the agent is ready", func() bool {
+	polltest.Eventually(t, "the agent is ready", func() bool {
 		code, _ := get(pod.TCP6(15020), "/healthz/ready")
 		return code == http.StatusOK
 	})

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
@@ -75,7 +76,7 @@ func TestUnfinishedRequests(t *testing.T) {
 						t.Log(logged.String())
 					}
 				})
-				eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+				polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
 				url := "http://" + address + "/"
 				transport := &http.Transport{}
 				if strings.Contains(attack.options, "tls-cert") {
@@ -83,7 +84,7 @@ func TestUnfinishedRequests(t *testing.T) {
 				}
 				if phase == "draining" {
 					_ = cmd.Process.Signal(syscall.SIGTERM)
-					eventually(t, "the drain is announced", func() bool {
+					polltest.Eventually(t, "the drain is announced", func() bool {
 						resp, err := (&http.Client{Transport: transport}).Get(url)
 						if err != nil {
 							return false
@@ -131,7 +132,7 @@ func TestUnfinishedRequests(t *testing.T) {
 				conns := openAttack(t, address, attack.bytes)
 				took := time.Since(began)
 				before := answered.Load()
-				eventually(t, "another client's requests are answered afterwards", func() bool {
+				polltest.Eventually(t, "another client's requests are answered afterwards", func() bool {
 					return answered.Load() >= before+20 || t.Failed()
 				})
 				close(stop)

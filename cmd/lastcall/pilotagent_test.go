@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -91,15 +92,14 @@ func startMeshPod(t *testing.T, stats string) *meshPod {
 	}
 	go func() { _ = p.agent.Wait(); close(p.exited) }()
 	t.Cleanup(func() { _ = syscall.Kill(-p.agent.Process.Pid, syscall.SIGKILL); <-p.exited })
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if conn, err := p.net.Client.Dial(t.Context(), "tcp", p.net.Pod.TCP4(15006)); err == nil {
+	polltest.Eventually(t, "Envoy listens", func() bool {
+		conn, err := p.net.Client.Dial(t.Context(), "tcp", p.net.Pod.TCP4(15006))
+		if err == nil {
 			_ = conn.Close()
-			return p
 		}
-		if time.Now().After(end) {
-			t.Fatalf("Envoy does not listen\n%s", &p.log)
-		}
-	}
+		return err == nil
+	}, &p.log)
+	return p
 }
 
 // needPilotAgent is peers.Need, except that CI need not have it: building it takes minutes.

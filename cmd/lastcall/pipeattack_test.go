@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // mostMemory is what a sidecar may take whatever its clients send, MiB.
@@ -57,7 +59,7 @@ func TestPipeUnderAttack(t *testing.T) {
 			ended := make(chan struct{})
 			go func() { defer close(ended); _ = cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-			eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+			polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
 
 			quiet := p99(t, address)
 			before := mostResident(t, cmd.Process.Pid)

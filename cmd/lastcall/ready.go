@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 )
 
 const readyHelp = `Return when the agent serves and, with lastcall run, the app accepts connections on each of its ports.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
@@ -78,7 +79,7 @@ func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-	eventually(t, "the app serves", func() bool {
+	polltest.Eventually(t, "the app serves", func() bool {
 		resp, err := http.Get("http://" + address + "/")
 		if err != nil {
 			return false
@@ -94,7 +95,7 @@ func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 		}
 		answer <- err
 	}()
-	eventually(t, "a request is in flight", func() bool {
+	polltest.Eventually(t, "a request is in flight", func() bool {
 		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_connections{state="busy"} 1`)
 	})
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -120,15 +121,6 @@ func portOf(address string) string {
 
 // patience is longer than anything takes on a busy machine.
 const patience = time.Minute
-
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for began := time.Now(); !f(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
 
 // textOf is what a URL answers; empty for an error.
 func textOf(url string) string {

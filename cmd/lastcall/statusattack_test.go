@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // sidecarUnder starts lastcall agent next to an app whose metrics are of this size.
@@ -40,7 +42,7 @@ func sidecarUnder(t *testing.T, scrapeSize int, args ...string) (cmd *exec.Cmd, 
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-	eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+	polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
 	return cmd, address, status, admin
 }
 
@@ -214,7 +216,7 @@ func TestWrongTokensDoNotFillTheLog(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+	polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
 	began := time.Now()
 	const tries = 2000
 	for range tries {

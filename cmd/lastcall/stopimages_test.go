@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -89,14 +90,14 @@ func TestStopSignalsOfImages(t *testing.T) {
 					t.Log(log.String())
 				}
 			})
-			eventually(t, "it serves", func() bool { return textOf("http://"+address) == "served" })
+			polltest.Eventually(t, "it serves", func() bool { return textOf("http://"+address) == "served" })
 			got := make(chan string, 1)
 			go func() { got <- textOf("http://" + address + "/slow") }()
 			<-requested
 			if err := cmd.Process.Signal(tt.signal); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the drain begins", func() bool {
+			polltest.Eventually(t, "the drain begins", func() bool {
 				return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_drain_phase{phase="serving"} 0`)
 			})
 			close(answer)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // stopAppMain is an app that writes the signal that stopped it into a file.
@@ -80,7 +82,7 @@ func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped 
 			t.Logf("%s", b)
 		}
 	})
-	eventually(t, "the app serves", func() bool { return textOf("http://"+s.address) != "" })
+	polltest.Eventually(t, "the app serves", func() bool { return textOf("http://"+s.address) != "" })
 	return s
 }
 
@@ -90,7 +92,7 @@ func (s *stopped) request() (answer <-chan string) {
 	answered := make(chan string, 1)
 	go func() { answered <- textOf("http://" + s.address + "/slow") }()
 	status := s.cmd.Args[3] + ":" + s.cmd.Args[5]
-	eventually(s.t, "a request is in flight", func() bool {
+	polltest.Eventually(s.t, "a request is in flight", func() bool {
 		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_connections{state="busy"} 1`)
 	})
 	return answered
@@ -201,7 +203,7 @@ func TestRestartBySignalMustBeRequested(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the log names the alternative", func() bool {
+	polltest.Eventually(t, "the log names the alternative", func() bool {
 		log, _ := os.ReadFile(s.log)
 		return strings.Contains(string(log), "a hot restart by signal needs --pid-file")
 	})
@@ -250,7 +252,7 @@ func TestInterruptAtTerminal(t *testing.T) {
 			} else {
 				answer := s.request()
 				interrupt()
-				eventually(t, "the drain is announced", func() bool { return shown.shows("draining, up to ") })
+				polltest.Eventually(t, "the drain is announced", func() bool { return shown.shows("draining, up to ") })
 				interrupt()
 				<-answer
 				<-s.ended

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -117,7 +118,7 @@ func TestAgentWithTLS(t *testing.T) {
 		return string(out)
 	}
 	h := &hot{t: t, address: address}
-	h.until("the agent serves", func() bool { return lastcall("request", "GET", "healthz/ready") == "ready\n" })
+	polltest.Eventually(h.t, "the agent serves", func() bool { return lastcall("request", "GET", "healthz/ready") == "ready\n" })
 	get := func(path string) (string, error) {
 		out, err := exec.Command(curl, "-sS", "--cacert", secret.CA(), "--max-time", "20", "--resolve", "app.test:"+address[strings.LastIndex(address, ":")+1:]+":127.0.0.1", "https://app.test"+address[strings.LastIndex(address, ":"):]+path).CombinedOutput()
 		return string(out), err
@@ -146,7 +147,7 @@ func TestAgentWithTLS(t *testing.T) {
 	if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	h.until("the new certificate serves", func() bool {
+	polltest.Eventually(h.t, "the new certificate serves", func() bool {
 		c, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
 		if err != nil {
 			return false

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestAnswersAreEnvoys(t *testing.T) {
@@ -49,27 +52,21 @@ func TestAnswersAreEnvoys(t *testing.T) {
 		for _, target := range tt.targets {
 			method, path, _ := strings.Cut(target, " ")
 			// A counter may be on its way still.
-			var want, got said
-			for end := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
-				want, got = envoy.ask(t, method, path), own.ask(t, method, path)
+			polltest.NoError(t, func() error {
+				want, got := envoy.ask(t, method, path), own.ask(t, method, path)
 				want.body, got.body = tt.part(want.body), tt.part(got.body)
-				same := want.status == got.status && want.body == got.body && maps.Equal(want.header, got.header)
-				if same || time.Now().After(end) {
-					break
+				switch {
+				case want.body == "" && slices.Contains([]string{web, listeners, server}, strings.TrimPrefix(path, "/stats?filter=")):
+					return fmt.Errorf("%s: the filter chooses nothing", target)
+				case want.status != got.status:
+					return fmt.Errorf("%s: status %d, Envoy's is %d", target, got.status, want.status)
+				case !maps.Equal(want.header, got.header):
+					return fmt.Errorf("%s: header\n%v\nEnvoy's is\n%v", target, got.header, want.header)
+				case want.body != got.body:
+					return fmt.Errorf("%s: body, %s:\n%s\nEnvoy's is\n%s", target, tt.name, got.body, want.body)
 				}
-			}
-			if want.body == "" && slices.Contains([]string{web, listeners, server}, strings.TrimPrefix(path, "/stats?filter=")) {
-				t.Errorf("%s: the filter chooses nothing", target)
-			}
-			if want.status != got.status {
-				t.Errorf("%s: status %d, Envoy's is %d", target, got.status, want.status)
-			}
-			if !maps.Equal(want.header, got.header) {
-				t.Errorf("%s: header\n%v\nEnvoy's is\n%v", target, got.header, want.header)
-			}
-			if want.body != got.body {
-				t.Errorf("%s: body, %s:\n%s\nEnvoy's is\n%s", target, tt.name, got.body, want.body)
-			}
+				return nil
+			})
 		}
 	}
 
@@ -132,7 +129,7 @@ func TestDrainsAreEnvoys(t *testing.T) {
 				if got := s.ask(t, "GET", "/ready"); got.status != tt.ready {
 					t.Errorf("%s: /ready %d, want %d", name, got.status, tt.ready)
 				}
-				until(t, "as it should accept", func() bool { return refused(s.web) != tt.accepts }) // Envoy's workers follow a little later
+				polltest.Eventually(t, "as it should accept", func() bool { return refused(s.web) != tt.accepts }) // Envoy's workers follow a little later
 				if goodbye := clients[name].ask(); goodbye != tt.goodbye {
 					t.Errorf("%s: connection close %t, want %t", name, goodbye, tt.goodbye)
 				}
@@ -144,7 +141,7 @@ func TestDrainsAreEnvoys(t *testing.T) {
 			}
 			for _, s := range sides {
 				if tt.stops {
-					until(t, "stopped", func() bool { return refused(s.web) && refused(s.db) })
+					polltest.Eventually(t, "stopped", func() bool { return refused(s.web) && refused(s.db) })
 				}
 			}
 		})

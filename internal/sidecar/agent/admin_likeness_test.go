@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
@@ -125,7 +126,7 @@ func startBoth(t *testing.T, drainTime time.Duration) (envoy, own *side) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
-	until(t, "Envoy live", func() bool {
+	polltest.Eventually(t, "Envoy live", func() bool {
 		b, err := os.ReadFile(adminFile)
 		if err != nil || len(b) == 0 {
 			return false
@@ -147,15 +148,6 @@ func portOf(address string) string {
 	return port
 }
 
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not %s", what)
-		}
-	}
-}
-
 // traffic is the same for both: one connection that is kept after two requests,
 // one that is gone after one, and one for TCP.
 func (s *side) traffic(t *testing.T) {
@@ -167,7 +159,7 @@ func (s *side) traffic(t *testing.T) {
 	goes.ask()
 	_ = goes.Close()
 	keep(t, s.db)
-	until(t, "counted", func() bool {
+	polltest.Eventually(t, "counted", func() bool {
 		return s.ask(t, "GET", "/stats?filter=^listener.*downstream_cx_destroy$&usedonly").body != "" &&
 			strings.Contains(s.ask(t, "GET", "/stats?filter=total_connections").body, ": 2")
 	})

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -126,11 +127,7 @@ func (r *running) ended() bool {
 
 func (r *running) until(what string, f func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("not %s:\n%s", what, r.log)
-		}
-	}
+	polltest.Eventually(r.t, what, f, r.log)
 }
 
 func (r *running) wantEnd(code int) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )

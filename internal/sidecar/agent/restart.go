@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 

@@ -17,7 +17,7 @@ const module = "github.com/lastcall-dev/lastcall/"
 
 // forTests are the folders for tests and builds, which no binary contains. They may import everything; only tests may import them.
 var forTests = []string{"lab", "kube/podgen", "internal/sidecar/architecture", "internal/sidecar/nettest", "internal/sidecar/loadtest", "internal/sidecar/peers",
-	"internal/sidecar/programtest", "internal/leak", "internal/sidecar/logs/logstest", "rehearsal/httpbin/httpbintest"}
+	"internal/sidecar/programtest", "internal/leak", "internal/poll/polltest", "internal/sidecar/logs/logstest", "rehearsal/httpbin/httpbintest"}
 
 // heavy are packages that the binary for pods must not contain: they would cost more memory than all of its own code.
 var heavy = []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "net/http/httputil", "github.com/google/go-containerregistry", "testing"}

@@ -17,7 +17,7 @@ var limits = map[string]int{
 }
 
 // support is what only tests import.
-var support = []string{"drain/draintest", "drain/planetest", "internal/sidecar/architecture", "internal/leak", "internal/sidecar/loadtest",
+var support = []string{"drain/draintest", "drain/planetest", "internal/sidecar/architecture", "internal/leak", "internal/poll/polltest", "internal/sidecar/loadtest",
 	"internal/sidecar/logs/logstest", "internal/sidecar/nettest", "internal/sidecar/peers", "internal/sidecar/programtest", "internal/sidecar/certificate/certificatetest",
 	"internal/sidecar/cli/clitest", "internal/wire/stormtest", "internal/wire/http1/http1test", "internal/wire/http2/http2test",
 	"internal/wire/ws/wstest"}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 

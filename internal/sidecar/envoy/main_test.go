@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -123,15 +124,13 @@ const bigAnswer = 32 << 20
 // awaitActivity waits for an activity that is certain.
 func (r *running) awaitActivity(connections, busy int) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	polltest.NoError(r.t, func() error {
 		a, err := r.Activity(context.Background())
-		if err == nil && a.Known && a.Connections == connections && a.Busy == busy {
-			return
+		if err != nil || !a.Known || a.Connections != connections || a.Busy != busy {
+			return fmt.Errorf("activity %+v, %v; want %d connections, %d busy\n%s", a, err, connections, busy, r.log)
 		}
-		if time.Now().After(end) {
-			r.t.Fatalf("activity %+v, %v; want %d connections, %d busy\n%s", a, err, connections, busy, r.log)
-		}
-	}
+		return nil
+	})
 }
 
 func (r *running) wantGone() {

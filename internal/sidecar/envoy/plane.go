@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // ServiceOptions configure a Service.

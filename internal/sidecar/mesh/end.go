@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 

@@ -1,6 +1,9 @@
 package mesh
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -48,7 +52,7 @@ func TestAdminRefused(t *testing.T) {
 	busy.Ask("/slow")
 	<-p.arrived
 	r := p.hook(short(), p.refused(p.app))
-	time.Sleep(attachTime)
+	p.awaitLog("cannot use Envoy's admin API")
 	r.holds()
 	p.release()
 	busy.Answer(t)
@@ -102,7 +106,7 @@ func TestAdminHangs(t *testing.T) {
 	<-p.arrived
 	p.stop()
 	r := p.hook(short(), func(o *Options) { o.Fallback.Ports, o.PilotAgent = []uint16{p.app}, portOf(p.admin) })
-	time.Sleep(attachTime)
+	p.awaitLog("cannot use Envoy's admin API")
 	r.holds()
 	p.release()
 	report := r.returns(drain.Assumed)
@@ -141,7 +145,7 @@ func TestAdminHangsLater(t *testing.T) {
 	c.MinimumDrain = 2 * time.Second
 	began := time.Now()
 	r := p.hook(c, nil)
-	time.Sleep(time.Second)
+	p.awaitLog("msg=draining")
 	p.stop()
 	idle.Ask("/")
 	if report := r.returns(drain.Cut); len(report.Open) != 1 || report.Open[0].Ending != "left to the app" {
@@ -179,11 +183,12 @@ func TestMeeting(t *testing.T) {
 	ends := make(chan net.Conn, 2)
 	await := func(running, connected int32) {
 		t.Helper()
-		for end := time.Now().Add(patience); h.running.Load() != running || h.connected.Load() != connected; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d of %d left; want %d of %d", h.running.Load(), h.connected.Load(), running, connected)
+		polltest.NoError(t, func() error {
+			if h.running.Load() != running || h.connected.Load() != connected {
+				return fmt.Errorf("%d of %d left; want %d of %d", h.running.Load(), h.connected.Load(), running, connected)
 			}
-		}
+			return nil
+		})
 	}
 	await(2, 2)
 	for _, g := range []*appConn{early, late} {
@@ -214,19 +219,19 @@ func TestMeetingIsBounded(t *testing.T) {
 	const name = "@lastcall.dev/test-bounded"
 	h := acceptContainers(name, slog.New(slog.DiscardHandler))
 	defer h.close()
-	for range 2 * containersMost {
+	for i := range 2 * containersMost {
 		c, err := net.Dial("unix", name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-	}
-	for end := time.Now().Add(patience); h.running.Load() < containersMost; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no hooks")
+		if i >= containersMost {
+			_ = c.SetReadDeadline(time.Now().Add(patience))
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Fatalf("connection %d: %v; want its end", i+1, err)
+			}
 		}
 	}
-	time.Sleep(50 * time.Millisecond)
 	if n := h.running.Load(); n != containersMost {
 		t.Errorf("%d connections; want %d", n, containersMost)
 	}

@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
@@ -155,6 +157,11 @@ func (r *run) returns(want drain.Verdict) drain.Report {
 func (p *pod) dial() *loadtest.Kept {
 	p.t.Helper()
 	return loadtest.Keep(p.t, p.listen, patience)
+}
+
+func (p *pod) awaitLog(text string) {
+	p.t.Helper()
+	polltest.Eventually(p.t, "the log has "+text, func() bool { return strings.Contains(p.log.String(), text) }, p.log)
 }
 
 func (p *pod) accessLog() string {

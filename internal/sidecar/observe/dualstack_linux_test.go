@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -75,9 +76,7 @@ func TestDualStack(t *testing.T) {
 				exchange(n.Client, family, true) // an arrival
 			}
 			_ = listener.Close()
-			for len(w.Listening()) > 0 {
-				time.Sleep(5 * time.Millisecond)
-			}
+			polltest.Eventually(t, "the listener has closed", func() bool { return len(w.Listening()) == 0 })
 			for _, s := range servers {
 				_ = s.Close()
 			}

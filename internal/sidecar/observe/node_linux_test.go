@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -38,9 +39,7 @@ func TestNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = c.Close(), ln.Close()
-	for w.Reacted(time.Time{}).IsZero() {
-		time.Sleep(5 * time.Millisecond)
-	}
+	polltest.Eventually(t, "the listener has closed", func() bool { return !w.Reacted(time.Time{}).IsZero() })
 	if err := w.Begin(time.Now(), "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +48,10 @@ func TestNode(t *testing.T) {
 			t.Fatal("connected")
 		}
 	}
-	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
-		if p := w.Peek(); p.Lost.Refused == 1 && p.Maybe == (Maybe{}) { // soon nothing is in doubt
-			break
-		}
-	}
+	polltest.Eventually(t, "nothing is in doubt", func() bool {
+		p := w.Peek()
+		return p.Lost.Refused == 1 && p.Maybe == (Maybe{})
+	})
 	if got := w.End(time.Now(), Exit{}); got.Lost != (Lost{Refused: 1}) || got.Maybe != (Maybe{}) {
 		t.Errorf("%s", got.Text())
 	}

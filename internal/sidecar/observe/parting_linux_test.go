@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -113,13 +114,9 @@ func TestMarks(t *testing.T) {
 // await waits until the watch is as wanted.
 func await(t *testing.T, w *Watch, isSo func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	polltest.Eventually(t, "the watch is as wanted", func() bool {
 		w.mu.Lock()
-		so := isSo()
-		w.mu.Unlock()
-		if so {
-			return
-		}
-	}
-	t.Fatal("the watch is not as wanted")
+		defer w.mu.Unlock()
+		return isSo()
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -33,9 +34,7 @@ func TestPod(t *testing.T) {
 	exchange(n.Client, front) // unanswered
 	exchange(n.Pod, back)     // the sidecar's
 	_, _ = front.Close(), back.Close()
-	for len(w.Listening()) > 0 {
-		time.Sleep(5 * time.Millisecond)
-	}
+	polltest.Eventually(t, "the listeners have closed", func() bool { return len(w.Listening()) == 0 })
 	for range 3 {
 		if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
 			_ = c.Close()

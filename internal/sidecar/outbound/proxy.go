@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 

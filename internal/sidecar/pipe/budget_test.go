@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
@@ -114,7 +115,7 @@ func TestUnfinishedIsEnded(t *testing.T) {
 				c := dialPipe(t, p)
 				c.send(tt.begin)
 				all = append(all, c)
-				await(t, "it is accounted for", func() bool {
+				polltest.Eventually(t, "it is accounted for", func() bool {
 					return p.budget.held.Load() >= 64<<10*int64(min(len(all), 3)) || p.Stats().Evicted[tt.kind] > 0
 				})
 			}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -178,9 +179,7 @@ func TestCloseIdleUnread(t *testing.T) {
 	p.add(c)
 	defer c.cleanUp()
 	_, _ = theirs.Write([]byte("\r\n"))
-	for s.Unread() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Eventually(t, "the client's bytes have arrived", func() bool { return s.Unread() > 0 })
 	_ = p.CloseIdle(ctx, 0)
 	if c.hasEnded() {
 		t.Fatal("it was ended with something unread")
@@ -306,9 +305,7 @@ func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
 			}
 		})
 	}
-	for came.Load() < 100 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Eventually(t, "clients connect", func() bool { return came.Load() >= 100 })
 	done := make(chan error)
 	go func() { done <- p.StopAccepting(context.Background()) }()
 	select {

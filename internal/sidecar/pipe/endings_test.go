@@ -14,6 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
@@ -212,7 +213,7 @@ func TestEndingsByRealClients(t *testing.T) {
 				var out transcript
 				done := make(chan struct{})
 				go func() { defer close(done); c.run(program, scheme+p.Addr(0).String()+"/", &out) }()
-				await(t, "the program has shown the messages before the end", func() bool {
+				polltest.Eventually(t, "the program has shown the messages before the end", func() bool {
 					select {
 					case <-asked:
 						return strings.Contains(out.String(), tt.until)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 )
@@ -45,7 +46,7 @@ func TestHeaderBlockIsEnded(t *testing.T) {
 		r := dialRaw(t, p)
 		r.send("\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82" + "\x00\xc3\x50\x09\x00\x00\x00\x00\x01" + strings.Repeat("\x82", 40000))
 		all = append(all, r)
-		await(t, "it is accounted for", func() bool {
+		polltest.Eventually(t, "it is accounted for", func() bool {
 			return p.budget.held.Load() >= 40000*int64(min(len(all), 3)) || p.Stats().Evicted[counters.EvictedHeaderBlock] > 0
 		})
 	}
@@ -68,13 +69,13 @@ func TestHandshakeIsEnded(t *testing.T) {
 	first := dialPipe(t, p)
 	hello := "\x16\x03\x01\x3e\x84\x01\x00\xff\xff" + strings.Repeat("x", 15000)
 	first.send(hello)
-	await(t, "it is accounted for", func() bool { return p.budget.held.Load() > handshakeMemory })
+	polltest.Eventually(t, "it is accounted for", func() bool { return p.budget.held.Load() > handshakeMemory })
 	for range 8 {
 		dialPipe(t, p).send(hello)
 	}
 	first.wantEnd()
-	await(t, "it is counted", func() bool { return p.Stats().Evicted[counters.EvictedHandshake] > 0 })
-	await(t, "none of those that are ended remains", func() bool { return p.existing.Load() == p.open.Load() })
+	polltest.Eventually(t, "it is counted", func() bool { return p.Stats().Evicted[counters.EvictedHandshake] > 0 })
+	polltest.Eventually(t, "none of those that are ended remains", func() bool { return p.existing.Load() == p.open.Load() })
 	p.Kill()
 	if held, leaving := p.budget.held.Load(), p.budget.leaving.Load(); held != 0 || leaving != 0 {
 		t.Errorf("%d bytes are held in the end, %d are leaving", held, leaving)
@@ -108,7 +109,7 @@ func TestIdleIsEnded(t *testing.T) {
 		app := startNone(t)
 		p := startPipe(t, app, HTTP, room)
 		first := dialRaw(t, p)
-		await(t, "it is HTTP/2, and the app has sent its SETTINGS", func() bool {
+		polltest.Eventually(t, "it is HTTP/2, and the app has sent its SETTINGS", func() bool {
 			all := p.all()
 			if len(all) == 0 || all[0].modeNow() != modeH2 {
 				return false
@@ -157,7 +158,7 @@ func TestLeavingMakesRoom(t *testing.T) {
 		for range n {
 			dialPipe(t, p).send("G")
 		}
-		await(t, "they are accounted for", func() bool {
+		polltest.Eventually(t, "they are accounted for", func() bool {
 			p.budget.mu.Lock()
 			defer p.budget.mu.Unlock()
 			unfinished := 0
@@ -192,7 +193,7 @@ func TestLeavingMakesRoom(t *testing.T) {
 		}
 	}
 	release()
-	await(t, "they have left", func() bool { return p.budget.leaving.Load() == 0 && p.open.Load() == int64(half)+1 })
+	polltest.Eventually(t, "they have left", func() bool { return p.budget.leaving.Load() == 0 && p.open.Load() == int64(half)+1 })
 }
 
 // Those that have our FIN and do not send theirs wait no longer when there is no room for another client.

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -71,13 +71,7 @@ func TestH2(t *testing.T) {
 				})
 			}
 			all.Wait()
-			for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-				if a, _ := p.Activity(ctx); a.Busy == 0 {
-					break
-				} else if time.Now().After(end) {
-					t.Fatalf("still busy: %+v", a)
-				}
-			}
+			awaitBusy(t, p, 0)
 			if s := p.Stats(); s.Requests != 100 || s.Responses[2] != 100 {
 				t.Errorf("stats %+v", s)
 			}
@@ -131,7 +125,7 @@ func TestH2IdleAtTheEnd(t *testing.T) {
 	awaitRequests(t, p, 1)
 	awaitActivity(t, p, 1, 0)
 	_ = p.Drain(ctx)
-	await(t, "a GOAWAY", func() bool { return p.Stats().H2.GoAways > 0 })
+	polltest.Eventually(t, "a GOAWAY", func() bool { return p.Stats().H2.GoAways > 0 })
 	_ = p.CloseIdle(ctx, 0)
 	got := r.frames()
 	if len(got) < 2 || got[len(got)-2] != "GOAWAY 2147483647 NO_ERROR" || got[len(got)-1] != "GOAWAY 1 NO_ERROR" {
@@ -141,7 +135,7 @@ func TestH2IdleAtTheEnd(t *testing.T) {
 
 func awaitRequests(t *testing.T, p *Pipe, n uint64) {
 	t.Helper()
-	await(t, "the requests come", func() bool { return p.Stats().Requests >= n })
+	polltest.Eventually(t, "the requests come", func() bool { return p.Stats().Requests >= n })
 }
 
 // The last call ends each stream by its own rules.
@@ -168,7 +162,7 @@ func TestH2LastCall(t *testing.T) {
 	for range 6 {
 		<-asked
 	}
-	await(t, "the answers begin", func() bool { return p.Stats().Responses[2] >= 2 })
+	polltest.Eventually(t, "the answers begin", func() bool { return p.Stats().Responses[2] >= 2 })
 	awaitActivity(t, p, 1, 1)
 	_ = p.Drain(ctx)
 	left, err := p.LastCall(ctx, 0)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -59,7 +60,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 			awaitRequests(t, p, 1)
 			awaitActivity(t, p, 1, 1)
 			if tt.ending == "reset" { // the client has its head
-				await(t, "a response", func() bool { return p.Stats().Responses[2] > 0 })
+				polltest.Eventually(t, "a response", func() bool { return p.Stats().Responses[2] > 0 })
 			}
 			_ = p.Drain(ctx)
 			left, err := p.LastCall(ctx, 0)

@@ -90,12 +90,7 @@ func TestH2EventStreams(t *testing.T) {
 			}
 			report := lastCall(t, p, window)
 			if tt.after != "" {
-				c := p.all()[0]
-				await(t, "the connection is finishing", func() bool {
-					c.mu.Lock()
-					defer c.mu.Unlock()
-					return c.h2.finishing
-				})
+				awaitFinishing(t, p)
 			}
 			close(called)
 			var got []string

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // Streams beyond the usual number of a connection are counted over all connections: with
@@ -20,7 +22,7 @@ func TestExtraStreams(t *testing.T) {
 	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.H2.MaxExtraStreams = extra })
 	awaitExtra := func(want int64) {
 		t.Helper()
-		await(t, "extra streams are counted", func() bool { return p.extraStreams.Load() == want })
+		polltest.Eventually(t, "extra streams are counted", func() bool { return p.extraStreams.Load() == want })
 	}
 	open := func(r *raw, n int) {
 		for i := range n {

@@ -137,14 +137,7 @@ func TestH2LastMessages(t *testing.T) {
 				}
 				done <- result{endings, err}
 			}()
-			for c := p.all()[0]; ; time.Sleep(time.Millisecond) {
-				c.mu.Lock()
-				finishing := c.h2.finishing
-				c.mu.Unlock()
-				if finishing {
-					break
-				}
-			}
+			awaitFinishing(t, p)
 			close(called)
 			var got []string
 			for _, f := range r.frames() {

@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -37,13 +37,10 @@ func TestH2AppSaysGoodbye(t *testing.T) {
 	r := dialRaw(t, p)
 	r.request(1, true, ":path", "/kept")
 	r.request(3, true, ":path", "/refused")
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if open, _ := p.Open(ctx, 10); len(open) == 1 && open[0].Request == "POST /kept" && p.Stats().Requests == 2 {
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("open: %v", open)
-		}
-	}
+	polltest.Eventually(t, "the kept request alone is open", func() bool {
+		open, _ := p.Open(ctx, 10)
+		return len(open) == 1 && open[0].Request == "POST /kept" && p.Stats().Requests == 2
+	})
 	_ = p.Drain(ctx)
 	if _, err := p.LastCall(ctx, 0); err != nil {
 		t.Fatal(err)
@@ -219,7 +216,7 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	if !strings.HasSuffix(got, "GOAWAY 1 NO_ERROR") {
 		t.Errorf("got %s", got)
 	}
-	await(t, "the race is counted", func() bool { return p.Stats().Raced > 0 })
+	polltest.Eventually(t, "the race is counted", func() bool { return p.Stats().Raced > 0 })
 	select {
 	case id := <-seen:
 		t.Errorf("the app has got stream %d", id)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -78,6 +79,17 @@ func (r *raw) frames() (out []string) {
 			out = append(out, fmt.Sprintf("GOAWAY %d %v", f.LastStreamID, f.ErrCode))
 		}
 	}
+}
+
+// awaitFinishing waits until the last call of the pipe's first connection has begun.
+func awaitFinishing(t *testing.T, p *Pipe) {
+	t.Helper()
+	c := p.all()[0]
+	polltest.Eventually(t, "the connection is finishing", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.h2.finishing
+	})
 }
 
 func (r *raw) want(frames ...string) {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestMain(m *testing.M) {
@@ -206,36 +208,32 @@ func bodyOf(resp *http.Response) string {
 	return string(b)
 }
 
-// await waits until something is the case.
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // awaitActivity waits until the pipe's counts are these.
 func awaitActivity(t *testing.T, p *Pipe, connections, busy int) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		a, _ := p.Activity(context.Background())
-		if a.Connections == connections && a.Busy == busy {
-			return
+	polltest.NoError(t, func() error {
+		if a, _ := p.Activity(ctx); a.Connections != connections || a.Busy != busy {
+			return fmt.Errorf("activity is %d connections, %d busy; want %d, %d", a.Connections, a.Busy, connections, busy)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("activity is %d connections, %d busy; want %d, %d", a.Connections, a.Busy, connections, busy)
+		return nil
+	})
+}
+
+// awaitBusy waits until so many conversations are open, on any number of connections.
+func awaitBusy(t *testing.T, p *Pipe, busy int) {
+	t.Helper()
+	polltest.NoError(t, func() error {
+		if a, _ := p.Activity(ctx); a.Busy != busy {
+			return fmt.Errorf("activity is %+v; want %d busy", a, busy)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // awaitNone waits until every connection has been cleaned up, the lingering ones too.
 func awaitNone(t *testing.T, p *Pipe) {
 	t.Helper()
-	await(t, "every connection is cleaned up", func() bool { return len(p.all()) == 0 })
+	polltest.Eventually(t, "every connection is cleaned up", func() bool { return len(p.all()) == 0 })
 }
 
 func closePipe(t *testing.T, p *Pipe) {

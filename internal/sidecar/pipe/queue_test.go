@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
 
@@ -148,7 +149,7 @@ func fillQueue(t *testing.T, p *Pipe, app *slowApp, n int) *client {
 	}
 	c.send(all.String())
 	app.awaitRequests(t, maxQueued)
-	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].up.awaitsRoom() })
+	polltest.Eventually(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].up.awaitsRoom() })
 	return c
 }
 
@@ -207,7 +208,7 @@ func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 		}
 	}()
 	app.awaitRequests(t, maxQueuedBytes/(size+1<<10))
-	await(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].up.awaitsRoom() })
+	polltest.Eventually(t, "the pipe does not read on while the queue is full", func() bool { return p.all()[0].up.awaitsRoom() })
 	app.answer <- n
 	c.wantAnswers(0, n)
 }

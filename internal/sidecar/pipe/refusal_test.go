@@ -1,9 +1,12 @@
 package pipe
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // A request that is refused takes the answer of none before it.
@@ -35,19 +38,11 @@ func TestRefusedBehindOthers(t *testing.T) {
 // awaitRefusal waits until a client's connection knows that it will be refused.
 func awaitRefusal(t *testing.T, p *Pipe) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		for _, c := range p.all() {
+	polltest.Eventually(t, "a request is refused", func() bool {
+		return slices.ContainsFunc(p.all(), func(c *conn) bool {
 			c.mu.Lock()
-			refused := c.end.refusal != nil
-			c.mu.Unlock()
-			if refused {
-				return
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nothing was refused")
-		}
-		time.Sleep(time.Millisecond)
-	}
+			defer c.mu.Unlock()
+			return c.end.refusal != nil
+		})
+	})
 }

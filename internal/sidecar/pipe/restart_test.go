@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // container is an app that can be replaced on its port, as the kubelet restarts one.
@@ -161,7 +163,7 @@ func TestRestartInFlight(t *testing.T) {
 	streaming.response("GET")
 	busy.wantEnd()
 	streaming.wantEnd() // its head was too early for Connection: close
-	await(t, "nothing in flight after the last answer", func() bool { return r.InFlight() == 0 })
+	polltest.Eventually(t, "nothing in flight after the last answer", func() bool { return r.InFlight() == 0 })
 	r.Release()
 	if resp := late.response("GET"); bodyOf(resp) != "done" || resp.Close {
 		t.Errorf("the waiting client: %s, Connection: close %v", resp.Status, resp.Close)

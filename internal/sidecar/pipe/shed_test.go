@@ -2,12 +2,15 @@ package pipe
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // Idle connections shed the stacks that messages have made grow, and serve on; a
@@ -26,14 +29,13 @@ func TestShed(t *testing.T) {
 		c.mu.Unlock()
 	}
 	p.shedStacks()
-	deadline := time.Now().Add(patience)
 	for _, way := range []string{"(*up).serveUp", "(*conn).serveDown"} {
-		for startedBy(way) < many {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d of %d continue in new goroutines (%s)", startedBy(way), many, way)
+		polltest.NoError(t, func() error {
+			if n := startedBy(way); n < many {
+				return fmt.Errorf("%d of %d continue in new goroutines (%s)", n, many, way)
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			return nil
+		})
 	}
 	for _, c := range clients {
 		c.wantOK()

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
 )
@@ -138,20 +138,18 @@ func startPeer(t *testing.T, addr net.Addr, command string, args ...string) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); <-done })
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if c, err := net.Dial("tcp", addr.String()); err == nil {
-			_ = c.Close()
-			return
-		}
+	polltest.Eventually(t, command+" listens", func() bool {
 		select {
 		case <-done:
 			t.Fatalf("%s has ended: %s", command, out.String())
 		default:
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not listen", command)
+		c, err := net.Dial("tcp", addr.String())
+		if err == nil {
+			_ = c.Close()
 		}
-	}
+		return err == nil
+	})
 }
 
 func startNginx(t *testing.T) net.Addr {

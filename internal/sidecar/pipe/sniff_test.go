@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 )
 
@@ -148,12 +149,12 @@ func TestRequestTimeoutCountsFromItsOwnRequest(t *testing.T) {
 	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.RequestTimeout = limit })
 	c := dialPipe(t, p)
 	c.send("GET / HTTP/1.1\r\n")
-	await(t, "a part of a head makes the connection busy", func() bool { return p.busy.Load() > 0 })
+	polltest.Eventually(t, "a part of a head makes the connection busy", func() bool { return p.busy.Load() > 0 })
 	c.send("Host: app\r\n\r\n")
 	c.response("GET")
 	time.Sleep(limit + limit/2) // the limit of the first request has passed
 	c.send("POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 2\r\n\r\na")
-	await(t, "the second request comes", func() bool { return p.Stats().Requests >= 2 })
+	polltest.Eventually(t, "the second request comes", func() bool { return p.Stats().Requests >= 2 })
 	c.send("b")
 	if resp := c.response("POST"); resp.StatusCode != http.StatusOK || bodyOf(resp) != "ab" {
 		t.Errorf("status %d", resp.StatusCode)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
@@ -81,7 +82,7 @@ func TestLargeMessagesCut(t *testing.T) {
 		app, p, c := start(t)
 		_ = (<-app.conn).Close()
 		c.wantEnd()
-		await(t, "the truncated response is counted", func() bool { return p.Stats().Truncated == 1 })
+		polltest.Eventually(t, "the truncated response is counted", func() bool { return p.Stats().Truncated == 1 })
 		<-app.got
 	})
 	t.Run("the client goes", func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
@@ -229,12 +230,12 @@ func TestReloadUnderLoad(t *testing.T) {
 	for range 3 {
 		good = authority.Sign("app.test", 0)
 		secret.Swap(good, authority.PEM())
-		await(t, "the new certificate serves", func() bool { return newest() == good.Leaf.SerialNumber.String() })
+		polltest.Eventually(t, "the new certificate serves", func() bool { return newest() == good.Leaf.SerialNumber.String() })
 		before := p.Listeners()[0].TLS.ReloadFailures
 		bad := good
 		bad.PrivateKey = first.PrivateKey
 		secret.Swap(bad, authority.PEM())
-		await(t, "the bad key has been seen", func() bool { return p.Listeners()[0].TLS.ReloadFailures > before })
+		polltest.Eventually(t, "the bad key has been seen", func() bool { return p.Listeners()[0].TLS.ReloadFailures > before })
 		if serial := newest(); serial != good.Leaf.SerialNumber.String() {
 			t.Errorf("after a bad key %s serves", serial)
 		}
@@ -299,9 +300,7 @@ func TestDrainAcrossTLS(t *testing.T) {
 				})
 			}
 			until := func(n uint64) {
-				for end := time.Now().Add(patience); requests.Load() < n && time.Now().Before(end); {
-					time.Sleep(time.Millisecond)
-				}
+				polltest.Eventually(t, "requests are served", func() bool { return requests.Load() >= n })
 			}
 			until(20)
 			_ = p.Drain(ctx)
@@ -310,13 +309,7 @@ func TestDrainAcrossTLS(t *testing.T) {
 			until(requests.Load() + 20)
 			close(stop)
 			load.Wait()
-			for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-				if a, _ := p.Activity(ctx); a.Busy == 1 { // the slow request alone
-					break
-				} else if time.Now().After(end) {
-					t.Fatalf("with the slow request alone: %+v", a)
-				}
-			}
+			awaitBusy(t, p, 1) // the slow request alone
 			close(answer)
 			if err := <-slow; err != nil {
 				t.Error(err)

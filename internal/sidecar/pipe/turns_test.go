@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
@@ -162,7 +163,7 @@ func (r *rollout) run(t *testing.T) {
 			}
 		})
 	}
-	await(t, "each client has sent some requests", func() bool { return fewest(&counts) > firstRequest })
+	polltest.Eventually(t, "each client has sent some requests", func() bool { return fewest(&counts) > firstRequest })
 	began = time.Now()
 	draining.Store(true)
 	cfg := drain.DefaultConfig()

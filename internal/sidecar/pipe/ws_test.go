@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
@@ -212,14 +213,8 @@ func TestWebSocketResume(t *testing.T) {
 // awaitAsked waits until every WebSocket has a pending close frame.
 func awaitAsked(t *testing.T, p *Pipe) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
 	for _, c := range p.all() {
-		for !c.lastWordRequested.Load() {
-			if time.Now().After(deadline) {
-				t.Fatal("no pending close frame")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Eventually(t, "a close frame is pending", c.lastWordRequested.Load)
 	}
 }
 

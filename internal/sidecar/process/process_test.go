@@ -9,10 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestMain(m *testing.M) {
@@ -119,11 +120,5 @@ func TestReap(t *testing.T) {
 	if <-c.Done(); c.Code() != 5 {
 		t.Errorf("code %d; want 5", c.Code())
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for syscall.Kill(orphan, 0) == nil {
-		if time.Now().After(deadline) {
-			t.Fatal("the orphan is still there")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Eventually(t, "the orphan has ended", func() bool { return syscall.Kill(orphan, 0) != nil })
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // Within has a program run in a cgroup with a limit of memory, in bytes, as a container does: beyond it the kernel

@@ -7,9 +7,10 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // In a network namespace of its own: the machine's other programs come and go.
@@ -57,14 +58,10 @@ func TestOthers(t *testing.T) {
 	}
 	_ = in.Close()
 	_ = other.Wait()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		if now, _ := table.Others(); now <= before {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("another's listener is still counted")
-		}
-	}
+	polltest.Eventually(t, "another's listener no longer counts", func() bool {
+		now, _ := table.Others()
+		return now <= before
+	})
 }
 
 func loopbackUp(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,6 +60,15 @@ func sockets(t *testing.T, table *Table, states States, ports ...uint16) []Socke
 	return out
 }
 
+func awaitGone(t *testing.T, w *Watch) {
+	t.Helper()
+	select {
+	case <-w.Gone():
+	case <-time.After(5 * time.Second):
+		t.Fatal("not reported")
+	}
+}
+
 func TestSockets(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
 		t.Run(address, func(t *testing.T) {
@@ -87,15 +98,10 @@ func TestSockets(t *testing.T) {
 				t.Errorf("after 5 bytes, 3 of them read: %+v", again)
 			}
 			_ = client.Close()
-			for end := time.Now().Add(5 * time.Second); ; {
+			polltest.Eventually(t, "the client's FIN is shown", func() bool {
 				got := sockets(t, table, Of(Established, CloseWait), port)
-				if len(got) == 1 && got[0].State == CloseWait {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatalf("after the client's end: %v", got)
-				}
-			}
+				return len(got) == 1 && got[0].State == CloseWait
+			})
 			_ = server.Close()
 			if got := sockets(t, table, Of(Established, CloseWait), port); len(got) != 0 {
 				t.Errorf("after the end: %v", got)
@@ -167,7 +173,8 @@ func TestOneFamilyAtATime(t *testing.T) {
 
 func TestWatchDestroyed(t *testing.T) {
 	ln, port := listen(t, "127.0.0.1:0")
-	w, err := WatchDestroyed([]uint16{port})
+	last, lastPort := listen(t, "127.0.0.1:0")
+	w, err := WatchDestroyed([]uint16{port, lastPort})
 	if err != nil {
 		t.Skip(err)
 	}
@@ -184,19 +191,17 @@ func TestWatchDestroyed(t *testing.T) {
 		}
 		ends := []net.Conn{client, server}
 		_, _ = ends[first].Close(), ends[1-first].Close()
-		select {
-		case <-w.Gone():
-		case <-time.After(5 * time.Second):
-			t.Fatal("not reported")
-		}
+		awaitGone(t, w)
 	}
 	w.Ended()
 	_ = ln.Close() // a listener is not a client
 	client, server := pair(t, other)
 	_, _ = client.Close(), server.Close()
-	time.Sleep(50 * time.Millisecond)
-	if ended, lost := w.Ended(); len(ended) > 0 || lost {
-		t.Errorf("the end of the listener was reported: %+v", ended)
+	client, server = pair(t, last)
+	_, _ = client.Close(), server.Close()
+	awaitGone(t, w) // reports come in order
+	if ended, lost := w.Ended(); len(ended) != 1 || ended[0].Local.Port() != lastPort || lost {
+		t.Errorf("reported are %+v; want the end of the last connection alone", ended)
 	}
 }
 
@@ -229,12 +234,17 @@ func TestWatchAll(t *testing.T) {
 			}
 		}
 	}
+	seen, err := WatchDestroyed([]uint16{port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Close()
 	if client, server := pair(t, ln); ends(port) != 0 {
 		t.Error("reported before its end")
 	} else {
 		_, _ = client.Close(), server.Close()
 	}
-	time.Sleep(50 * time.Millisecond)
+	awaitGone(t, seen)
 	if n := ends(port); n != 0 {
 		t.Errorf("%d reports have not waited", n)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -32,16 +33,14 @@ func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
-	for end := time.Now().Add(10 * second); ; time.Sleep(20 * time.Millisecond) {
+	polltest.NoError(t, func() error {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
-			return cmd.Process, address, netip.MustParseAddrPort(address).Port()
 		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+		return err
+	})
+	return cmd.Process, address, netip.MustParseAddrPort(address).Port()
 }
 
 // nginx closes its listeners at SIGQUIT, and its idle connections with them; a client that

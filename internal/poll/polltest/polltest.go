@@ -1,0 +1,35 @@
+// Package polltest lets tests wait for what no event announces.
+package polltest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
+)
+
+// patience is longer than anything takes on a busy machine.
+const patience = time.Minute
+
+// Eventually waits until is returns true. It fails the test after a minute, with what and the details.
+func Eventually(t testing.TB, what string, is func() bool, details ...fmt.Stringer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if poll.Until(ctx, time.Millisecond, is) != nil {
+		t.Fatalf("not within %v: %s\n%v", patience, what, details)
+	}
+}
+
+// NoError waits until check returns nil. It fails the test after a minute, with check's last error.
+func NoError(t testing.TB, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var err error
+	if poll.Until(ctx, time.Millisecond, func() bool { err = check(); return err == nil }) != nil {
+		t.Fatalf("still after %v: %v", patience, err)
+	}
+}
