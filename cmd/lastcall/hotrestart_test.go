@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/poll"
 )
 
 // hotAppMain is an app that does what a file says: hotapp PORT FILE.
