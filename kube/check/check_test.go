@@ -31,6 +31,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lastcall-dev/lastcall/kube/workload"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 const system, hook = "lastcall-system", "lastcall-webhook"
@@ -145,7 +147,7 @@ func TestHealthyCluster(t *testing.T) {
 	r := Run(t.Context(), healthy().clients(t), options())
 	if r.Status() != OK || r.Count(OK) < 17 {
 		var text bytes.Buffer
-		_ = r.WriteText(&text, Style{})
+		_ = r.WriteText(&text, console.Style{})
 		t.Errorf("status %s:\n%s", r.Status(), &text)
 	}
 }
@@ -198,7 +200,7 @@ func TestProblems(t *testing.T) {
 			}
 			if !found {
 				var text bytes.Buffer
-				_ = r.WriteText(&text, Style{})
+				_ = r.WriteText(&text, console.Style{})
 				t.Errorf("no check %q with status %s:\n%s", c.check, c.status, &text)
 			}
 		})
@@ -239,14 +241,14 @@ func TestText(t *testing.T) {
 		{Name: "kernels can capture traffic", Status: Failed, Detail: "not: a", Hint: "upgrade", Page: "install.md"},
 	}}}}
 	var plain, colour bytes.Buffer
-	if err := r.WriteText(&plain, Style{}); err != nil {
+	if err := r.WriteText(&plain, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
-	want := "Nodes\n-----\nok   there are Linux nodes: 3\nFAIL kernels can capture traffic\n     not: a\n     hint: upgrade\n     see https://github.com/lastcall-dev/lastcall/blob/main/docs/install.md\n\nFAIL: 1 ok, 0 warnings, 1 errors\n"
+	want := "Nodes\n─────\nok   there are Linux nodes: 3\nFAIL kernels can capture traffic\n     not: a\n     hint: upgrade\n     see https://github.com/lastcall-dev/lastcall/blob/main/docs/install.md\n\nFAIL: 1 ok, 0 warnings, 1 errors\n"
 	if plain.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", &plain, want)
 	}
-	if err := r.WriteText(&colour, Style{Unicode: true, Colour: true}); err != nil || !strings.Contains(colour.String(), "\x1b[32m✓\x1b[0m there are") {
+	if err := r.WriteText(&colour, console.Style{Colour: true}); err != nil || !strings.Contains(colour.String(), "\x1b[32mok  \x1b[0m there are") {
 		t.Errorf("%v, %q", err, &colour)
 	}
 	var text bytes.Buffer

@@ -5,36 +5,27 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 // documentation is where the pages of Check.Page are.
 const documentation = "https://github.com/lastcall-dev/lastcall/blob/main/docs/"
 
-// Style is how the result is printed.
-type Style struct {
-	Unicode bool // ✓ ‼ ✗ instead of words
-	Colour  bool
-}
-
-func (s Style) mark(status Status) string {
-	mark := map[Status][3]string{OK: {"✓", "ok  ", "32"}, Warning: {"‼", "WARN", "33"}, Failed: {"✗", "FAIL", "31"}}[status]
-	text := mark[1]
-	if s.Unicode {
-		text = mark[0]
+// mark is a status as a word of four letters.
+func mark(s console.Style, status Status) string {
+	switch status {
+	case Failed:
+		return s.Bad("FAIL")
+	case Warning:
+		return s.Bold("WARN")
 	}
-	if s.Colour {
-		return "\x1b[" + mark[2] + "m" + text + "\x1b[0m"
-	}
-	return text
+	return s.Good("ok  ")
 }
 
 // WriteText prints the result for people.
-func (r *Result) WriteText(w io.Writer, s Style) error {
+func (r *Result) WriteText(w io.Writer, s console.Style) error {
 	var b strings.Builder
-	rule := "-"
-	if s.Unicode {
-		rule = "─"
-	}
 	for i, g := range r.Groups {
 		if len(g.Checks) == 0 {
 			continue
@@ -42,9 +33,9 @@ func (r *Result) WriteText(w io.Writer, s Style) error {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%s\n%s\n", g.Name, strings.Repeat(rule, len(g.Name)))
+		fmt.Fprintf(&b, "%s\n%s\n", g.Name, strings.Repeat("─", len(g.Name)))
 		for _, c := range g.Checks {
-			b.WriteString(s.mark(c.Status) + " " + c.Name)
+			b.WriteString(mark(s, c.Status) + " " + c.Name)
 			if c.Status == OK && c.Detail != "" {
 				b.WriteString(": " + c.Detail)
 			}
@@ -60,7 +51,7 @@ func (r *Result) WriteText(w io.Writer, s Style) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%s: %d ok, %d warnings, %d errors\n", s.mark(r.Status()), r.Count(OK), r.Count(Warning), r.Count(Failed))
+	fmt.Fprintf(&b, "\n%s: %d ok, %d warnings, %d errors\n", mark(s, r.Status()), r.Count(OK), r.Count(Warning), r.Count(Failed))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

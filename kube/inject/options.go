@@ -75,9 +75,6 @@ type Options struct {
 	// and options give the same result. A pod that already has one keeps it.
 	Token string
 
-	// Resources are the sidecar's default; nil is DefaultResources.
-	Resources *corev1.ResourceRequirements
-
 	// LogFormat of the sidecar, text or json; empty is text.
 	LogFormat string
 

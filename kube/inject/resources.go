@@ -9,9 +9,9 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// DefaultResources are the sidecar's requests: it uses some 15 MiB and little CPU. There is no CPU limit, which would only
+// defaultResources are the sidecar's requests: it uses some 15 MiB and little CPU. There is no CPU limit, which would only
 // slow it down.
-func DefaultResources() corev1.ResourceRequirements {
+func defaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
@@ -32,10 +32,8 @@ func (j *injection) resources() corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{}
 	case isGuaranteed(&j.pod.Spec):
 		return guaranteed()
-	case j.Resources != nil:
-		return *j.Resources.DeepCopy()
 	}
-	return DefaultResources()
+	return defaultResources()
 }
 
 // sidecarResources are resources, overridden by the pod's annotations.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/plan"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 // web is a pod with a preStop sleep.
@@ -78,10 +79,10 @@ const text = `Pod web
 Grace period 30 s (default); a request of 10 s is in flight
 
                   0s        5s        10s       15s       20s       25s
-in flight         ##########x---------
-new connections   ##########
-web               ..........T
-# served  x lost  . before its stop signal  = after it  T stop signal  | gone  K SIGKILL
+in flight         ██████████×·········
+new connections   ██████████
+web               ░░░░░░░░░░T
+█ served  × lost  ░ before its stop signal  ▓ after it  T stop signal  | gone  K SIGKILL
 
      0 s  the pod is deleted: web's preStop begins
           new connections accepted, in flight served
@@ -100,7 +101,7 @@ A request of 10 s that
 
 func TestText(t *testing.T) {
 	var out bytes.Buffer
-	if err := plan.New("Pod web", web(5), plan.AsIs, options).WriteText(&out, plan.Style{}); err != nil {
+	if err := plan.New("Pod web", web(5), plan.AsIs, options).WriteText(&out, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != text {
@@ -140,7 +141,7 @@ func TestAbsurd(t *testing.T) {
 		pod.Spec.Containers[0].Lifecycle.PreStop.Sleep.Seconds = n
 		p := plan.New("Pod web\n::error::", pod, plan.AsIs, options)
 		var text, svg bytes.Buffer
-		if err := p.WriteText(&text, plan.Style{}); err != nil || strings.ContainsAny(text.String(), "\x1b") || strings.Contains(text.String(), "\n::error") || strings.Contains(text.String(), "e+") {
+		if err := p.WriteText(&text, console.Style{}); err != nil || strings.ContainsAny(text.String(), "\x1b") || strings.Contains(text.String(), "\n::error") || strings.Contains(text.String(), "e+") {
 			t.Errorf("%d: %v\n%q", n, err, text.String())
 		}
 		if err := plan.WriteSVG(&svg, []*plan.Plan{p}); err != nil || svg.Len() > 20_000 || strings.ContainsAny(svg.String(), "\x1b") {

@@ -13,12 +13,6 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
-// Style is how text is printed.
-type Style struct {
-	Unicode bool // bars instead of letters
-	Colour  bool
-}
-
 // Sizes of the text, in columns.
 const (
 	columns   = 80
@@ -26,30 +20,28 @@ const (
 	axisWide  = columns - labelWide - 2
 )
 
-// glyphs of the bars, with Unicode and without.
-var glyphs = map[string][2]string{"hook": {"░", "."}, "stops": {"▓", "="}, "served": {"█", "#"}, "cut": {"×", "x"}, "none": {" ", " "}, "late": {"·", "-"}}
-
-func (s Style) glyph(kind string) string {
-	if s.Unicode {
-		return glyphs[kind][0]
-	}
-	return glyphs[kind][1]
-}
-
-func (s Style) colours() console.Style { return console.Style{Colour: s.Colour} }
+// Signs of the bars.
+const (
+	hook   = "░"
+	stops  = "▓"
+	served = "█"
+	lost   = "×"
+	none   = " "
+	late   = "·"
+)
 
 // WriteText prints the plan for people, 80 columns wide.
-func (p *Plan) WriteText(w io.Writer, s Style) error {
+func (p *Plan) WriteText(w io.Writer, s console.Style) error {
 	var b strings.Builder
 	title := terminal.Printable(p.Name)
 	if p.Way != AsIs {
 		title += ", " + p.Way.Title()
 	}
-	fmt.Fprintf(&b, "%s\n", s.colours().Bold(title))
+	fmt.Fprintf(&b, "%s\n", s.Bold(title))
 	wrap(&b, "", p.summary())
 	b.WriteString("\n" + p.axis() + "\n")
-	p.lanes(&b, s)
-	p.legend(&b, s)
+	p.lanes(&b)
+	b.WriteString(s.Dim(legend) + "\n")
 	b.WriteByte('\n')
 	for _, phase := range p.Phases {
 		wrap(&b, fmt.Sprintf("%8s  ", terminal.Seconds(phase.From)), phase.Why)
@@ -63,15 +55,15 @@ func (p *Plan) WriteText(w io.Writer, s Style) error {
 		if phase.IsIdle {
 			text += "; nothing waits for the pod"
 		}
-		b.WriteString(s.colours().Dim("          "+text) + "\n")
+		b.WriteString(s.Dim("          "+text) + "\n")
 	}
 	wrap(&b, fmt.Sprintf("%8s  ", terminal.Seconds(p.Course.Gone)), p.ending())
 	b.WriteByte('\n')
 	fmt.Fprintf(&b, "A request of %s that\n", terminal.Seconds(p.Options.Request))
 	for _, a := range p.Fates {
-		paint := s.colours().Good
+		paint := s.Good
 		if !a.IsServed {
-			paint = s.colours().Bad
+			paint = s.Bad
 		}
 		fmt.Fprintf(&b, "  %-29s %s\n", a.arrival(), paint(cut(a.outcome(), columns-32)))
 	}
@@ -126,38 +118,38 @@ func (p *Plan) column(at time.Duration) int {
 }
 
 // lanes draws a line for the clients and one for each container.
-func (p *Plan) lanes(b *strings.Builder, s Style) {
+func (p *Plan) lanes(b *strings.Builder) {
 	lane := func(label string, kind func(at time.Duration) string, marks ...mark) {
 		text := []string{}
 		for x := range axisWide + 1 {
-			text = append(text, s.glyph(kind(time.Duration(float64(x)/axisWide*float64(p.until())))))
+			text = append(text, kind(time.Duration(float64(x)/axisWide*float64(p.until()))))
 		}
 		for _, m := range marks {
 			text[min(p.column(m.at), axisWide)] = m.sign
 		}
 		fmt.Fprintf(b, "%-*s%s\n", labelWide, cut(label, labelWide-1), strings.TrimRight(strings.Join(text, ""), " "))
 	}
-	end, atEnd := min(p.Options.Request, p.Course.Cut), s.glyph("served")
+	end, atEnd := min(p.Options.Request, p.Course.Cut), served
 	if p.Options.Request > p.Course.Cut {
-		atEnd = s.glyph("cut")
+		atEnd = lost
 	}
 	lane("in flight", func(at time.Duration) string {
 		if at <= end && end > 0 {
-			return "served"
+			return served
 		}
 		if at < p.Options.Request {
-			return "late"
+			return late
 		}
-		return "none"
+		return none
 	}, mark{end, atEnd})
 	lane("new connections", func(at time.Duration) string {
 		switch {
 		case at < p.Course.Accepts:
-			return "served"
+			return served
 		case at <= p.Options.Propagation:
-			return "cut"
+			return lost
 		}
-		return "none"
+		return none
 	})
 	for i, c := range p.Containers {
 		m := p.Course.Containers[i]
@@ -173,11 +165,11 @@ func (p *Plan) lanes(b *strings.Builder, s Style) {
 		lane(c.Name, func(at time.Duration) string {
 			switch {
 			case at < m.Signal:
-				return "hook"
+				return hook
 			case at < m.Gone:
-				return "stops"
+				return stops
 			}
-			return "none"
+			return none
 		}, marks...)
 	}
 }
@@ -187,11 +179,7 @@ type mark struct {
 	sign string
 }
 
-func (p *Plan) legend(b *strings.Builder, s Style) {
-	text := fmt.Sprintf("%s served  %s lost  %s before its stop signal  %s after it  T stop signal  | gone  K SIGKILL",
-		s.glyph("served"), s.glyph("cut"), s.glyph("hook"), s.glyph("stops"))
-	b.WriteString(s.colours().Dim(text) + "\n")
-}
+const legend = served + " served  " + lost + " lost  " + hook + " before its stop signal  " + stops + " after it  T stop signal  | gone  K SIGKILL"
 
 // cut shortens text to width columns.
 func cut(text string, width int) string { return console.Cut(terminal.Printable(text), width) }

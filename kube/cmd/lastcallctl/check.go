@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/check"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 const checkHelp = `Look a cluster over: the API server and its version, nodes and their kernels, the webhook with its certificate, endpoints and failure policy, and the injected pods with their versions and timers. The command changes nothing. It tries the webhook with a pod that is created as a server-side dry run.
@@ -52,7 +52,7 @@ func checkCommand() *cobra.Command {
 			if output == cli.JSON {
 				err = result.WriteJSON(cmd.OutOrStdout())
 			} else {
-				err = result.WriteText(cmd.OutOrStdout(), styleOf(os.Stdout))
+				err = result.WriteText(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
 			}
 			if err == nil && result.Status() == check.Failed {
 				err = cli.ErrReported
@@ -74,19 +74,3 @@ const lookTime = 10 * time.Second
 
 // installed is where the chart puts lastcall's controller.
 var installed = struct{ namespace, name string }{"lastcall-system", "lastcall-webhook"}
-
-// styleOf is the style for a terminal, or plain ASCII for files, dumb terminals and locales without UTF-8. NO_COLOR
-// turns colours off (no-color.org).
-func styleOf(f *os.File) check.Style {
-	if !terminal.Is(f) || os.Getenv("TERM") == "dumb" {
-		return check.Style{}
-	}
-	locale := os.Getenv("LC_ALL")
-	for _, name := range []string{"LC_CTYPE", "LANG"} {
-		if locale == "" {
-			locale = os.Getenv(name)
-		}
-	}
-	locale = strings.ToUpper(strings.ReplaceAll(locale, "-", ""))
-	return check.Style{Unicode: strings.Contains(locale, "UTF8"), Colour: os.Getenv("NO_COLOR") == ""}
-}

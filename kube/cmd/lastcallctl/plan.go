@@ -17,6 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/plan"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 const planHelp = `Show how the pods of a manifest will end, as a timeline: preStop hooks, stop signals, the drain of the proxy, the last call and SIGKILL; until when new connections are served, when requests in flight are cut, and how long the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and rehearse judges by the same ones.
@@ -105,7 +106,7 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 			plans = append(plans, plan.New(p.String(), p.Pod, way, p.options))
 		}
 	}
-	style := plan.Style(styleOf(os.Stdout))
+	style := console.StyleFor(os.Stdout)
 	switch f.output {
 	case "svg":
 		err = plan.WriteSVG(out, plans)
