@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"text/template"
 	"time"
@@ -17,7 +18,7 @@ import (
 type Chart struct {
 	Title string
 	Rows  []Row
-	Key   []Entry // the legend, below the rows
+	Key   []Entry // the legend, below the rows: of what they have
 	Until time.Duration
 }
 
@@ -88,11 +89,11 @@ const (
 	width       = 480
 	margin      = 12
 	top         = 44 // the title
-	groupHeight = 34
+	groupHeight = 28
 	rowHeight   = 70
 	axisHeight  = 24
-	keyColumns  = 2
-	keyHeight   = 24
+	keyColumns  = 3
+	keyHeight   = 22
 )
 
 type view struct {
@@ -153,7 +154,7 @@ func (c Chart) SVG() ([]byte, error) {
 	y := top
 	for i, r := range c.Rows {
 		if r.Group != "" && (i == 0 || c.Rows[i-1].Group != r.Group) {
-			v.Groups = append(v.Groups, group{r.Group, y + 23})
+			v.Groups = append(v.Groups, group{r.Group, y + 19})
 			y += groupHeight
 		}
 		v.Rows = append(v.Rows, r.draw(y, x))
@@ -164,15 +165,30 @@ func (c Chart) SVG() ([]byte, error) {
 		v.Ticks = append(v.Ticks, tick{x(at), strconv.FormatFloat(at.Seconds(), 'f', -1, 64) + " s"})
 	}
 	y += axisHeight
-	for i, e := range c.Key {
-		v.Legend = append(v.Legend, legend{e, 2*margin + i%keyColumns*(width-4*margin)/keyColumns, y + keyHeight*(i/keyColumns) + 16})
+	key := c.key()
+	for i, e := range key {
+		v.Legend = append(v.Legend, legend{e, margin + i%keyColumns*(width-2*margin)/keyColumns, y + keyHeight*(i/keyColumns) + 16})
 	}
-	v.Height = y + keyHeight*((len(c.Key)+keyColumns-1)/keyColumns) + margin
+	v.Height = y + keyHeight*((len(key)+keyColumns-1)/keyColumns) + margin
 	var out bytes.Buffer
 	if err := picture.Execute(&out, v); err != nil {
 		return nil, fmt.Errorf("draw the timeline %q: %w", c.Title, err)
 	}
 	return out.Bytes(), nil
+}
+
+// key is the legend of what the picture has.
+func (c Chart) key() []Entry {
+	shown := map[Kind]bool{}
+	for _, r := range c.Rows {
+		for _, s := range r.Spans {
+			shown[s.Kind] = true
+		}
+		for _, m := range r.Marks {
+			shown[m.Kind] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(c.Key), func(e Entry) bool { return !shown[e.Kind] })
 }
 
 // end is the end of the clock.
@@ -254,7 +270,7 @@ var picture = template.Must(template.New("picture").Funcs(template.FuncMap{
 {{- end}}
 {{- range .Legend}}
 {{if .Kind.IsMark}}<g transform="translate({{add .X 8}} {{add .Y -5}})">{{template "sign" .Kind}}</g>{{else}}<rect class="{{.Kind}}" x="{{.X}}" y="{{add .Y -9}}" width="16" height="9" rx="2"/>{{end}}
-<text class="faint" x="{{add .X 24}}" y="{{.Y}}" font-size="14">{{html .Text}}</text>
+<text class="faint" x="{{add .X 24}}" y="{{.Y}}" font-size="13">{{html .Text}}</text>
 {{- end}}
 </svg>
 {{define "sign"}}{{if eq . "kill"}}<path class="kill" d="M-5 -5L5 5M-5 5L5 -5"/>{{else if eq . "term"}}<path class="term" d="M-5.5 5L0 -5.5L5.5 5Z"/>{{else}}<rect class="gone" x="-1.5" y="-7" width="3" height="14"/>{{end}}{{end}}`))
