@@ -290,3 +290,22 @@ func TestVersionsAreThePrograms(t *testing.T) {
 		t.Errorf("%s; want %s", got, want)
 	}
 }
+
+// A quick run leaves out other proxies, but never lastcall.
+func TestQuickHasOurs(t *testing.T) {
+	isOurs := func(name string) bool {
+		return slices.ContainsFunc(subjects, func(s subject) bool { return s.name == name && s.ours })
+	}
+	for _, table := range tables {
+		quick := table.quick
+		if quick == nil {
+			quick = quickSubjects
+		}
+		if len(quick) == 0 {
+			continue // the whole table is left out, and --help lists it
+		}
+		if slices.ContainsFunc(table.subjects, isOurs) && !slices.ContainsFunc(quick, func(name string) bool { return isOurs(name) && slices.Contains(table.subjects, name) }) {
+			t.Errorf("a quick run of %s has no row of lastcall", table.name)
+		}
+	}
+}

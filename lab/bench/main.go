@@ -230,7 +230,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 		}
 		if why := b.whyNotWritten(o); why != "" {
 			fmt.Fprintf(os.Stderr, "%s is not written into %s: %s\n", t.name, b.file, why)
-		} else if err := b.keep(o, text.String()); err != nil {
+		} else if err := fillFile(b.file, o.name, text.String()); err != nil {
 			problems = append(problems, err)
 		}
 		if ctx.Err() != nil {
@@ -238,17 +238,4 @@ func (b *bench) run(ctx context.Context) (err error) {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-// keep writes a table into its place.
-func (b *bench) keep(o *outcome, text string) error {
-	if err := fillFile(b.file, o.name, text); err != nil {
-		return err
-	}
-	for _, row := range summaryRows {
-		if row.table == o.name {
-			return summarise(b.file)
-		}
-	}
-	return nil
 }

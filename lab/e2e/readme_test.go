@@ -131,12 +131,12 @@ func (r *reader) hasSidecar(image string) {
 	}
 }
 
-// TestReadme does what the README says for a cluster, word for word, on one without lastcall where an app runs already.
-// The node pulls the images from a registry that it did not know.
+// TestReadme does what the README says for a cluster, word for word but for the registry of the releases, on one without
+// lastcall where an app runs already. The node pulls the images from a registry that it did not know.
 func TestReadme(t *testing.T) {
-	commands := indented(t, "../../README.md", "On your cluster")
-	if len(commands) > 5 {
-		t.Errorf("the README needs %d commands, want at most 5", len(commands))
+	commands := indented(t, "../../README.md", "Kubernetes")
+	if len(commands) > 3 {
+		t.Errorf("the README needs %d commands, want at most 3", len(commands))
 	}
 	shown := regexp.MustCompile("`(kubectl get events [^`]*)`").FindStringSubmatch(document(t, "../../README.md"))
 	if shown == nil {
@@ -151,10 +151,17 @@ func TestReadme(t *testing.T) {
 	if isInjected(&before) {
 		t.Fatal("injected before anything was done")
 	}
+	host, _, _ := strings.Cut(r.registry, "/")
+	r.run([]string{"make push chart REGISTRY=registry.example.com/team", "helm push --plain-http dist/lastcall.tgz oci://" + host + "/charts"})
+	released := "oci://ghcr.io/lastcall-dev/charts/lastcall"
+	if !strings.Contains(commands[0], released) {
+		t.Fatalf("%s: want the chart at %s", commands[0], released)
+	}
+	commands[0] = strings.Replace(commands[0], released, "oci://"+host+"/charts/lastcall --plain-http --devel --set registry="+r.registry, 1)
 	r.run(commands)
 	r.Available("web")
 	r.gone(before)
-	r.hasSidecar(r.registry + "/lastcall@sha256:")
+	r.hasSidecar(r.registry + "/lastcall:")
 	p := r.pods("web")[0]
 	answered := r.begin(p, "/delay/8")
 	r.Kubectl("rollout", "restart", "deployment")

@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// gatewayConfig is Envoy's configuration. $NAME stands for what is known when it starts.
+// gatewayConfig is Envoy's configuration. $NAME is replaced when it starts.
 //
 //go:embed gateway.yaml
 var gatewayConfig string

@@ -1,7 +1,7 @@
 package meshconfig
 
 // Setting describes one thing that users configure. The table of all of them is the single source of --help, of
-// docs/configuration.md, and of the README's table.
+// docs/configuration.md, and of the table in docs/how.md.
 type Setting struct {
 	Name          string   // the environment variable, or the field of Istio's ProxyConfig
 	Field         bool     // a field of ProxyConfig; all others are environment variables

@@ -55,7 +55,7 @@ func TestTableFlags(t *testing.T) {
 	}
 }
 
-// TestDocumentedTable holds docs/configuration.md and the README to the table.
+// TestDocumentedTable holds docs/configuration.md and docs/how.md to the table.
 func TestDocumentedTable(t *testing.T) {
 	const begin, end = "<!-- settings: generated -->\n", "<!-- end of settings -->"
 	const page = "../../../docs/configuration.md"
@@ -98,12 +98,12 @@ func TestDocumentedTable(t *testing.T) {
 		t.Errorf("%s differs from Table: run go test ./internal/sidecar/meshconfig -run TestDocumentedTable -update", page)
 	}
 
-	readme, err := os.ReadFile("../../../README.md")
+	how, err := os.ReadFile("../../../docs/how.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := 0
-	for line := range strings.Lines(string(readme)) {
+	for line := range strings.Lines(string(how)) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 || !strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
 			continue
@@ -115,11 +115,11 @@ func TestDocumentedTable(t *testing.T) {
 			}
 			rows++
 			if got := strings.TrimSpace(cells[2]); got != s.Default {
-				t.Errorf("README: %s has default %q, the table %q", name, got, s.Default)
+				t.Errorf("docs/how.md: %s has default %q, the table %q", name, got, s.Default)
 			}
 		}
 	}
 	if rows == 0 {
-		t.Error("the README shows no setting")
+		t.Error("docs/how.md shows no setting")
 	}
 }

@@ -1,4 +1,4 @@
-// Rehearse runs the experiment of the README on this machine (make rehearse). It is lastcallctl's command of that name
+// Rehearse runs the published experiment (docs/how.md) on this machine (make rehearse). It is lastcallctl's command of that name
 // alone: without Kubernetes' clients it compiles in seconds.
 package main
 
