@@ -149,10 +149,7 @@ func TestScaleIn(t *testing.T) {
 	n.Apply(app{name: "web", replicas: 4}.manifest())
 	n.Available("web")
 	at := n.gateway("web")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	loaded := make(chan *result)
-	go func() { loaded <- load(ctx, at, 50) }()
+	stop := begin(t.Context(), at, 50)
 	for replicas := 3; replicas > 0; replicas-- {
 		n.Kubectl("scale", "deployment", "web", fmt.Sprintf("--replicas=%d", replicas))
 		n.Until("scaled in", func() error {
@@ -163,8 +160,7 @@ func TestScaleIn(t *testing.T) {
 			return err
 		})
 	}
-	stop()
-	if r := <-loaded; r.failed() > 0 || r.requests == 0 {
+	if r := stop(); r.Failed() > 0 || r.Requests == 0 {
 		t.Errorf("%v; want none", r)
 	} else {
 		t.Log(r)

@@ -164,17 +164,16 @@ func TestNetworkPlugin(t *testing.T) {
 			}
 			url := n.gateway("web")
 			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
-			loaded := make(chan *result)
-			go func() { loaded <- load(ctx, url, 100) }()
+			end := begin(ctx, url, 100)
 			// The plugin is replaced while pods are made.
 			if err := onCluster("", "rollout", "restart", "daemonset", "lastcall-cni", "--namespace", cniRelease); err != nil {
 				t.Error(err)
 			}
 			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, "web")
 			stop()
-			r := <-loaded
+			r := end()
 			t.Logf("%s: %v; %d rollouts of %.2f s", form, r, len(rollouts), mean(rollouts).Seconds())
-			if r.failed() > 0 || r.requests < 1000 {
+			if r.Failed() > 0 || r.Requests < 1000 {
 				t.Errorf("%s: %v; want none of at least 1000", form, r)
 			}
 			n.Until("reported a drain", func() error {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +15,8 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // TestLibrary replaces replicas of a program that serves HTTP and gRPC, without any sidecar, under load through its
@@ -37,20 +38,18 @@ spec:
 			n.Available(name)
 			ctx, stop := context.WithTimeout(t.Context(), requests*time.Second/rate+time.Second)
 			defer stop()
-			var web, calls *result
+			var web, calls *loadtest.Load
 			var loads sync.WaitGroup
 			http1, http2 := n.address(name, 80), n.address("web-grpc", 90)
-			loads.Go(func() {
-				web = loadBy(ctx, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+http1, rate)
-			})
+			loads.Go(func() { web = load(ctx, "http://"+http1, rate) })
 			loads.Go(func() { calls = loadGRPC(ctx, t, http2, rate) })
 			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, name)
 			loads.Wait()
 			t.Logf("%s: HTTP: %v; gRPC: %v; %d rollouts, %.1f s each", mode, web, calls, len(rollouts), mean(rollouts).Seconds())
-			if web.requests < requests || calls.requests < requests || len(rollouts) == 0 {
-				t.Errorf("%d and %d requests, %d rollouts prove nothing", web.requests, calls.requests, len(rollouts))
+			if web.Requests < requests || calls.Requests < requests || len(rollouts) == 0 {
+				t.Errorf("%d and %d requests, %d rollouts prove nothing", web.Requests, calls.Requests, len(rollouts))
 			}
-			if lost := web.failed() + calls.failed(); mode == "drain" && lost > 0 || mode == "die" && lost == 0 {
+			if lost := web.Failed() + calls.Failed(); mode == "drain" && lost > 0 || mode == "die" && lost == 0 {
 				t.Errorf("%d requests lost", lost)
 			}
 		})
@@ -76,18 +75,18 @@ func (n *namespace) address(service string, port int) string {
 }
 
 // loadGRPC is load with unary calls over 8 channels, which reconnect but do not retry.
-func loadGRPC(ctx context.Context, t *testing.T, address string, rate int) *result {
+func loadGRPC(ctx context.Context, t *testing.T, address string, rate int) *loadtest.Load {
 	var channels []pb.TestServiceClient
 	for range 8 {
 		cc, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
 		if err != nil {
 			t.Error(err)
-			return &result{}
+			return &loadtest.Load{}
 		}
 		defer cc.Close()
 		channels = append(channels, pb.NewTestServiceClient(cc))
 	}
-	return loadEach(ctx, rate, func(i int) (why string) {
+	return loadtest.AtRate(ctx, rate, func(i int) (why string) {
 		duration, err := time.ParseDuration(durations[i%len(durations)] + "s")
 		if err != nil {
 			return err.Error()

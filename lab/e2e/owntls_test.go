@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 var comparisons = flag.Bool("comparisons", false, "also make the rollouts of TestOwnTLS whose losses have no limit")
@@ -51,7 +53,7 @@ func TestOwnTLS(t *testing.T) {
 				}.manifest())
 				n.Available(name)
 				var stop atomic.Bool
-				loaded := make(chan *result)
+				loaded := make(chan *loadtest.Load)
 				go func() { loaded <- keptTLS("https://"+n.address(name, 80), i == 1, &stop, requests) }()
 				time.Sleep(3 * time.Second)
 				old := n.pods(name)
@@ -64,7 +66,7 @@ func TestOwnTLS(t *testing.T) {
 				r := <-loaded
 				ends := n.Kubectl("get", "events", "--field-selector", "reportingComponent=lastcall.dev/webhook", "-o", "custom-columns=REASON:.reason,MESSAGE:.message", "--no-headers")
 				t.Logf("%s, %s: %v\n%s", way.name, protocol, r, ends)
-				if most := way.most[i]; most >= 0 && r.failed() > most || r.requests < requests {
+				if most := way.most[i]; most >= 0 && r.Failed() > most || r.Requests < requests {
 					t.Errorf("%v; want at most %d of at least %d", r, most, requests)
 				}
 			})
@@ -74,8 +76,8 @@ func TestOwnTLS(t *testing.T) {
 
 // keptTLS has 60 clients with connections of their own; with HTTP/2 five of six share one. It ends when stop is set and
 // enough requests have been made.
-func keptTLS(url string, http2 bool, stop *atomic.Bool, least int) *result {
-	r := &result{failures: map[string]int{}}
+func keptTLS(url string, http2 bool, stop *atomic.Bool, least int) *loadtest.Load {
+	r, requests := &loadtest.Load{}, atomic.Int64{}
 	transport := func() *http.Client {
 		return &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	}
@@ -88,43 +90,19 @@ func keptTLS(url string, http2 bool, stop *atomic.Bool, least int) *result {
 		}
 		clients.Go(func() {
 			defer c.CloseIdleConnections()
-			for {
-				r.Lock()
-				if r.requests++; stop.Load() && r.requests > least {
-					r.requests--
-					r.Unlock()
-					return
-				}
-				r.Unlock()
+			for requests.Load() < int64(least) || !stop.Load() {
+				requests.Add(1)
 				takes := 0.02 + rand.Float64()/10
 				if rand.IntN(10) == 0 {
 					takes = 6 * rand.Float64()
 				}
-				if why := askOnce(c, fmt.Sprintf("%s/delay/%.3f", url, takes)); why != "" {
-					r.Lock()
-					r.failures[why]++
-					r.Unlock()
-				}
+				body := io.MultiReader(strings.NewReader("x")) // which no client library can send again
+				r.End(post(c, fmt.Sprintf("%s/delay/%.3f", url, takes), body))
 				time.Sleep(time.Duration(rand.ExpFloat64() * 0.3 * float64(time.Second)))
 			}
 		})
 	}
 	clients.Wait()
+	r.Requests = int(requests.Load())
 	return r
-}
-
-// askOnce is ask with a body that no client library can send again.
-func askOnce(c *http.Client, url string) (why string) {
-	response, err := c.Post(url, "text/plain", io.MultiReader(strings.NewReader("x")))
-	if err != nil {
-		return err.Error()[strings.LastIndexByte(err.Error(), ':')+1:]
-	}
-	defer func() { _ = response.Body.Close() }()
-	if _, err = io.ReadAll(response.Body); err != nil {
-		return "cut answer"
-	}
-	if response.StatusCode != http.StatusOK {
-		return response.Status
-	}
-	return ""
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // ways are how the pods of a rollout may be made.
@@ -35,12 +37,11 @@ func TestRollout(t *testing.T) {
 			url := n.gateway(name)
 			ctx, stop := context.WithTimeout(t.Context(), requests*time.Second/rate+time.Second)
 			defer stop()
-			loaded := make(chan *result)
-			go func() { loaded <- load(ctx, url, rate) }()
+			end := begin(ctx, url, rate)
 			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, name)
-			r := <-loaded
+			r := end()
 			t.Logf("%s: %v; %d rollouts, %.1f s each", way.name, r, len(rollouts), mean(rollouts).Seconds())
-			if way.clean && r.failed() > 0 || r.requests < requests {
+			if way.clean && r.Failed() > 0 || r.Requests < requests {
 				t.Errorf("%v; want none of at least %d", r, requests)
 			}
 		})
@@ -69,7 +70,7 @@ func TestRestartLoop(t *testing.T) {
 			url := n.gateway(name)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			loaded := make(chan *result, 1)
+			loaded := make(chan *loadtest.Load, 1)
 			began := time.Now()
 			go func() { loaded <- load(ctx, url, *loopRate) }()
 			rollouts := n.restartUntil(func(made int) bool { return len(loaded) > 0 || made >= *loopRestarts && time.Since(began) >= least }, every, name)
@@ -77,8 +78,8 @@ func TestRestartLoop(t *testing.T) {
 			r := <-loaded
 			took[way.name] = mean(rollouts)
 			t.Logf("| pods | lost | of | requests/s | rollouts | each took |\n|---|---:|---:|---:|---:|---:|\n| %s | %d | %d | %d | %d | %.2f s |\n%v in %v",
-				way.name, r.failed(), r.requests, *loopRate, len(rollouts), mean(rollouts).Seconds(), r, time.Since(began).Round(time.Second))
-			if way.clean && r.failed() > 0 {
+				way.name, r.Failed(), r.Requests, *loopRate, len(rollouts), mean(rollouts).Seconds(), r, time.Since(began).Round(time.Second))
+			if way.clean && r.Failed() > 0 {
 				t.Errorf("%v; want none", r)
 			}
 			n.Kubectl("delete", "deployment", name, "--wait=false")

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -19,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -49,7 +49,7 @@ func (n *namespace) ended() (all []losses.Termination, err error) {
 
 // phase is a part of the story: rollouts under load, counted by the clients and by the observer.
 type phase struct {
-	clients               *result
+	clients               *loadtest.Load
 	terminations, lost    int
 	refused               int
 	clean                 int // a busy kubelet may probe an app that has exited: that is no other doubt
@@ -68,12 +68,9 @@ func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	loaded := make(chan *result, 1)
 	url := "http://" + service.Spec.ClusterIP
 	n.serves(url) // kube-proxy may be later than a rollout
-	go func() { loaded <- load(ctx, url, storyRate) }()
+	stop := begin(t.Context(), url, storyRate)
 	f()
 	var all []losses.Termination
 	n.Until("had all terminations reported", func() error {
@@ -82,8 +79,7 @@ func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 		}
 		return nil
 	})
-	stop()
-	p = phase{clients: <-loaded, verdicts: map[string]int{}, proxies: map[string]int{}}
+	p = phase{clients: stop(), verdicts: map[string]int{}, proxies: map[string]int{}}
 	for _, one := range all[len(before):] {
 		p.terminations++
 		p.verdicts[strings.TrimSpace(one.Verdict+" "+one.Doubts())]++
@@ -121,7 +117,7 @@ func TestStory(t *testing.T) {
 		}
 	}
 	bare := n.observe(t, storyReplicas**storyRollouts, restart)
-	if bare.lost == 0 || bare.clients.failed() < bare.lost-bare.refused {
+	if bare.lost == 0 || bare.clients.Failed() < bare.lost-bare.refused {
 		t.Errorf("bare pods: the observer counted %d lost requests, the clients %v", bare.lost, bare.clients)
 	}
 	var worst report
@@ -144,7 +140,7 @@ func TestStory(t *testing.T) {
 		t.Errorf("the rollout with the label ended pods of %v", label.proxies)
 	}
 	after := n.observe(t, storyReplicas**storyRollouts, restart)
-	if after.lost > 0 || after.clients.failed() > 0 || after.proxies["lastcall"] != after.terminations || after.clean != after.terminations {
+	if after.lost > 0 || after.clients.Failed() > 0 || after.proxies["lastcall"] != after.terminations || after.clean != after.terminations {
 		t.Errorf("after the label: the observer counted %d lost requests, the clients %v; verdicts %v, proxies %v", after.lost, after.clients, after.verdicts, after.proxies)
 	}
 	prom.until("had the last scrape", func() error {

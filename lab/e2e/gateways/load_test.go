@@ -5,7 +5,6 @@ package gateways
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptrace"
@@ -13,108 +12,76 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // durations are how long the app takes for a request, in turn.
 var durations = []string{"0", "0.01", "0.05", "0.01", "0.2", "0", "0.01", "1", "0.05", "3"}
 
-// kinds of clients that share the requests.
-var kinds = []string{"HTTP/1.1, kept connections", "HTTP/1.1, new connections", "HTTP/2"}
-
 // result is what became of the requests of a load, by the kind of client.
-type result struct {
-	mu       sync.Mutex
-	requests [3]int
-	lost     [3]int
-	reasons  map[string]int
-}
+type result map[string]*loadtest.Load
 
-func (r *result) total() (requests, lost int) {
-	for i := range kinds {
-		requests, lost = requests+r.requests[i], lost+r.lost[i]
+func (r result) total() (requests, lost int) {
+	for _, l := range r {
+		requests, lost = requests+l.Requests, lost+l.Failed()
 	}
 	return requests, lost
 }
 
-func (r *result) String() string {
+func (r result) String() string {
 	requests, lost := r.total()
 	out := fmt.Sprintf("%d of %d lost", lost, requests)
-	for i, kind := range kinds {
-		out += fmt.Sprintf("; %s: %d of %d", kind, r.lost[i], r.requests[i])
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.reasons)) {
-		out += fmt.Sprintf("; %d × %s", r.reasons[name], name)
+	for _, kind := range slices.Sorted(maps.Keys(r)) {
+		out += fmt.Sprintf("; %s: %v", kind, r[kind])
 	}
 	return out
 }
 
-// load sends requests at a fixed rate, whether earlier ones have been answered or not, until ctx ends, and returns when the
-// last one has been answered. No request is repeated.
-func load(ctx context.Context, b *balancer, rate int) *result {
-	clients := make([][]*http.Client, len(kinds))
-	for range 4 {
-		h2 := new(http.Protocols)
-		h2.SetUnencryptedHTTP2(true)
-		for i, transport := range []*http.Transport{
-			{DialContext: b.DialContext, MaxIdleConnsPerHost: 1000},
-			{DialContext: b.DialContext, DisableKeepAlives: true},
-			{DialContext: b.DialContext, Protocols: h2},
-		} {
-			clients[i] = append(clients[i], &http.Client{Timeout: 30 * time.Second, Transport: transport})
-			defer transport.CloseIdleConnections()
+// load sends requests at a fixed rate, a third of them by each kind of client, until ctx ends. No request is repeated.
+func load(ctx context.Context, b *balancer, rate int) result {
+	h2 := new(http.Protocols)
+	h2.SetUnencryptedHTTP2(true)
+	r := result{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for kind, transport := range map[string]*http.Transport{
+		"HTTP/1.1, kept connections": {DialContext: b.DialContext, MaxIdleConnsPerHost: 1000},
+		"HTTP/1.1, new connections":  {DialContext: b.DialContext, DisableKeepAlives: true},
+		"HTTP/2":                     {DialContext: b.DialContext, Protocols: h2},
+	} {
+		var clients []*http.Client
+		for range 4 {
+			clients = append(clients, &http.Client{Timeout: 30 * time.Second, Transport: transport.Clone()})
 		}
-	}
-	r := &result{reasons: map[string]int{}}
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
-	began := time.Now()
-	for i := 0; ; i++ {
-		// A late request does not delay those after it: each has its moment.
-		due := began.Add(time.Duration(i) * time.Second / time.Duration(rate))
-		select {
-		case <-ctx.Done():
-			return r
-		case <-time.After(time.Until(due)):
-		}
-		kind := i % len(kinds)
-		c := clients[kind][i/len(kinds)%4]
-		waiting.Go(func() {
-			why := send(c, "http://web/delay/"+durations[i%len(durations)])
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.requests[kind]++
-			if why != "" {
-				r.lost[kind]++
-				r.reasons[why]++
+		all.Go(func() {
+			l := loadtest.AtRate(ctx, rate/3, func(i int) string {
+				return send(clients[i%4], "http://web/delay/"+durations[i%len(durations)])
+			})
+			for _, c := range clients {
+				c.CloseIdleConnections()
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			r[kind] = l
 		})
 	}
+	all.Wait()
+	return r
 }
 
 // send returns why a request failed. Clients do not repeat a POST by themselves.
 func send(c *http.Client, url string) (why string) {
 	began, pod := time.Now(), "no connection"
-	defer func() {
-		if why != "" {
-			why += fmt.Sprintf(" (%s, sent at %s, %v later)", pod, began.Format("15:04:05.000"), time.Since(began).Round(time.Millisecond))
-		}
-	}()
 	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { pod = i.Conn.RemoteAddr().String() }}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), http.MethodPost, url, strings.NewReader("x"))
+	ctx := httptrace.WithClientTrace(context.Background(), trace)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("x"))
 	if err != nil {
 		return err.Error()
 	}
-	response, err := c.Do(request)
-	if err != nil {
-		return err.Error()[strings.LastIndexByte(err.Error(), ':')+1:]
+	if why = loadtest.Send(c, request); why != "" {
+		took := time.Since(began).Round(time.Millisecond)
+		why += fmt.Sprintf(" (%s, sent at %s, %v later)", pod, began.Format("15:04:05.000"), took)
 	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	switch {
-	case err != nil:
-		return "truncated response"
-	case response.StatusCode != http.StatusOK:
-		return fmt.Sprintf("%d %.160s", response.StatusCode, body)
-	}
-	return ""
+	return why
 }

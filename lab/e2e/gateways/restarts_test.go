@@ -16,12 +16,12 @@ import (
 
 // restart replaces the pods of gateways under load, one at a time in each, all gateways side by side. It returns what each
 // one's clients lost.
-func restart(t *testing.T, gateways map[*gateway]string) map[*gateway]*result {
+func restart(t *testing.T, gateways map[*gateway]string) map[*gateway]result {
 	t.Helper()
 	for g := range gateways {
 		g.scale(t, 2)
 	}
-	out := map[*gateway]*result{}
+	out := map[*gateway]result{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for g, service := range gateways {
@@ -29,7 +29,7 @@ func restart(t *testing.T, gateways map[*gateway]string) map[*gateway]*result {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			b := balance(ctx, t, g.Name, service, *lag)
-			loaded := make(chan *result, 1)
+			loaded := make(chan result, 1)
 			go func() { loaded <- load(ctx, b, *rate) }()
 			for range *restarts {
 				if err := g.replace(ctx, t); err != nil {

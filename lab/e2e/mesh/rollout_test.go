@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -57,7 +58,7 @@ func get(ctx context.Context, url, host string) error {
 
 // underLoad restarts a deployment of a form with 4 replicas while clients inside and outside the mesh ask at a rate each, until
 // enough is true, and returns what they lost and how long each rollout took.
-func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int) bool) (outside, inside result, took []time.Duration) {
+func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int) bool) (outside, inside *loadtest.Load, took []time.Duration) {
 	n.T.Helper()
 	manifest := f.deployment("web", 4) + service
 	if mTLS {
@@ -94,7 +95,8 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int)
 		})
 		took = append(took, time.Since(began))
 	}
-	for i, r := range []*result{&outside, &inside} {
+	outside, inside = &loadtest.Load{}, &loadtest.Load{}
+	for i, r := range []*loadtest.Load{outside, inside} {
 		if err := clients[i].result(r, true); err != nil {
 			n.T.Error(err)
 		}
@@ -104,7 +106,7 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int)
 
 const rolloutHead = "| form | client outside | client inside | rollouts | s each |\n|---|---|---|---|---|"
 
-func rolloutRow(name string, outside, inside result, took []time.Duration) string {
+func rolloutRow(name string, outside, inside *loadtest.Load, took []time.Duration) string {
 	var sum time.Duration
 	for _, d := range took {
 		sum += d
@@ -128,7 +130,7 @@ func TestRollout(t *testing.T) {
 				n := newNamespace(t, f.labels)
 				outside, inside, took := n.underLoad(f, mTLS, 40, func(done int) bool { return done >= *rollouts })
 				record(t, rolloutHead, rolloutRow(name, outside, inside, took))
-				if f.whole && outside.lost()+inside.lost() > 0 || outside.Requests == 0 || inside.Requests == 0 {
+				if f.whole && outside.Failed()+inside.Failed() > 0 || outside.Requests == 0 || inside.Requests == 0 {
 					t.Error("want no request lost")
 				}
 			})
@@ -152,7 +154,7 @@ func TestRestartLoop(t *testing.T) {
 				return time.Now().After(end)
 			})
 			record(t, rolloutHead, rolloutRow(f.name+fmt.Sprintf(", STRICT, restart loop of %v", *loop), outside, inside, took))
-			if outside.lost()+inside.lost() > 0 {
+			if outside.Failed()+inside.Failed() > 0 {
 				t.Error("want no request lost")
 			}
 		})

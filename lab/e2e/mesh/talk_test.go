@@ -13,29 +13,12 @@ import (
 	"time"
 )
 
-// outcome of a conversation, and result of a load, as lab/e2e/talk prints them.
-type (
-	outcome struct {
-		Error        string
-		Took         float64
-		LastByte     time.Time
-		Beside, Lost int
-	}
-	result struct {
-		Requests int
-		Failures map[string]int
-	}
-)
-
-func (r result) lost() (n int) {
-	for _, count := range r.Failures {
-		n += count
-	}
-	return n
-}
-
-func (r result) String() string {
-	return fmt.Sprintf("%d of %d lost %v", r.lost(), r.Requests, r.Failures)
+// outcome of a conversation, as lab/e2e/talk prints it.
+type outcome struct {
+	Error        string
+	Took         float64
+	LastByte     time.Time
+	Beside, Lost int
 }
 
 // talking is the program lab/e2e/talk at work, in the pod client of the namespace or outside the mesh.
