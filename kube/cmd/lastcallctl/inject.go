@@ -60,6 +60,7 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 	if len(given) > 1 {
 		return cli.UsageError{Err: fmt.Errorf("%d files: must be one manifest, or - for standard input", len(given))}
 	}
+	f.sidecar.Version = cli.Version(version)
 	o, err := f.sidecar.Options(f.mesh)
 	if err != nil {
 		return err

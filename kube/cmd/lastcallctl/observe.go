@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/ephemeral"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -51,7 +52,7 @@ func observeCommand() *cobra.Command {
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "time limit, 10s to 24h; the containers end by themselves then")
 	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each termination, which observe report -f reads")
 	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
-	flags.StringVar(&f.image, "image", "", "`image` of lastcall for the containers (default that of the installed webhook's sidecars)")
+	flags.StringVar(&f.image, "image", "", "`image` of lastcall for the containers (default that of the installed webhook's sidecars, or of the release)")
 	f.register(flags, ofWorkload)
 	cmd.AddCommand(reportCommand())
 	return cmd
@@ -167,7 +168,7 @@ func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *workl
 	return true, nil
 }
 
-// installedImage is the image that the installed webhook injects.
+// installedImage is the image that the installed webhook injects, or that of this release.
 func installedImage(ctx context.Context, c workload.Clients) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -181,6 +182,9 @@ func installedImage(ctx context.Context, c workload.Clients) (string, error) {
 			}
 		}
 		err = fmt.Errorf("%s/%s has no --image", installed.namespace, installed.name)
+	}
+	if image := kubeflags.ReleasedImage(cli.Version(version)); image != "" {
+		return image, nil
 	}
 	return "", cli.UsageError{Err: fmt.Errorf("missing --image: name lastcall's image where your nodes pull it (no webhook to read it from: %w)", err)}
 }

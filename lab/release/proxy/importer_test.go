@@ -59,20 +59,6 @@ func TestImporter(t *testing.T) {
 	}
 }
 
-// TestInstall installs the programs from the same proxy, in an empty folder.
-func TestInstall(t *testing.T) {
-	proxy, released := packed(t)
-	bin := t.TempDir()
-	user := importer{dir: t.TempDir(), compiler: "go", proxy: proxy, released: released, cache: t.TempDir(), env: []string{"GOBIN=" + bin, "CGO_ENABLED=0"}}
-	for _, program := range []string{"cmd/lastcall", "kube/cmd/lastcallctl", "rehearsal/cmd/rehearse"} {
-		user.run(t, "install", modulePath+"/"+program+"@"+released)
-		out, err := exec.Command(filepath.Join(bin, filepath.Base(program)), "--version").Output()
-		if err != nil || strings.TrimSpace(string(out)) != released {
-			t.Errorf("%s --version: %v, %q, want %s", program, err, out, released)
-		}
-	}
-}
-
 // packed is a proxy with this working tree.
 func packed(t *testing.T) (proxy, released string) {
 	t.Helper()
@@ -168,16 +154,23 @@ func (p *importer) write(t *testing.T, name, text string) {
 
 func (p *importer) run(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(p.compiler, args...)
+	cmd := p.command(t, p.compiler, args...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
+
+// command is one in the importer's folder, which finds the module there.
+func (p *importer) command(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(name, args...)
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "GOPROXY="+fileURL(p.proxy)+","+fileURL(filepath.Join(env(t, "GOMODCACHE"), "cache", "download"))+","+env(t, "GOPROXY"),
 		"GOFLAGS=-mod=mod -modcacherw -trimpath", "GOMODCACHE="+p.cache, "GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOROOT=")
 	cmd.Env = append(cmd.Env, p.env...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
+	return cmd
 }
 
 // check compares what go.mod requires, and what the importer's other modules could be raised by.

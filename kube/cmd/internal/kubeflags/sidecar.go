@@ -2,6 +2,7 @@
 package kubeflags
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -15,13 +16,15 @@ import (
 
 // Sidecar is the sidecar that is injected.
 type Sidecar struct {
+	Version string // of the program: see ReleasedImage
+
 	image, envoyImage, pullPolicy, logFormat, capture string
 	native                                            bool
 }
 
 // Register adds the flags.
 func (f *Sidecar) Register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry and a tag or a digest, such as registry.example.com/team/lastcall:1.2.0; required")
+	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry and a tag or a digest, such as registry.example.com/team/lastcall:1.2.0 (default that of the release, if this program is one)")
 	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
 	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true, "inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
@@ -48,11 +51,11 @@ func ReadMeshConfig(file string) (string, error) {
 
 // Options returns the injection's options. mesh is a file of Istio's MeshConfig, or empty.
 func (f *Sidecar) Options(mesh string) (inject.Options, error) {
-	o := inject.Options{Image: f.image, EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, Capture: inject.Capture(f.capture), LogFormat: f.logFormat}
+	o := inject.Options{Image: cmp.Or(f.image, ReleasedImage(f.Version)), EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, Capture: inject.Capture(f.capture), LogFormat: f.logFormat}
 	if !f.native {
 		o.Sidecar = inject.Classic
 	}
-	if f.image == "" {
+	if o.Image == "" {
 		return o, cli.UsageError{Err: errors.New("missing --image, the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0; make push REGISTRY=registry.example.com/team prints it")}
 	}
 	var err error

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+)
+
+// TestReadme does what README.md says, word for word, as a user who has Go and nothing else of the project: in empty
+// folders, with the working tree as the released version. TestReadme of lab/e2e does what it says for clusters.
+func TestReadme(t *testing.T) {
+	proxy, released := packed(t)
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	begin := func(t *testing.T, title string) (u user) {
+		bin := t.TempDir()
+		u.importer = importer{dir: t.TempDir(), compiler: "go", proxy: proxy, released: released, cache: cache,
+			env: []string{"GOBIN=" + bin, "CGO_ENABLED=0", "PATH=" + bin + ":" + os.Getenv("PATH")}}
+		_, section, found := strings.Cut(string(readme), "\n## "+title+"\n")
+		if !found {
+			t.Fatalf("README.md has no section %q", title)
+		}
+		u.section, _, _ = strings.Cut(section, "\n## ")
+		for line := range strings.Lines(u.section) {
+			if command, ok := strings.CutPrefix(line, "    "); ok {
+				u.commands = append(u.commands, strings.TrimSpace(command))
+			}
+		}
+		from := time.Now()
+		t.Cleanup(func() { t.Logf("%s: %.0f s, %d commands", title, time.Since(from).Seconds(), len(u.commands)) })
+		return u
+	}
+	t.Run("A Go program", func(t *testing.T) {
+		u := begin(t, "A Go program")
+		_, code, _ := strings.Cut(u.section, "```go\n")
+		code, _, _ = strings.Cut(code, "```")
+		u.write(t, "go.mod", "module example.com/server\n\ngo 1.25.0\n")
+		u.types(t, u.commands[0])
+		u.write(t, "main.go", "package main\n\nimport (\n\"context\"\n\"log\"\n\"net/http\"\n\n\"github.com/lastcall-dev/lastcall\"\n)\n\nfunc main() {\nserver := &http.Server{Addr: \"127.0.0.1:0\"}\n"+code+"}\n")
+		u.types(t, "go build -o server .")
+		if len(u.commands) != 1 {
+			t.Errorf("%d commands, want 1", len(u.commands))
+		}
+	})
+	t.Run("One machine", func(t *testing.T) {
+		u := begin(t, "One machine")
+		u.types(t, u.commands[0])
+		line := strings.Replace(u.commands[1], ":8000=", "127.0.0.1:18431=", 1)
+		cmd := u.command(t, "sh", "-c", "exec "+line)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		polltest.NoError(t, func() error {
+			resp, err := http.Get("http://127.0.0.1:18431/")
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			return err
+		})
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "verdict=clean") {
+			t.Errorf("%s: %v\n%s", line, err, &out)
+		}
+	})
+	t.Run("Only look", func(t *testing.T) {
+		u := begin(t, "Only look")
+		u.types(t, u.commands[0])
+		if err := os.Mkdir(filepath.Join(u.dir, "deploy"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		u.write(t, "deploy/web.yaml", deployment)
+		if out := u.types(t, u.commands[1]); !strings.Contains(out, "LC029") {
+			t.Errorf("lint does not find that the shell keeps SIGTERM:\n%s", out)
+		}
+		if out := u.types(t, u.commands[2]); !strings.Contains(out, "Deployment web") {
+			t.Errorf("plan:\n%s", out)
+		}
+		if !strings.HasPrefix(u.commands[3], "lastcallctl observe ") || len(u.commands) != 4 {
+			t.Errorf("%q: want observe last, which needs a cluster", u.commands)
+		}
+		if out := u.types(t, "lastcallctl --version"); strings.TrimSpace(out) != released {
+			t.Errorf("--version: %q, want %s", out, released)
+		}
+	})
+}
+
+const deployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: app, image: python, command: [sh, -c, gunicorn web:app], ports: [{containerPort: 8000}]}
+`
+
+// user is a person who reads a section.
+type user struct {
+	importer
+	section  string
+	commands []string
+}
+
+// types runs a command line and returns its output. A command that reports findings may exit with 1.
+func (u *user) types(t *testing.T, line string) string {
+	t.Helper()
+	out, err := u.command(t, "sh", "-c", line).CombinedOutput()
+	var exit *exec.ExitError
+	if isExit := errors.As(err, &exit); err != nil && !(isExit && exit.ExitCode() == 1 && strings.HasPrefix(line, "lastcallctl")) {
+		t.Fatalf("$ %s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
