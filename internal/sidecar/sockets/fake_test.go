@@ -3,7 +3,9 @@ package sockets
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -137,6 +139,28 @@ func (c *fakeConn) closes() {
 			}
 		}
 	})
+}
+
+// plays does its steps: a word is what happens to the connection, a duration is a pause. more are other words.
+func (c *fakeConn) plays(more map[string]func(), steps ...any) {
+	does := map[string]func(){
+		"asks": c.asks, "answers": c.answers, "acknowledges": c.acknowledges, "half-closes": c.half, "closes": c.closes,
+		"is unread":    func() { c.ReadQueue = 1 },
+		"is unsent":    func() { c.WriteQueue = 5000 },
+		"app closes":   func() { c.State = sockdiag.FinWait1 },
+		"owes its FIN": func() { c.WriteQueue = 1 },
+	}
+	maps.Copy(does, more)
+	for _, step := range steps {
+		switch step := step.(type) {
+		case time.Duration:
+			time.Sleep(step)
+		case string:
+			for word := range strings.SplitSeq(step, ", ") {
+				does[word]()
+			}
+		}
+	}
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,192 +57,86 @@ func stage(t *testing.T, o Options, f func(s *scene)) {
 	})
 }
 
+// steps play a connection, with what the ledger looks at and the kernel's acks.
+func (s *scene) steps(c *fakeConn, steps ...any) {
+	c.plays(map[string]func(){
+		"is in stride": func() { s.k.acks.inStride[ends{c.Local, c.Remote}] = true },
+		"is seen":      func() { s.look(false) },
+		"is reported":  func() { s.look(true) },
+	}, steps...)
+}
+
 // Each row plays one connection and checks its state afterwards.
 func TestReasons(t *testing.T) {
 	const none Reason = "none"
-	stride := func(s *scene, c *fakeConn) { s.k.acks.inStride[ends{c.Local, c.Remote}] = true }
+	const long = 60 * second
 	for _, tt := range []struct {
-		name string
-		o    Options
-		play func(s *scene, c *fakeConn)
-		want Reason
+		name  string
+		want  Reason
+		steps []any
 	}{
-		{name: "it has just been opened", want: Moved},
-		{name: "nothing was ever sent", play: func(*scene, *fakeConn) { time.Sleep(2 * second) }, want: Idle},
-		{name: "the first request, in the jiffy of the connection", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(60 * second)
-		}, want: Asked},
-		{name: "only the server's greeting was sent", play: func(_ *scene, c *fakeConn) {
-			c.answers()
-			time.Sleep(2 * second)
-		}, want: Idle},
-		{name: "answered a moment ago", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			time.Sleep(2*second - fakeJiffy)
-		}, want: Moved},
-		{name: "answered", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			time.Sleep(2 * second)
-		}, want: Idle},
-		{name: "answered and asked again", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			time.Sleep(fakeJiffy)
-			c.asks()
-			time.Sleep(60 * second)
-		}, want: Asked},
+		{"it has just been opened", Moved, nil},
+		{"nothing was ever sent", Idle, []any{2 * second}},
+		{"the first request, in the jiffy of the connection", Asked, []any{"asks", long}},
+		{"only the server's greeting was sent", Idle, []any{"answers", 2 * second}},
+		{"answered a moment ago", Moved, []any{"asks", second, "answers", 2*second - fakeJiffy}},
+		{"answered", Idle, []any{"asks", second, "answers", 2 * second}},
+		{"answered and asked again", Asked, []any{"asks", second, "answers", fakeJiffy, "asks", long}},
 
-		{name: "answered in a jiffy, with the client's acknowledgement after it", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			time.Sleep(40 * time.Millisecond)
-			c.acknowledges()
-			time.Sleep(2 * second)
-		}, want: Idle},
-		{name: "answered in a jiffy, by the kernel's acks", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			stride(s, c)
-			time.Sleep(hunchTime)
-		}, want: Idle},
-		{name: "which are not certain: a request in two pieces looks the same", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			stride(s, c)
-			time.Sleep(hunchTime - fakeJiffy)
-		}, want: Doubted},
-		{name: "where they are, what is not in stride has not been answered", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			s.k.acks.exact = true
-			time.Sleep(60 * second)
-		}, want: Asked},
-		{name: "answered in a jiffy, and nothing shows it", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			time.Sleep(doubtTime - fakeJiffy)
-		}, want: Doubted},
-		{name: "but not forever", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			time.Sleep(doubtTime)
-		}, want: Idle},
-		{name: "a keep-alive probe does not make it answered", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			time.Sleep(5 * second)
-			c.acknowledges()
-		}, want: Doubted},
-		{name: "asked again in that jiffy, before our eyes", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			s.look(false)
-			c.asks()
-			s.look(false)
-			time.Sleep(60 * second)
-		}, want: Asked},
-		{name: "answered in that jiffy, before our eyes", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			s.look(false)
-			c.answers()
-			s.look(false)
-			time.Sleep(2 * second)
-		}, want: Idle},
+		{"answered in a jiffy, with the client's acknowledgement after it", Idle,
+			[]any{"asks, answers", 40 * time.Millisecond, "acknowledges", 2 * second}},
+		{"answered in a jiffy, by the kernel's acks", Idle, []any{"asks, answers, is in stride", hunchTime}},
+		{"which are not certain: a request in two pieces looks the same", Doubted,
+			[]any{"asks, answers, is in stride", hunchTime - fakeJiffy}},
+		{"answered in a jiffy, and nothing shows it", Doubted, []any{"asks, answers", doubtTime - fakeJiffy}},
+		{"but not forever", Idle, []any{"asks, answers", doubtTime}},
+		{"a keep-alive probe does not make it answered", Doubted, []any{"asks, answers", 5 * second, "acknowledges"}},
+		{"asked again in that jiffy, before our eyes", Asked, []any{"asks, answers, is seen, asks, is seen", long}},
+		{"answered in that jiffy, before our eyes", Idle, []any{"asks, is seen, answers, is seen", 2 * second}},
 
-		{name: "an upload that pauses", play: func(s *scene, c *fakeConn) {
-			for range 5 {
-				c.asks()
-				s.look(false)
-				time.Sleep(10 * second)
-			}
-		}, want: Asked},
-		{name: "an upload after 100 Continue", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			time.Sleep(second)
-			c.asks()
-			time.Sleep(60 * second)
-		}, want: Asked},
-		{name: "the app does not read", play: func(_ *scene, c *fakeConn) {
-			c.answers()
-			c.ReadQueue = 1
-			time.Sleep(60 * second)
-		}, want: Unread},
-		{name: "the client does not take its answer", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			c.WriteQueue = 5000
-			time.Sleep(60 * second)
-		}, want: Unsent},
-		{name: "an answer in pieces, with pauses below the idle grace", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			for range 5 {
-				time.Sleep(1900 * time.Millisecond)
-				c.answers()
-				s.look(false)
-			}
-			time.Sleep(1900 * time.Millisecond)
-		}, want: Moved},
-		{name: "limit: an answer with longer pauses", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			time.Sleep(3 * second)
-		}, want: Idle},
-		{name: "unless it is configured as opaque", o: Options{Opaque: true}, play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			time.Sleep(60 * second)
-		}, want: Opaque},
+		{"an upload that pauses", Asked, slices.Repeat([]any{"asks, is seen", 10 * second}, 5)},
+		{"an upload after 100 Continue", Asked, []any{"asks", second, "answers", second, "asks", long}},
+		{"the app does not read", Unread, []any{"answers, is unread", long}},
+		{"the client does not take its answer", Unsent, []any{"asks", second, "answers, is unsent", long}},
+		{"an answer in pieces, with pauses below the idle grace", Moved,
+			append(append([]any{"asks"}, slices.Repeat([]any{1900 * time.Millisecond, "answers, is seen"}, 5)...), 1900*time.Millisecond)},
+		{"limit: an answer with longer pauses", Idle, []any{"asks", second, "answers", 3 * second}},
 
-		{name: "the client has ended after its answer, and the app has not seen it", play: func(s *scene, c *fakeConn) {
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			s.look(false)
-			time.Sleep(2 * second)
-			c.half()
-			c.ReadQueue = 1 // its FIN
-		}, want: Idle},
-		{name: "the client has ended its part and waits for the answer", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			c.half()
-			time.Sleep(60 * second)
-		}, want: Asked},
-		{name: "the client came and went without a word", play: func(_ *scene, c *fakeConn) {
-			c.half()
-			c.ReadQueue = 1
-			time.Sleep(2 * second)
-		}, want: Idle},
-		{name: "the app has ended, the client has not got everything", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			c.State, c.WriteQueue = sockdiag.FinWait1, 5000
-			time.Sleep(60 * second)
-		}, want: Unsent},
-		{name: "the app has ended, the client has got everything", play: func(_ *scene, c *fakeConn) {
-			c.asks()
-			c.answers()
-			c.State, c.WriteQueue = sockdiag.FinWait1, 1
-		}, want: none},
-		{name: "a client that does not count", o: Options{IgnoreFrom: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}},
-			play: func(_ *scene, c *fakeConn) { c.asks() }, want: none},
+		{"the client has ended after its answer, and the app has not seen it", Idle,
+			[]any{"asks", second, "answers, is seen", 2 * second, "half-closes, is unread"}}, // its FIN
+		{"the client has ended its part and waits for the answer", Asked, []any{"asks, half-closes", long}},
+		{"the client came and went without a word", Idle, []any{"half-closes, is unread", 2 * second}},
+		{"the app has ended, the client has not got everything", Unsent, []any{"asks, answers, app closes, is unsent", long}},
+		{"the app has ended, the client has got everything", none, []any{"asks, answers, app closes, owes its FIN"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stage(t, Options{}, func(s *scene) {
+				s.steps(s.k.connects(), tt.steps...)
+				if got := s.reason(); got != tt.want {
+					t.Errorf("%q; want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// What a connection is depends on the options and the kernel, too.
+func TestReasonsByOptions(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		o     Options
+		exact bool // the kernel's acks
+		want  Reason
+	}{
+		{name: "answered", want: Idle},
+		{name: "opaque", o: Options{Opaque: true}, want: Opaque},
+		{name: "a client that does not count", o: Options{IgnoreFrom: []netip.Prefix{mustPrefix("10.0.0.2/32")}}, want: "none"},
+		{name: "with exact acks, what is not in stride has not been answered", exact: true, want: Asked},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stage(t, tt.o, func(s *scene) {
-				c := s.k.connects()
-				if tt.play != nil {
-					tt.play(s, c)
-				}
+				s.k.acks.exact = tt.exact
+				s.steps(s.k.connects(), "asks, answers", 60*second)
 				if got := s.reason(); got != tt.want {
 					t.Errorf("%q; want %q", got, tt.want)
 				}
@@ -251,96 +146,53 @@ func TestReasons(t *testing.T) {
 }
 
 func TestArrivals(t *testing.T) {
-	here := netip.MustParsePrefix("10.0.0.0/8")
+	here := mustPrefix("10.0.0.0/8")
+	// one is a connection with its steps.
+	one := func(steps ...any) func(*scene) {
+		return func(s *scene) { s.steps(s.k.connects(), steps...) }
+	}
 	for _, tt := range []struct {
 		name string
-		o    Options
-		play func(s *scene)
 		want uint64
+		play func(s *scene)
+		o    Options
 	}{
 		{name: "no client", play: func(*scene) {}},
-		{name: "a connection", play: func(s *scene) { s.k.connects() }, want: 1},
-		{name: "with its first request", play: func(s *scene) { s.k.connects().asks() }, want: 1},
-		{name: "and another request", play: func(s *scene) {
-			c := s.k.connects()
-			c.asks()
-			time.Sleep(second)
-			c.answers()
-			s.look(false)
-			c.asks()
-		}, want: 2},
-		{name: "a request that came and was answered between two looks", play: func(s *scene) {
-			c := s.k.connects()
-			s.look(false)
-			c.asks()
-			c.answers()
-		}, want: 2},
-		{name: "an upload is one", play: func(s *scene) {
-			c := s.k.connects()
-			for range 5 {
-				c.asks()
-				s.look(false)
-				time.Sleep(second)
-			}
-		}, want: 1},
-		{name: "an answer in pieces is none", play: func(s *scene) {
-			c := s.k.connects()
-			c.asks()
-			for range 5 {
-				s.look(false)
-				time.Sleep(second)
-				c.answers()
-			}
-		}, want: 1},
-		{name: "those that came and went between two looks: the kernel reports them", play: func(s *scene) {
+		{name: "a connection", want: 1, play: one()},
+		{name: "with its first request", want: 1, play: one("asks")},
+		{name: "and another request", want: 2, play: one("asks", second, "answers, is seen, asks")},
+		{name: "a request that came and was answered between two looks", want: 2, play: one("is seen, asks, answers")},
+		{name: "an upload is one", want: 1, play: one(slices.Repeat([]any{"asks, is seen", second}, 5)...)},
+		{name: "an answer in pieces is none", want: 1, play: one(append([]any{"asks"}, slices.Repeat([]any{"is seen", second, "answers"}, 5)...)...)},
+		{name: "those that came and went between two looks: the kernel reports them", want: 2, play: func(s *scene) {
 			s.k.connects().closes()
 			s.k.connects().closes()
 			s.look(true)
-		}, want: 2},
-		{name: "more than could be reported", play: func(s *scene) { s.g.destroyed(nil, true) }, want: 1},
-		{name: "one that was seen, and its end", play: func(s *scene) {
-			c := s.k.connects()
-			s.look(false)
-			c.closes()
-			s.look(true)
-		}, want: 1},
-		{name: "its end seen before it is reported", play: func(s *scene) {
-			c := s.k.connects()
-			s.look(false)
-			c.closes()
-			s.look(false)
-			s.look(true)
-		}, want: 1},
-		{name: "two, and one that came meanwhile", play: func(s *scene) {
+		}},
+		{name: "more than could be reported", want: 1, play: func(s *scene) { s.g.destroyed(nil, true) }},
+		{name: "one that was seen, and its end", want: 1, play: one("is seen, closes, is reported")},
+		{name: "its end seen before it is reported", want: 1, play: one("is seen, closes, is seen, is reported")},
+		{name: "two, and one that came meanwhile", want: 3, play: func(s *scene) {
 			a, b := s.k.connects(), s.k.connects()
 			s.look(false)
 			a.closes()
 			b.closes()
 			s.k.connects().closes()
 			s.look(true)
-		}, want: 3},
-		{name: "the app's end and then the kernel's", play: func(s *scene) {
+		}},
+		{name: "the app's end and then the kernel's", want: 1, play: func(s *scene) {
 			c := s.k.connects()
-			s.look(false)
-			c.State = sockdiag.FinWait1
-			s.look(false)
-			time.Sleep(10 * second)
+			s.steps(c, "is seen, app closes, is seen", 10*second)
 			c.State = sockdiag.FinWait2
-			s.look(false)
-			c.closes()
-			s.look(true)
-		}, want: 1},
-		{name: "one that was served between two looks, with its end still on the way", play: func(s *scene) {
+			s.steps(c, "is seen, closes, is reported")
+		}},
+		{name: "one that was served between two looks, with its end still on the way", want: 1, play: func(s *scene) {
 			s.k.connects().State = sockdiag.LastAck
 			s.look(false)
-		}, want: 1},
+		}},
 		{name: "those that do not count", o: Options{IgnoreFrom: []netip.Prefix{here}}, play: func(s *scene) {
-			c := s.k.connects()
-			c.asks()
-			s.look(false)
-			c.closes()
-			s.k.connects().closes()
-			s.look(true)
+			one("asks, is seen, closes")(s)
+			one("closes, is reported")(s)
 		}},
 		{name: "nor those who come too late", play: func(s *scene) {
 			s.g.closed = true

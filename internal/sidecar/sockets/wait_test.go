@@ -3,6 +3,7 @@ package sockets
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +33,11 @@ func probe(ctx context.Context, k *fakeKernel, from netip.Addr, takes time.Durat
 func TestWait(t *testing.T) {
 	const exact = 40 * time.Millisecond // the kernel's jiffies, and collecting reports
 	finishes := func(c drain.Config) drain.Config { c.App = drain.AppFinishes; return c }
+	// one is a client's connection.
+	one := func(steps ...any) func(context.Context, *fakeKernel) {
+		return func(_ context.Context, k *fakeKernel) { k.connects().plays(nil, steps...) }
+	}
+	slow := one("asks", 12*second, "answers, closes")
 	for _, tt := range []struct {
 		name    string
 		o       Options
@@ -47,10 +53,7 @@ func TestWait(t *testing.T) {
 		{name: "no clients", want: 5 * second, verdict: drain.Clean},
 		{name: "an idle pool", play: func(_ context.Context, k *fakeKernel) {
 			for range 10 {
-				c := k.connects()
-				c.asks()
-				time.Sleep(fakeJiffy)
-				c.answers()
+				k.connects().plays(nil, "asks", fakeJiffy, "answers")
 			}
 		}, want: 5 * second, verdict: drain.Assumed},
 		{name: "probes by way of Istio's ambient mesh do not extend the quiet time", play: func(ctx context.Context, k *fakeKernel) {
@@ -62,70 +65,29 @@ func TestWait(t *testing.T) {
 		{name: "a slow request from the node of an ambient pod is busy", play: func(_ context.Context, k *fakeKernel) {
 			c := k.connects()
 			c.do(func(time.Time) { c.Remote = netip.AddrPortFrom(ambientProbes[1], 40000) })
-			c.asks()
-			time.Sleep(12 * second)
-			c.answers()
-			c.closes()
+			c.plays(nil, "asks", 12*second, "answers, closes")
 		}, want: 12 * second, late: exact, verdict: drain.Clean},
-		{name: "a slow request, then the connection is closed", play: func(_ context.Context, k *fakeKernel) {
-			c := k.connects()
-			c.asks()
-			time.Sleep(12 * second)
-			c.answers()
-			c.closes()
-		}, want: 12 * second, late: exact, verdict: drain.Clean},
-		{name: "the same without reports of the kernel", blind: true, play: func(_ context.Context, k *fakeKernel) {
-			c := k.connects()
-			c.asks()
-			time.Sleep(12 * second)
-			c.answers()
-			c.closes()
-		}, want: 12 * second, late: sockdiag.MaxBlind, verdict: drain.Clean},
-		{name: "a slow request on a connection that is kept: the idle grace more", play: func(_ context.Context, k *fakeKernel) {
-			c := k.connects()
-			c.asks()
-			time.Sleep(12 * second)
-			c.answers()
-		}, want: 14 * second, late: exact, verdict: drain.Assumed},
+		{name: "a slow request, then the connection is closed", play: slow, want: 12 * second, late: exact, verdict: drain.Clean},
+		{name: "the same without reports of the kernel", blind: true, play: slow, want: 12 * second, late: sockdiag.MaxBlind, verdict: drain.Clean},
+		{name: "a slow request on a connection that is kept: the idle grace more", play: one("asks", 12*second, "answers"), want: 14 * second, late: exact, verdict: drain.Assumed},
 		{name: "a late client moves the end by the quiet time", play: func(_ context.Context, k *fakeKernel) {
 			time.Sleep(4500 * time.Millisecond)
-			c := k.connects()
-			c.asks()
-			c.answers()
-			c.closes()
+			k.connects().plays(nil, "asks, answers, closes")
 		}, want: 6500 * time.Millisecond, late: lookMax, verdict: drain.Clean},
 		{name: "a client that asks each second and never learns has a third of the grace period", play: func(ctx context.Context, k *fakeKernel) {
-			c := k.connects()
-			for ctx.Err() == nil {
-				c.asks()
-				time.Sleep(fakeJiffy)
-				c.answers()
-				time.Sleep(second)
+			for c := k.connects(); ctx.Err() == nil; {
+				c.plays(nil, "asks", fakeJiffy, "answers", second)
 			}
 		}, want: 10 * second, late: 2 * second, verdict: drain.Assumed},
-		{name: "a request that is never answered: the app's own time is left to it", play: func(ctx context.Context, k *fakeKernel) {
-			k.connects().asks()
-		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
-		{name: "an opaque open connection", o: Options{Opaque: true}, play: func(_ context.Context, k *fakeKernel) {
-			k.connects()
-		}, want: 25 * second, late: exact, verdict: drain.Cut, open: string(Opaque)},
+		{name: "a request that is never answered: the app's own time is left to it", play: one("asks"), want: 25 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		{name: "an opaque open connection", o: Options{Opaque: true}, play: one(), want: 25 * second, late: exact, verdict: drain.Cut, open: string(Opaque)},
 		{name: "HTTP/2 on a port configured for it: a slow request, and then a quick one",
-			o: Options{OpaquePorts: []uint16{fakePort}}, play: func(_ context.Context, k *fakeKernel) {
-				c := k.connects()
-				c.asks()
-				time.Sleep(fakeJiffy)
-				c.asks()
-				time.Sleep(fakeJiffy)
-				c.answers() // the quick one
-				time.Sleep(18 * second)
-				c.closes()
-			}, want: 18 * second, late: 2*fakeJiffy + exact, verdict: drain.Clean},
+			o: Options{OpaquePorts: []uint16{fakePort}}, play: one("asks", fakeJiffy, "asks", fakeJiffy, "answers", 18*second, "closes"),
+			want: 18 * second, late: 2*fakeJiffy + exact, verdict: drain.Clean},
 		{name: "a stream: three tokens and 12 s of silence", play: func(_ context.Context, k *fakeKernel) {
 			c := k.connects()
 			streams(c, 3)
-			time.Sleep(12 * second)
-			c.answers()
-			c.closes()
+			c.plays(nil, 12*second, "answers, closes")
 		}, want: 13500 * time.Millisecond, late: exact, verdict: drain.Clean},
 		{name: "one whose tokens came before the hook", before: func(k *fakeKernel) {
 			streams(k.connects(), 3)
@@ -137,28 +99,14 @@ func TestWait(t *testing.T) {
 		{name: "a pause that is longer than streams have: assumed", play: func(_ context.Context, k *fakeKernel) {
 			streams(k.connects(), 3)
 		}, want: 16500 * time.Millisecond, late: exact, verdict: drain.Assumed},
-		{name: "a long response that came at once is none", play: func(_ context.Context, k *fakeKernel) {
-			c := k.connects()
-			c.asks()
-			for range 10 {
-				c.answers()
-			}
-		}, want: 10 * second, late: exact, verdict: drain.Assumed},
+		{name: "a long response that came at once is none", play: one(append([]any{"asks"}, slices.Repeat([]any{"answers"}, 10)...)...), want: 10 * second, late: exact, verdict: drain.Assumed},
 		{name: "nor is a slow one in one piece", before: func(k *fakeKernel) {
-			c := k.connects()
-			c.asks()
-			time.Sleep(10 * second)
-			c.answers()
-			time.Sleep(10 * second)
+			k.connects().plays(nil, "asks", 10*second, "answers", 10*second)
 		}, want: 5 * second, verdict: drain.Assumed},
 		{name: "the next request ends a stream", before: func(k *fakeKernel) {
 			streams(k.connects(), 10)
 		}, play: func(_ context.Context, k *fakeKernel) {
-			time.Sleep(second)
-			c := k.conns[0]
-			c.asks()
-			time.Sleep(2 * second)
-			c.answers()
+			k.conns[0].plays(nil, second, "asks", 2*second, "answers")
 		}, want: 5 * second, late: exact, verdict: drain.Assumed},
 		{name: "a table that is no longer readable", play: func(_ context.Context, k *fakeKernel) {
 			time.Sleep(second)
@@ -168,27 +116,20 @@ func TestWait(t *testing.T) {
 		}, want: 25 * second, late: exact, verdict: drain.Cut},
 		{name: "an idle client and one that never pauses, of an app that finishes", config: finishes, play: func(ctx context.Context, k *fakeKernel) {
 			idle, c := k.connects(), k.connects()
-			idle.asks()
-			time.Sleep(fakeJiffy)
-			idle.answers()
+			idle.plays(nil, "asks", fakeJiffy, "answers")
 			for ctx.Err() == nil {
-				c.asks()
-				time.Sleep(fakeJiffy)
-				c.answers()
-				time.Sleep(second / 10)
+				c.plays(nil, "asks", fakeJiffy, "answers", second/10)
 			}
 		}, want: 10 * second, late: exact, verdict: drain.Clean},
-		{name: "a request that takes longer, of an app that finishes", config: finishes, play: func(_ context.Context, k *fakeKernel) {
-			k.connects().asks()
-		}, want: 5 * second, late: exact, verdict: drain.Clean},
+		{name: "a request that takes longer, of an app that finishes", config: finishes, play: one("asks"), want: 5 * second, late: exact, verdict: drain.Clean},
 		{name: "by hand, with a timeout", config: func(c drain.Config) drain.Config { return hook.Within(c, 20*second) },
-			play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 20 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+			play: one("asks"), want: 20 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
 		{name: "a timeout shorter than the minimum drain", config: func(c drain.Config) drain.Config { return hook.Within(c, 3*second) },
 			want: 3 * second, late: exact, verdict: drain.Clean},
 		{name: "a short grace period: a quarter of it is left", config: func(c drain.Config) drain.Config {
 			c.GracePeriod = 8 * second
 			return hook.Until(c, hook.DefaultLeave)
-		}, play: func(_ context.Context, k *fakeKernel) { k.connects().asks() }, want: 6 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		}, play: one("asks"), want: 6 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
