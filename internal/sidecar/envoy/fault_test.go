@@ -141,11 +141,8 @@ func TestAdminFaults(t *testing.T) {
 // An Envoy that dies in the drain is noticed at once.
 func TestCrash(t *testing.T) {
 	r := start(t)
-	c := r.dial()
-	c.Ask("/slow")
-	<-r.app.asked
-	o := r.terminate(soon)
-	o.stillThere(t)
+	r.busy()
+	o := r.held()
 	if err := syscall.Kill(r.running().Pid(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -161,9 +158,7 @@ func TestStopped(t *testing.T) {
 			r := start(t)
 			verdict := drain.Clean
 			if busy {
-				c := r.dial()
-				c.Ask("/slow")
-				<-r.app.asked
+				r.busy()
 				verdict = drain.Cut
 			}
 			if err := syscall.Kill(r.running().Pid(), syscall.SIGSTOP); err != nil {

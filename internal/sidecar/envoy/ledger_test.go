@@ -46,6 +46,21 @@ func (b *book) answered(stats Stats) {
 	b.now = b.now.Add(time.Millisecond)
 }
 
+// settles has Envoy respond once bytes have not moved for a while, and the response stay valid.
+func (b *book) settles(stats Stats, sockets ...sockdiag.Socket) {
+	b.t.Helper()
+	b.see(settle, sockets...)
+	b.answered(stats)
+	b.see(settle, sockets...)
+}
+
+// settled has connections open, and then settles.
+func (b *book) settled(stats Stats, sockets ...sockdiag.Socket) {
+	b.t.Helper()
+	b.see(0, sockets...)
+	b.settles(stats, sockets...)
+}
+
 func (b *book) want(busy int) {
 	b.t.Helper()
 	if a := b.activity(); !a.Known || a.Busy != busy {
@@ -157,26 +172,19 @@ func TestBusyHTTP(t *testing.T) {
 	two := []sockdiag.Socket{open(1, httpPort, 100), open(2, httpPort, 100)}
 	b.see(0, two...)
 	b.want(2) // never asked: all may be
-	b.see(settle, two...)
-	b.answered(rq("http.h.downstream_rq_active", 1))
-	b.see(settle, two...)
+	b.settles(rq("http.h.downstream_rq_active", 1), two...)
 	b.want(1)
 	b.see(time.Second, two[:1]...) // one has gone; which, Envoy has to say
 	b.want(1)
 	b.wantDue(false)
-	b.see(settle, two[:1]...)
-	b.answered(idleStats())
-	b.see(settle, two[:1]...)
+	b.settles(idleStats(), two[:1]...)
 	b.want(0)
 }
 
 // Many streams of one connection are one that is busy.
 func TestStreams(t *testing.T) {
 	b := newBook(t)
-	b.see(0, open(1, httpPort, 100))
-	b.see(settle, open(1, httpPort, 100))
-	b.answered(rq("http.h.downstream_rq_active", 100))
-	b.see(settle, open(1, httpPort, 100))
+	b.settled(rq("http.h.downstream_rq_active", 100), open(1, httpPort, 100))
 	b.want(1)
 }
 
@@ -184,15 +192,9 @@ func TestStreams(t *testing.T) {
 func TestMixed(t *testing.T) {
 	b := newBook(t)
 	three := []sockdiag.Socket{open(1, mixedPort, 1), open(2, mixedPort, 1), open(3, mixedPort, 1)}
-	b.see(0, three...)
-	b.see(settle, three...)
-	b.answered(rq("http.m.downstream_cx_active", 2))
-	b.see(settle, three...)
+	b.settled(rq("http.m.downstream_cx_active", 2), three...)
 	b.want(1)
-	b.see(0, three[:2]...)
-	b.see(settle, three[:2]...)
-	b.answered(rq("http.m.downstream_cx_active", 2))
-	b.see(settle, three[:2]...)
+	b.settled(rq("http.m.downstream_cx_active", 2), three[:2]...)
 	b.want(0)
 }
 
@@ -215,10 +217,7 @@ func TestGarbage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(t)
 			two := []sockdiag.Socket{open(1, httpPort, 1), open(2, httpPort, 1)}
-			b.see(0, two...)
-			b.see(settle, two...)
-			b.answered(idleStats())
-			b.see(settle, two...)
+			b.settled(idleStats(), two...)
 			b.want(0)
 			b.moved(b.now)
 			b.see(time.Second, two...)

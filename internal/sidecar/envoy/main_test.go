@@ -118,6 +118,24 @@ func (r *running) dial() *loadtest.Kept {
 	return loadtest.Keep(r.t, r.listen, patience)
 }
 
+// idle is a connection whose request has been answered.
+func (r *running) idle() *loadtest.Kept {
+	r.t.Helper()
+	c := r.dial()
+	c.Ask("/")
+	c.Answer(r.t)
+	return c
+}
+
+// busy is a connection with a request that the app does not answer yet.
+func (r *running) busy() *loadtest.Kept {
+	r.t.Helper()
+	c := r.dial()
+	c.Ask("/slow")
+	<-r.app.asked
+	return c
+}
+
 // bigAnswer is more than the kernel and Envoy take without a reader's help.
 const bigAnswer = 32 << 20
 

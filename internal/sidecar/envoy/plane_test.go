@@ -17,11 +17,7 @@ var ctx = context.Background()
 func TestBusyAndIdle(t *testing.T) {
 	r := start(t)
 	r.awaitActivity(0, 0)
-	idle, busy := r.dial(), r.dial()
-	idle.Ask("/")
-	idle.Answer(t)
-	busy.Ask("/slow")
-	<-r.app.asked
+	idle, busy := r.idle(), r.busy()
 	if err := r.Drain(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +79,7 @@ func TestOpaque(t *testing.T) {
 
 func TestAuto(t *testing.T) {
 	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "auto" })
-	c := r.dial()
-	c.Ask("/")
-	c.Answer(t)
+	c := r.idle()
 	r.awaitActivity(1, 0)
 	c.Ask("/slow")
 	<-r.app.asked
@@ -97,43 +91,11 @@ func TestAuto(t *testing.T) {
 
 func TestKill(t *testing.T) {
 	r := start(t)
-	c := r.dial()
-	c.Ask("/slow")
-	<-r.app.asked
+	c := r.busy()
 	r.Kill()
 	r.wantGone()
 	if b, _ := io.ReadAll(c.R); len(b) != 0 {
 		t.Errorf("got %q", b)
-	}
-}
-
-func TestHiddenStats(t *testing.T) {
-	r := start(t, func(o *Options) {
-		o.Args = []string{"--config-yaml", `stats_config: {stats_matcher: {reject_all: true}}`}
-	})
-	if !strings.Contains(r.log.String(), "hides the gauges of requests in flight") || !strings.Contains(r.log.String(), "proxyStatsMatcher") {
-		t.Errorf("no log line:\n%s", r.log)
-	}
-	c := r.dial()
-	c.Ask("/")
-	c.Answer(t)
-	r.awaitActivity(1, 1) // the kernel's count carries it
-	_ = c.Close()
-	r.awaitActivity(0, 0)
-}
-
-func TestIPv6(t *testing.T) {
-	listen, admin := nettest.FreeAddress(t, "::1"), nettest.FreeAddress(t, "::1")
-	r := start(t, func(o *Options) { o.Admin, o.Bootstrap.Inbound[0].Listen = admin, listen })
-	r.listen = listen
-	c := r.dial()
-	c.Ask("/")
-	c.Answer(t)
-	r.awaitActivity(1, 0)
-	_ = c.Close()
-	r.awaitActivity(0, 0)
-	if err := r.Close(ctx); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -244,11 +206,8 @@ func TestDrainIsCancelled(t *testing.T) {
 	if report.Verdict != drain.Resumed || len(report.Faults) > 0 {
 		t.Fatalf("%+v\n%s", report, r.log)
 	}
-	c := r.dial()
-	c.Ask("/slow")
-	<-r.app.asked
-	o := r.terminate(soon)
-	o.stillThere(t)
+	c := r.busy()
+	o := r.held()
 	r.app.let()
 	c.Answer(t)
 	_ = c.Close()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
@@ -30,6 +31,7 @@ var cutSoon = func() drain.Config {
 
 // termination is a drain.Termination that has begun and not ended.
 type termination struct {
+	t       *testing.T
 	cfg     drain.Config
 	began   time.Time
 	waiting chan struct{} // closed when the minimum drain is complete
@@ -38,7 +40,7 @@ type termination struct {
 }
 
 func terminate(t *testing.T, p *Plane, log *logstest.Buffer, cfg drain.Config) *termination {
-	o := &termination{cfg: cfg, began: time.Now(), waiting: make(chan struct{}), report: make(chan drain.Report, 1), log: log}
+	o := &termination{t: t, cfg: cfg, began: time.Now(), waiting: make(chan struct{}), report: make(chan drain.Report, 1), log: log}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -61,6 +63,26 @@ func terminate(t *testing.T, p *Plane, log *logstest.Buffer, cfg drain.Config) *
 
 func (r *running) terminate(cfg drain.Config) *termination {
 	return terminate(r.t, r.Plane, r.log, cfg)
+}
+
+// held is a termination that something in flight holds.
+func (r *running) held() *termination {
+	r.t.Helper()
+	o := r.terminate(soon)
+	o.stillThere(r.t)
+	return o
+}
+
+// endsWith reads the last responses of connections, and closes them: the termination ends.
+func (o *termination) endsWith(conns ...*loadtest.Kept) {
+	o.t.Helper()
+	for _, c := range conns {
+		if _, body := c.Answer(o.t); body != "done" {
+			o.t.Error(body)
+		}
+		_ = c.Close()
+	}
+	o.want(o.t, drain.Clean)
 }
 
 // stillThere waits until only activity holds the end, and a little more.

@@ -43,8 +43,7 @@ func TestHTTP2(t *testing.T) {
 		<-r.app.asked
 	}
 	r.awaitActivity(1, 1)
-	o := r.terminate(soon)
-	o.stillThere(t)
+	o := r.held()
 	r.app.let()
 	for range cap(got) {
 		if answer := <-got; answer != "done<nil>" {
@@ -57,9 +56,7 @@ func TestHTTP2(t *testing.T) {
 // A listener that also takes what is no HTTP: what is none is busy while open.
 func TestRawTCPOnAuto(t *testing.T) {
 	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "auto" })
-	idle := r.dial()
-	idle.Ask("/")
-	idle.Answer(t)
+	idle := r.idle()
 	r.awaitActivity(1, 0)
 	raw := r.dial()
 	if _, err := io.WriteString(raw, "\x00\x01 no HTTP\r\n\r\n"); err != nil {
@@ -71,8 +68,7 @@ func TestRawTCPOnAuto(t *testing.T) {
 	silent := r.dial() // server speaks first: TCP after the inspector's patience
 	_ = idle.Close()
 	r.awaitActivity(1, 1)
-	o := r.terminate(soon)
-	o.stillThere(t)
+	o := r.held()
 	_ = silent.Close()
 	o.want(t, drain.Clean)
 }
@@ -86,60 +82,30 @@ func TestDualStack(t *testing.T) {
 	var conns []*loadtest.Kept
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		r.listen = net.JoinHostPort(host, port)
-		c := r.dial()
-		c.Ask("/slow")
-		<-r.app.asked
-		conns = append(conns, c)
+		conns = append(conns, r.busy())
 	}
 	r.awaitActivity(2, 2)
-	o := r.terminate(soon)
-	o.stillThere(t)
+	o := r.held()
 	r.app.let()
-	for _, c := range conns {
-		if _, body := c.Answer(t); body != "done" {
-			t.Error(body)
-		}
-		_ = c.Close()
-	}
-	o.want(t, drain.Clean)
+	o.endsWith(conns...)
 }
 
-func TestSlowUpload(t *testing.T) {
-	r := start(t)
-	c := r.dial()
-	fmt.Fprintf(c, "POST /upload HTTP/1.1\r\nHost: app\r\nContent-Length: 10\r\n\r\n01234")
-	<-r.app.asked
-	r.awaitActivity(1, 1)
-	o := r.terminate(soon)
-	o.stillThere(t)
-	if _, err := io.WriteString(c, "56789"); err != nil {
-		t.Fatal(err)
+// A part of a request is a request.
+func TestSlowRequest(t *testing.T) {
+	for name, parts := range map[string][2]string{
+		"a body": {"POST /upload HTTP/1.1\r\nHost: app\r\nContent-Length: 10\r\n\r\n01234", "56789"},
+		"a head": {"GET / HTTP/1.1\r\nHos", "t: app\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t)
+			c := r.dial()
+			fmt.Fprint(c, parts[0])
+			r.awaitActivity(1, 1)
+			o := r.held()
+			fmt.Fprint(c, parts[1])
+			o.endsWith(c)
+		})
 	}
-	if _, body := c.Answer(t); body != "done" {
-		t.Error(body)
-	}
-	_ = c.Close()
-	o.want(t, drain.Clean)
-}
-
-// Half a request is a request.
-func TestHalfAHead(t *testing.T) {
-	r := start(t)
-	c := r.dial()
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHos"); err != nil {
-		t.Fatal(err)
-	}
-	r.awaitActivity(1, 1)
-	o := r.terminate(soon)
-	o.stillThere(t)
-	if _, err := io.WriteString(c, "t: app\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if _, body := c.Answer(t); body != "done" {
-		t.Error(body)
-	}
-	_ = c.Close()
-	o.want(t, drain.Clean)
 }
 
 // An answer that its reader takes slowly is not over when Envoy has done with it.
@@ -151,8 +117,7 @@ func TestSlowReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := r.terminate(soon)
-	o.stillThere(t)
+	o := r.held()
 	if n, err := io.Copy(io.Discard, resp.Body); n != bigAnswer || err != nil {
 		t.Errorf("%d of %d bytes, %v", n, bigAnswer, err)
 	}
@@ -165,9 +130,7 @@ func TestIdleConnectionsHoldNothing(t *testing.T) {
 	for _, blind := range []bool{false, true} {
 		t.Run(fmt.Sprintf("blind=%v", blind), func(t *testing.T) {
 			r := start(t, func(o *Options) { o.blind = blind })
-			one := r.dial()
-			one.Ask("/")
-			one.Answer(t)
+			one := r.idle()
 			client := r.h2()
 			resp, err := client.Get("http://" + r.listen + "/")
 			if err != nil {
