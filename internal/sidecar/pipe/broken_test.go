@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -159,10 +158,7 @@ func TestAppDiesWithinTheBody(t *testing.T) {
 		p := startPipe(t, app, HTTP)
 		c := dialPipe(t, p)
 		c.send(get("/"))
-		resp, err := http.ReadResponse(c.r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := c.head()
 		if b, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) || string(b) != "half" {
 			t.Errorf("%q, %v; want half and an unexpected end", b, err)
 		}
@@ -198,13 +194,8 @@ func TestHalfABodyUntilTheEnd(t *testing.T) {
 			})
 			c := dialPipe(t, p)
 			c.send(get("/"))
-			resp, err := http.ReadResponse(c.r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.ReadFull(resp.Body, make([]byte, len("half"))); err != nil {
-				t.Fatal(err)
-			}
+			resp := c.head()
+			part(t, resp, len("half"))
 			tt.cut(p, <-apps)
 			if b, err := io.ReadAll(resp.Body); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%q, %v; want a reset", b, err)
@@ -254,8 +245,7 @@ func TestAppClosesWithRequestsAhead(t *testing.T) {
 func TestAppClosesIdle(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: close\r\n\r\n"), HTTP)
 	c := dialPipe(t, p)
-	c.send(get("/"))
-	c.response("GET")
+	c.wantOK()
 	c.wantEnd()
 	awaitActivity(t, p, 0, 0)
 }
@@ -312,10 +302,7 @@ func TestFullDescriptorTable(t *testing.T) {
 		t.Fatal(resp)
 	}
 	e := dialPipe(t, p)
-	e.send(get("/"))
-	if resp := e.response("GET"); resp.StatusCode != 200 {
-		t.Fatal(resp)
-	}
+	e.wantOK()
 }
 
 func TestListenFails(t *testing.T) {

@@ -65,9 +65,7 @@ func TestConnectRPC(t *testing.T) {
 			if err := stream.Err(); !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != accesslog.MessageLastCall {
 				t.Errorf("the client sees %v", err)
 			}
-			if left := report(); len(left) != 1 || left[0].Ending != tt.ending {
-				t.Errorf("report %+v", left)
-			}
+			wantEndings(t, report(), tt.ending)
 		})
 	}
 }
@@ -93,14 +91,8 @@ func TestEnvelopes(t *testing.T) {
 			c := dialPipe(t, p)
 			c.send(get("/"))
 			app.send(tt.before)
-			resp, err := http.ReadResponse(c.r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			first := make([]byte, 1)
-			if _, err := io.ReadFull(resp.Body, first); err != nil {
-				t.Fatal(err)
-			}
+			resp := c.head()
+			first := part(t, resp, 1)
 			report := lastCall(t, p, 300*time.Millisecond)
 			if tt.after != "" {
 				awaitAsked(t, p)
@@ -110,13 +102,7 @@ func TestEnvelopes(t *testing.T) {
 			if body := string(first) + string(rest); body != tt.body || (err == nil) != tt.whole {
 				t.Errorf("%q, %v; want %q, whole %v", body, err, tt.body, tt.whole)
 			}
-			ending := ""
-			for _, one := range report() {
-				ending += one.Ending
-			}
-			if ending != tt.ending {
-				t.Errorf("report %q; want %q", ending, tt.ending)
-			}
+			wantEndings(t, report(), tt.ending)
 			<-app.got
 		})
 	}

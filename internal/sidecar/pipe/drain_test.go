@@ -336,8 +336,7 @@ func TestStopAccepting(t *testing.T) {
 	}
 	_ = p.StopAccepting(ctx)
 	for _, c := range clients {
-		c.send(get("/"))
-		c.response("GET")
+		c.wantOK()
 	}
 	if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
 		_ = c.Close()

@@ -11,8 +11,7 @@ func TestDurations(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP)
 	c := dialPipe(t, p)
 	for range 2 {
-		c.send(get("/"))
-		c.response("GET")
+		c.wantOK()
 	}
 	c.send("bad\r\n\r\n")
 	c.rest()

@@ -23,10 +23,7 @@ func room(cfg *Config) { cfg.Memory = 3200 << 10 }
 func wantServed(t *testing.T, p *Pipe) {
 	t.Helper()
 	c := dialPipe(t, p)
-	c.send(get("/"))
-	if resp := c.response("GET"); resp.StatusCode != 200 {
-		t.Errorf("another client got %s", resp.Status)
-	}
+	c.wantOK()
 }
 
 // sinceLong makes each connection one that has been idle for a minute.
@@ -88,8 +85,7 @@ func TestIdleIsEnded(t *testing.T) {
 	t.Run("HTTP/1.1", func(t *testing.T) {
 		p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP, room)
 		first := dialPipe(t, p)
-		first.send(get("/"))
-		first.response("GET")
+		first.wantOK()
 		for range p.mostConnections - 1 {
 			dialPipe(t, p)
 		}

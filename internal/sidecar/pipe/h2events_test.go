@@ -9,8 +9,6 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-
-	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // An event stream over HTTP/2 ends at the last call as one over HTTP/1.1 does: with
@@ -39,16 +37,8 @@ func TestH2EventStreams(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			called := make(chan struct{})
 			app := startApp(t, func(c net.Conn) {
-				f := http2.NewFramer(c, c)
-				_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
-				_ = f.WriteSettings()
-				for asked := false; !asked; {
-					frame, err := f.ReadFrame()
-					if err != nil {
-						return
-					}
-					_, asked = frame.(*http2.HeadersFrame)
-				}
+				f := serveFrames(c)
+				nextRequest(f)
 				var block strings.Builder
 				enc := hpack.NewEncoder(&block)
 				fields := []hpack.HeaderField{{Name: ":status", Value: tt.status}, {Name: "content-type", Value: "text/event-stream; charset=utf-8"}}
@@ -102,13 +92,7 @@ func TestH2EventStreams(t *testing.T) {
 			if strings.Join(got, "\n") != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), tt.want)
 			}
-			ending := ""
-			for _, one := range report() {
-				ending += one.Ending
-			}
-			if ending != tt.ending {
-				t.Errorf("report %q; want %q", ending, tt.ending)
-			}
+			wantEndings(t, report(), tt.ending)
 		})
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-
-	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // grpcMessage is one of gRPC's, with a content of n bytes.
@@ -91,18 +89,9 @@ func TestH2LastMessages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			called := make(chan struct{})
 			app := startApp(t, func(c net.Conn) {
-				f := http2.NewFramer(c, c)
-				_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
-				_ = f.WriteSettings()
-				for asked := 0; asked < 2; {
-					frame, err := f.ReadFrame()
-					if err != nil {
-						return
-					}
-					if _, ok := frame.(*http2.HeadersFrame); ok {
-						asked++
-					}
-				}
+				f := serveFrames(c)
+				nextRequest(f)
+				nextRequest(f)
 				tt.before(f)
 				<-called
 				tt.after(f)
@@ -124,19 +113,7 @@ func TestH2LastMessages(t *testing.T) {
 					break
 				}
 			}
-			type result struct {
-				endings []string
-				err     error
-			}
-			done := make(chan result, 1)
-			go func() {
-				left, err := p.LastCall(ctx, time.Second)
-				var endings []string
-				for _, c := range left {
-					endings = append(endings, c.Ending)
-				}
-				done <- result{endings, err}
-			}()
+			report := lastCall(t, p, time.Second)
 			awaitFinishing(t, p)
 			close(called)
 			var got []string
@@ -155,9 +132,7 @@ func TestH2LastMessages(t *testing.T) {
 			if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
 				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tt.want, "\n  "))
 			}
-			if r := <-done; r.err != nil || strings.Join(r.endings, "\n") != strings.Join(tt.endings, "\n") {
-				t.Errorf("the report says %q, %v; want %q", r.endings, r.err, tt.endings)
-			}
+			wantEndings(t, report(), tt.endings...)
 		})
 	}
 }
@@ -166,9 +141,7 @@ func TestH2LastMessages(t *testing.T) {
 // all, gets no frame of ours in its middle.
 func TestH2LastCallOfADeafClient(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
-		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
-		_ = f.WriteSettings()
+		f := serveFrames(c)
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true})
 		for f.WriteData(1, false, bytes.Repeat([]byte{0xff}, 16000)) == nil {
 		}

@@ -20,15 +20,9 @@ import (
 // that the app has refused by its GOAWAY hold nothing up.
 func TestH2AppSaysGoodbye(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
-		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
-		_ = f.WriteSettings()
-		for {
-			frame, err := f.ReadFrame()
-			if err != nil {
-				return
-			}
-			if h, ok := frame.(*http2.HeadersFrame); ok && h.StreamID == 3 {
+		f := serveFrames(c)
+		for id := nextRequest(f); id > 0; id = nextRequest(f) {
+			if id == 3 {
 				_ = f.WriteGoAway(1, http2.ErrCodeNo, nil) // 3 is refused by that
 			}
 		}
@@ -87,12 +81,7 @@ func drainH2After(t *testing.T, at int) {
 	_ = p.Drain(ctx)
 	step <- 100
 	<-stepped
-	got := strings.Join(r.frames(), "\n")
-	for _, want := range []string{"GOAWAY 2147483647 NO_ERROR", `DATA 1 "hello" end=true`, "GOAWAY 1 NO_ERROR"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("drained after %d bytes: lacks %s:\n%s", at, want, got)
-		}
-	}
+	r.wantAmong("GOAWAY 2147483647 NO_ERROR", `DATA 1 "hello" end=true`, "GOAWAY 1 NO_ERROR")
 }
 
 // Frames of a tunnel's own are bytes: GOAWAY and PING within CONNECT (Envoy's
@@ -103,8 +92,7 @@ func TestH2Tunnels(t *testing.T) {
 	_ = f.WritePing(false, [8]byte{1})
 	_ = f.WriteGoAway(wirehttp2.MaxStreamID, http2.ErrCodeNo, []byte("inner"))
 	app := startApp(t, func(c net.Conn) {
-		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
+		f := readPreface(c)
 		_ = f.WriteSettings(http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 		for {
 			frame, err := f.ReadFrame()
@@ -185,18 +173,10 @@ func TestH2PingAndSettingsPass(t *testing.T) {
 func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	seen := make(chan uint32, 10)
 	app := startApp(t, func(c net.Conn) {
-		f := http2.NewFramer(c, c)
-		_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
-		_ = f.WriteSettings()
-		for {
-			frame, err := f.ReadFrame()
-			if err != nil {
-				return
-			}
-			if h, ok := frame.(*http2.HeadersFrame); ok {
-				seen <- h.StreamID
-				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
-			}
+		f := serveFrames(c)
+		for id := nextRequest(f); id > 0; id = nextRequest(f) {
+			seen <- id
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
 		}
 	})
 	p := startPipe(t, app, HTTP)

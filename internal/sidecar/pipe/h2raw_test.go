@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 
@@ -81,6 +82,32 @@ func (r *raw) frames() (out []string) {
 	}
 }
 
+// readPreface begins HTTP/2 as an app that has read its client's preface.
+func readPreface(c net.Conn) *http2.Framer {
+	_, _ = io.ReadFull(c, make([]byte, len(wirehttp2.Preface)))
+	return http2.NewFramer(c, c)
+}
+
+// serveFrames is readPreface, and the app's SETTINGS.
+func serveFrames(c net.Conn) *http2.Framer {
+	f := readPreface(c)
+	_ = f.WriteSettings()
+	return f
+}
+
+// nextRequest is the stream of the next HEADERS; 0: the client has gone.
+func nextRequest(f *http2.Framer) uint32 {
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return 0
+		}
+		if h, ok := frame.(*http2.HeadersFrame); ok {
+			return h.StreamID
+		}
+	}
+}
+
 // awaitFinishing waits until the last call of the pipe's first connection has begun.
 func awaitFinishing(t *testing.T, p *Pipe) {
 	t.Helper()
@@ -90,6 +117,18 @@ func awaitFinishing(t *testing.T, p *Pipe) {
 		defer c.mu.Unlock()
 		return c.h2.finishing
 	})
+}
+
+// wantAmong wants these parts of the frames until the end, which it returns.
+func (r *raw) wantAmong(parts ...string) (got string) {
+	r.t.Helper()
+	got = strings.Join(r.frames(), "\n")
+	for _, part := range parts {
+		if !strings.Contains(got, part) {
+			r.t.Errorf("lacks %s:\n%s", part, got)
+		}
+	}
+	return got
 }
 
 func (r *raw) want(frames ...string) {

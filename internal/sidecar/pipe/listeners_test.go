@@ -13,10 +13,7 @@ func TestListenersCountForThemselves(t *testing.T) {
 		cfg.Inbound = append(cfg.Inbound, Inbound{Listen: "127.0.0.1:0", App: "127.0.0.1:1", Protocol: TCP})
 	})
 	c := dialPipe(t, p)
-	c.send(get("/"))
-	if resp := c.response("GET"); resp.StatusCode != 200 {
-		t.Fatal(resp.Status)
-	}
+	c.wantOK()
 	awaitActivity(t, p, 1, 0)
 	first, second := p.Listeners()[0], p.Listeners()[1]
 	if first.Name != "first" || first.Addr.String() != p.Addr(0).String() || first.Open != 1 || first.Busy != 0 || first.AppOpen != 1 ||

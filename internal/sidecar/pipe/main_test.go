@@ -73,18 +73,25 @@ func startApp(t *testing.T, serve func(net.Conn)) net.Addr {
 	return ln.Addr()
 }
 
-// startHTTP runs an HTTP/1.1 app.
-func startHTTP(t *testing.T, h http.HandlerFunc) net.Addr {
+// startServer runs an app of net/http until end is called or the test ends.
+func startServer(t *testing.T, address string, s *http.Server) (at net.Addr, end func()) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: h}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(ln) }()
-	t.Cleanup(func() { _ = s.Close(); <-done })
-	return ln.Addr()
+	end = func() { _ = s.Close(); <-done }
+	t.Cleanup(end)
+	return ln.Addr(), end
+}
+
+// startHTTP runs an HTTP/1.1 app.
+func startHTTP(t *testing.T, h http.HandlerFunc) net.Addr {
+	t.Helper()
+	at, _ := startServer(t, "127.0.0.1:0", &http.Server{Handler: h})
+	return at
 }
 
 // answering is an app that reads one request head and then writes the answer.
@@ -186,6 +193,26 @@ func (c *client) response(method string) *http.Response {
 	return resp
 }
 
+// head reads the head of a response, or an interim response.
+func (c *client) head() *http.Response {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		c.t.Fatalf("read the head of a response: %v", err)
+	}
+	return resp
+}
+
+// part reads a part of a response's body.
+func part(t *testing.T, resp *http.Response, n int) string {
+	t.Helper()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(resp.Body, b); err != nil {
+		t.Fatalf("read %d bytes of a body: %v", n, err)
+	}
+	return string(b)
+}
+
 // rest reads until the end of the connection.
 func (c *client) rest() string {
 	c.t.Helper()
@@ -194,6 +221,15 @@ func (c *client) rest() string {
 		c.t.Fatalf("read to the end: %v (after %q)", err, b)
 	}
 	return string(b)
+}
+
+// wantOK has a request answered.
+func (c *client) wantOK() {
+	c.t.Helper()
+	c.send(get("/"))
+	if status := c.response("GET").StatusCode; status != http.StatusOK {
+		c.t.Fatalf("status %d", status)
+	}
 }
 
 func (c *client) wantEnd() {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 )
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -59,22 +61,6 @@ func TestByteByByte(t *testing.T) {
 			t.Fatalf("got %q", got)
 		}
 	}
-}
-
-func TestPipelined(t *testing.T) {
-	p := startPipe(t, startHTTP(t, echo), HTTP)
-	c := dialPipe(t, p)
-	var send strings.Builder
-	for i := range 200 {
-		fmt.Fprintf(&send, "POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab", i)
-	}
-	go func() { _, _ = io.WriteString(c, send.String()) }()
-	for i := range 200 {
-		if got, want := bodyOf(c.response("POST")), fmt.Sprintf("POST /%d 2 ", i); got != want {
-			t.Fatalf("answer %d is %q; want %q", i, got, want)
-		}
-	}
-	awaitActivity(t, p, 1, 0)
 }
 
 func TestInterimResponses(t *testing.T) {
@@ -181,12 +167,24 @@ func TestConnect(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 200 Tunnel\r\n\r\n")
 		_, _ = io.Copy(c, r)
 	})
-	c := dialPipe(t, startPipe(t, app, HTTP))
-	c.send("CONNECT far:1 HTTP/1.1\r\nHost: far:1\r\n\r\n")
-	c.send("GET is no request here")
-	_ = c.CloseWrite()
-	if got := c.rest(); got != "HTTP/1.1 200 Tunnel\r\n\r\nGET is no request here" {
-		t.Fatalf("got %q", got)
+	for _, protocol := range []Protocol{Auto, HTTP} {
+		p := startPipe(t, app, protocol)
+		cut, c := dialPipe(t, p), dialPipe(t, p)
+		cut.send("CONNECT far:1 HTTP/1.1\r\nHost: far:1\r\n\r\n")
+		cut.head()
+		c.send("CONNECT far:1 HTTP/1.1\r\nHost: far:1\r\n\r\n")
+		c.send("GET is no request here")
+		_ = c.CloseWrite()
+		if got := c.rest(); got != "HTTP/1.1 200 Tunnel\r\n\r\nGET is no request here" {
+			t.Fatalf("got %q", got)
+		}
+		awaitActivity(t, p, 1, 1)
+		if n := p.Stats().Opaque[counters.OpaqueConnect]; n != 2 {
+			t.Errorf("%d tunnels are counted", n)
+		}
+		if left := lastCall(t, p, 10*time.Millisecond)(); len(left) != 1 {
+			t.Errorf("the report has %d conversations", len(left))
+		}
 	}
 }
 

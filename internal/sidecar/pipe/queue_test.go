@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -217,12 +216,20 @@ func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 // from its client.
 func TestEndsWithAFullQueue(t *testing.T) {
 	const more = 10
-	t.Run("drain", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		c := fillQueue(t, p, app, more)
-		if err := p.Drain(context.Background()); err != nil {
+	ends := func(how string, end func(*testing.T, *slowApp, *Pipe, *client)) {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			app := startSlowApp(t)
+			p := startPipe(t, app, Auto, func(cfg *Config) {
+				if how == "response timeout" {
+					cfg.ResponseTimeout = 200 * time.Millisecond
+				}
+			})
+			end(t, app, p, fillQueue(t, p, app, more))
+		})
+	}
+	ends("drain", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
+		if err := p.Drain(ctx); err != nil {
 			t.Fatal(err)
 		}
 		app.answer <- maxQueued
@@ -236,11 +243,7 @@ func TestEndsWithAFullQueue(t *testing.T) {
 			t.Fatalf("%d requests were forwarded after the Connection: close", n)
 		}
 	})
-	t.Run("half-close", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		c := fillQueue(t, p, app, more)
+	ends("half-close", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
@@ -249,24 +252,16 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		c.wantEnd()
 		awaitNone(t, p)
 	})
-	t.Run("half-close in a drain", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		c := fillQueue(t, p, app, more)
+	ends("half-close in a drain", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
 		_ = c.CloseWrite()
-		_ = p.Drain(context.Background())
-		_ = p.CloseIdle(context.Background(), 0)
+		_ = p.Drain(ctx)
+		_ = p.CloseIdle(ctx, 0)
 		app.answer <- maxQueued
 		c.wantAnswers(0, maxQueued)
 		c.wantEnd()
 		awaitNone(t, p)
 	})
-	t.Run("the app closes", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		c := fillQueue(t, p, app, more)
+	ends("the app closes", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
 		app.answer <- 1
 		c.wantAnswers(0, 1)
 		_ = (<-app.conn).Close()
@@ -276,13 +271,9 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		c.wantEnd()
 		awaitActivity(t, p, 0, 0)
 	})
-	t.Run("last call", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		c := fillQueue(t, p, app, more)
-		_ = p.Drain(context.Background())
-		cut, err := p.LastCall(context.Background(), 100*time.Millisecond)
+	ends("last call", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
+		_ = p.Drain(ctx)
+		cut, err := p.LastCall(ctx, 100*time.Millisecond)
 		if err != nil || len(cut) != 1 || cut[0].Ending != "503" || cut[0].Request != "GET /0" {
 			t.Fatalf("%+v, %v", cut, err)
 		}
@@ -293,12 +284,8 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		_ = c.Close()
 		closePipe(t, p)
 	})
-	t.Run("close", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		c := fillQueue(t, p, app, more)
-		_ = p.Drain(context.Background())
+	ends("close", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
+		_ = p.Drain(ctx)
 		app.answer <- maxQueued
 		closed := make(chan struct{})
 		go func() { defer close(closed); closePipe(t, p) }()
@@ -306,11 +293,7 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		c.wantEnd()
 		<-closed
 	})
-	t.Run("the client resets", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		c := fillQueue(t, p, app, more)
+	ends("the client resets", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
 		_ = c.SetLinger(0)
 		_ = c.Close()
 		select {
@@ -320,19 +303,11 @@ func TestEndsWithAFullQueue(t *testing.T) {
 		}
 		awaitNone(t, p)
 	})
-	t.Run("killed", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto)
-		fillQueue(t, p, app, more)
+	ends("killed", func(t *testing.T, app *slowApp, p *Pipe, _ *client) {
 		p.Kill()
 		awaitNone(t, p)
 	})
-	t.Run("response timeout", func(t *testing.T) {
-		t.Parallel()
-		app := startSlowApp(t)
-		p := startPipe(t, app, Auto, func(cfg *Config) { cfg.ResponseTimeout = 200 * time.Millisecond })
-		c := fillQueue(t, p, app, more)
+	ends("response timeout", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
 		if resp := c.response("GET"); resp.StatusCode != http.StatusGatewayTimeout {
 			t.Fatalf("status %d", resp.StatusCode)
 		}

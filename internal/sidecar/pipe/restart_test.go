@@ -15,29 +15,15 @@ import (
 // container is an app that can be replaced on its port, as the kubelet restarts one.
 type container struct {
 	net.Addr
-	server *http.Server
-	done   chan struct{}
+	kill func()
 }
 
-func startContainer(t *testing.T, address string, h http.HandlerFunc) *container {
+// startContainer runs one that answers each request with text.
+func startContainer(t *testing.T, address, text string) (c container) {
 	t.Helper()
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &container{Addr: ln.Addr(), server: &http.Server{Handler: h}, done: make(chan struct{})}
-	go func() { defer close(c.done); _ = c.server.Serve(ln) }()
-	t.Cleanup(c.kill)
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
+	c.Addr, c.kill = startServer(t, address, &http.Server{Handler: answer})
 	return c
-}
-
-func (c *container) kill() {
-	_ = c.server.Close()
-	<-c.done
-}
-
-func says(text string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
 }
 
 // awaitWaiting waits until n connections are open, all of them busy: those without an app wait.
@@ -48,7 +34,7 @@ func awaitWaiting(t *testing.T, p *Pipe, n int) { t.Helper(); awaitActivity(t, p
 func TestRestart(t *testing.T) {
 	for _, protocol := range []Protocol{Auto, HTTP, TCP} {
 		t.Run(protocol.String(), func(t *testing.T) {
-			old := startContainer(t, "127.0.0.1:0", says("old"))
+			old := startContainer(t, "127.0.0.1:0", "old")
 			p := startPipe(t, old, protocol)
 			r := p.BeginRestart(nil, time.Hour)
 			defer r.End()
@@ -63,7 +49,7 @@ func TestRestart(t *testing.T) {
 			r.Release() // no listener: the connection still waits
 			refused := ask()
 			awaitWaiting(t, p, 2)
-			startContainer(t, old.String(), says("new"))
+			startContainer(t, old.String(), "new")
 			r.End()
 			for _, c := range []*client{held, refused} {
 				if got := bodyOf(c.response("GET")); got != "new" {
@@ -76,7 +62,7 @@ func TestRestart(t *testing.T) {
 
 // TestRestartFindsApp has no word of the end of the restart: the app is tried again.
 func TestRestartFindsApp(t *testing.T) {
-	old := startContainer(t, "127.0.0.1:0", says("old"))
+	old := startContainer(t, "127.0.0.1:0", "old")
 	p := startPipe(t, old, HTTP)
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()
@@ -85,7 +71,7 @@ func TestRestartFindsApp(t *testing.T) {
 	c := dialPipe(t, p)
 	c.send(get("/"))
 	awaitWaiting(t, p, 1)
-	startContainer(t, old.String(), says("new"))
+	startContainer(t, old.String(), "new")
 	if got := bodyOf(c.response("GET")); got != "new" {
 		t.Errorf("the answer is %q, want new", got)
 	}
@@ -93,7 +79,7 @@ func TestRestartFindsApp(t *testing.T) {
 
 // TestRestartTakesTooLong checks that clients get a Retry-After.
 func TestRestartTakesTooLong(t *testing.T) {
-	old := startContainer(t, "127.0.0.1:0", says("old"))
+	old := startContainer(t, "127.0.0.1:0", "old")
 	old.kill()
 	p := startPipe(t, old, Auto)
 	r := p.BeginRestart(nil, 10*time.Millisecond)
@@ -104,10 +90,7 @@ func TestRestartTakesTooLong(t *testing.T) {
 		t.Errorf("%s, Retry-After %q; want 503 and 1", resp.Status, resp.Header.Get("Retry-After"))
 	}
 	c.wantEnd()
-	h2 := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}, Timeout: patience}
-	h2.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
-	defer h2.CloseIdleConnections()
-	resp, err := h2.Get("http://" + p.Addr(0).String())
+	resp, err := h2Client(t).Get("http://" + p.Addr(0).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +102,7 @@ func TestRestartTakesTooLong(t *testing.T) {
 
 // TestRestartOfOne leaves the other containers of the pod alone.
 func TestRestartOfOne(t *testing.T) {
-	other := startContainer(t, "127.0.0.1:0", says("other"))
+	other := startContainer(t, "127.0.0.1:0", "other")
 	p := startPipe(t, other, HTTP)
 	kept := dialPipe(t, p)
 	kept.send(get("/"))
@@ -181,17 +164,12 @@ func TestRestartH2(t *testing.T) {
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()
 	g.open()
-	got := strings.Join(c.frames(), "\n")
-	for _, want := range []string{"GOAWAY 2147483647 NO_ERROR", "HEADERS 1 end=false :status=200", `DATA 1 "done"`, "GOAWAY 1 NO_ERROR"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("lacks %s:\n%s", want, got)
-		}
-	}
+	c.wantAmong("GOAWAY 2147483647 NO_ERROR", "HEADERS 1 end=false :status=200", `DATA 1 "done"`, "GOAWAY 1 NO_ERROR")
 }
 
 // TestRestartKilled ends connections that wait for a container.
 func TestRestartKilled(t *testing.T) {
-	old := startContainer(t, "127.0.0.1:0", says("old"))
+	old := startContainer(t, "127.0.0.1:0", "old")
 	p := startPipe(t, old, HTTP)
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()

@@ -100,11 +100,3 @@ func startedBy(method string) int {
 	b := make([]byte, 8<<20)
 	return bytes.Count(b[:runtime.Stack(b, true)], []byte("created by github.com/lastcall-dev/lastcall/internal/sidecar/pipe."+method+" "))
 }
-
-func (c *client) wantOK() {
-	c.t.Helper()
-	c.send(get("/"))
-	if status := c.response("GET").StatusCode; status != http.StatusOK {
-		c.t.Fatalf("status %d", status)
-	}
-}

@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -210,29 +209,6 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 		}
 		if counted := p.Stats().Opaque[counters.OpaqueServerFirst]; counted != n {
 			t.Errorf("%d of %d connections are counted", counted, n)
-		}
-	})
-	t.Run("CONNECT", func(t *testing.T) {
-		t.Parallel()
-		app := startApp(t, func(c net.Conn) {
-			buf := make([]byte, 1<<10)
-			_, _ = c.Read(buf)
-			_, _ = io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n")
-			_, _ = io.Copy(c, c)
-		})
-		p := startPipe(t, app, Auto)
-		c := dialPipe(t, p)
-		c.send("CONNECT app:443 HTTP/1.1\r\nHost: app:443\r\n\r\n")
-		if _, err := c.r.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		awaitActivity(t, p, 1, 1)
-		if n := p.Stats().Opaque[counters.OpaqueConnect]; n != 1 {
-			t.Errorf("%d tunnels are counted", n)
-		}
-		cut, _ := p.LastCall(context.Background(), 10*time.Millisecond)
-		if len(cut) != 1 {
-			t.Errorf("the report has %d conversations", len(cut))
 		}
 	})
 }

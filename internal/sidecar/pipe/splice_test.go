@@ -50,9 +50,7 @@ func TestLargeFrames(t *testing.T) {
 	if got := <-app.got; got != answer+wstest.Masked(0x88, goingAway) {
 		t.Errorf("the app got %d bytes that are not those sent", len(got))
 	}
-	if left := report(); len(left) != 1 || left[0].Ending != "close 1001" {
-		t.Errorf("report %+v", left)
-	}
+	wantEndings(t, report(), "close 1001")
 }
 
 // A body in flight within the kernel is cut as any other, and its connection's
@@ -72,9 +70,7 @@ func TestLargeMessagesCut(t *testing.T) {
 	}
 	t.Run("last call", func(t *testing.T) {
 		app, p, c := start(t)
-		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "truncated" {
-			t.Errorf("report %+v", left)
-		}
+		wantEndings(t, lastCall(t, p, patience)(), "truncated")
 		c.wantEnd()
 		<-app.got
 	})
@@ -100,9 +96,7 @@ func TestLargeMessagesCut(t *testing.T) {
 				break
 			}
 		}
-		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "truncated" {
-			t.Errorf("report %+v", left)
-		}
+		wantEndings(t, lastCall(t, p, patience)(), "truncated")
 		p.Kill()
 		<-app.got
 	})
@@ -118,9 +112,7 @@ func TestLargeMessagesCut(t *testing.T) {
 		part := bytes.Repeat([]byte("x"), 1<<20)
 		_, _ = c.Write(part)
 		awaitActivity(t, p, 1, 1)
-		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "503" {
-			t.Errorf("report %+v", left)
-		}
+		wantEndings(t, lastCall(t, p, patience)(), "503")
 		if resp := c.response("POST"); resp.StatusCode != 503 {
 			t.Errorf("%v", resp)
 		}

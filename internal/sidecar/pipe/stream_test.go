@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"regexp"
 	"strings"
 	"syscall"
@@ -79,15 +78,9 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 			p := startPipe(t, app, HTTP, func(c *Config) { c.EndlessTypes = []string{"application/x-tail"} })
 			c := dialPipe(t, p)
 			c.send(tt.method + " /events HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
-			resp, err := http.ReadResponse(c.r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := c.head()
 			app.send(tt.before)
-			first := make([]byte, 1)
-			if _, err := io.ReadFull(resp.Body, first); err != nil {
-				t.Fatal(err)
-			}
+			first := part(t, resp, 1)
 			window := 50 * time.Millisecond
 			if tt.after != "" {
 				window = patience
@@ -108,13 +101,7 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 			case !proper && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET):
 				t.Errorf("the client sees the end as %v", err)
 			}
-			var endings []string
-			for _, one := range report() {
-				endings = append(endings, one.Ending)
-			}
-			if got := strings.Join(endings, ", "); got != tt.ending {
-				t.Errorf("report %q; want %q", got, tt.ending)
-			}
+			wantEndings(t, report(), tt.ending)
 			if !errors.Is(err, syscall.ECONNRESET) {
 				c.wantEnd()
 			}
@@ -133,23 +120,16 @@ func TestStreamEndsByItself(t *testing.T) {
 	p := startPipe(t, app, HTTP)
 	c := dialPipe(t, p)
 	c.send(get("/events"))
-	resp, err := http.ReadResponse(c.r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := c.head()
 	app.send(chunk("data: 1\n"))
-	if _, err := io.ReadFull(resp.Body, make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
+	part(t, resp, 8)
 	report := lastCall(t, p, patience)
 	awaitAsked(t, p)
 	app.send(chunk("data: 2") + "0\r\n\r\n")
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data: 2" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if left := report(); len(left) != 0 {
-		t.Errorf("report %+v", left)
-	}
+	wantEndings(t, report())
 	<-app.got
 }
 
@@ -158,14 +138,9 @@ func TestStreamCloseEarly(t *testing.T) {
 	p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams = CloseEarly })
 	c := dialPipe(t, p)
 	c.send(get("/events"))
-	resp, err := http.ReadResponse(c.r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := c.head()
 	app.send(chunk("data: 1\n"))
-	if _, err := io.ReadFull(resp.Body, make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
+	part(t, resp, 8)
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
 	awaitAsked(t, p)
@@ -186,14 +161,9 @@ func TestAnswerIsNotClosedEarly(t *testing.T) {
 			p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams, c.EndlessTypes = CloseEarly, []string{"text/event-stream"} })
 			c := dialPipe(t, p)
 			c.send(method + " /answer HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
-			resp, err := http.ReadResponse(c.r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := c.head()
 			app.send(chunk(token))
-			if _, err := io.ReadFull(resp.Body, make([]byte, len(token))); err != nil {
-				t.Fatal(err)
-			}
+			part(t, resp, len(token))
 			_ = p.Drain(ctx)
 			_ = p.CloseIdle(ctx, 0)
 			// In one piece: after [DONE] the pipe may end the stream of a GET itself.
@@ -214,10 +184,7 @@ func TestLateStreamCloseEarly(t *testing.T) {
 	_ = p.CloseIdle(ctx, 0)
 	c := dialPipe(t, p)
 	c.send(get("/events"))
-	resp, err := http.ReadResponse(c.r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := c.head()
 	if b, err := io.ReadAll(resp.Body); err != nil || retryTime.ReplaceAllString(string(b), "") != "\n" {
 		t.Errorf("%q, %v", b, err)
 	}

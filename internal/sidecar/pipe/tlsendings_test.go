@@ -34,9 +34,7 @@ func TestWebSocketOverTLS(t *testing.T) {
 		t.Errorf("the client sees %v", err)
 	}
 	app.wantEnd(t, websocket.StatusGoingAway)
-	if left := report(); len(left) != 1 || left[0].Ending != "close 1001" {
-		t.Errorf("report %+v", left)
-	}
+	wantEndings(t, report(), "close 1001")
 	closePipe(t, p)
 }
 
@@ -54,12 +52,8 @@ func TestCutOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(resp.Body, make([]byte, 4)); err != nil {
-		t.Fatal(err)
-	}
-	if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "truncated" {
-		t.Errorf("report %+v", left)
-	}
+	part(t, resp, 4)
+	wantEndings(t, lastCall(t, p, patience)(), "truncated")
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("half a body looks whole")
 	}

@@ -28,11 +28,6 @@ type chat struct {
 
 func startChat(t *testing.T) *chat {
 	a := &chat{ended: make(chan error, 10)}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.Addr = ln.Addr()
 	a.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := websocket.Accept(w, r, nil)
 		if err != nil {
@@ -51,9 +46,7 @@ func startChat(t *testing.T) *chat {
 			}
 		}
 	})}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = a.server.Serve(ln) }()
-	t.Cleanup(func() { _ = a.server.Close(); <-done })
+	a.Addr, _ = startServer(t, "127.0.0.1:0", a.server)
 	return a
 }
 
@@ -114,6 +107,18 @@ func lastCall(t *testing.T, p *Pipe, window time.Duration) (report func() []drai
 			t.Fatal("the last call does not end")
 			return nil
 		}
+	}
+}
+
+// wantEndings wants these endings in a report.
+func wantEndings(t *testing.T, left []drain.Conversation, endings ...string) {
+	t.Helper()
+	var got []string
+	for _, c := range left {
+		got = append(got, c.Ending)
+	}
+	if strings.Join(got, ", ") != strings.Join(endings, ", ") {
+		t.Errorf("report %+v; want %q", left, endings)
 	}
 }
 
@@ -187,9 +192,7 @@ func TestWebSocketCloseEarly(t *testing.T) {
 		app.wantEnd(t, websocket.StatusGoingAway)
 	}
 	awaitActivity(t, p, 0, 0)
-	if left := lastCall(t, p, patience)(); len(left) != 0 {
-		t.Errorf("cut: %+v", left)
-	}
+	wantEndings(t, lastCall(t, p, patience)())
 }
 
 // A drain that is cancelled before a message boundary ends nothing.

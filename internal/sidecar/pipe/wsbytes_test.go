@@ -47,9 +47,7 @@ func TestWebSocketBoundaries(t *testing.T) {
 				c.send(answer)
 			}
 			c.wantEnd()
-			if left := report(); len(left) != 1 || left[0].Ending != tt.ending {
-				t.Errorf("report %+v; want %s", left, tt.ending)
-			}
+			wantEndings(t, report(), tt.ending)
 			got := <-app.got // a close frame, by the client or by us
 			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, wstest.Masked(0x81, "ahead")) || tail != "88 "+goingAway || len(got) != len(wstest.Masked(0x81, "ahead"))+len(answer) {
 				t.Errorf("the app got %q", got)
@@ -72,9 +70,7 @@ func TestWebSocketStuckClient(t *testing.T) {
 		}
 	}
 	report := lastCall(t, p, 100*time.Millisecond)
-	if left := report(); len(left) != 1 || left[0].Ending != "truncated" {
-		t.Errorf("report %+v", left)
-	}
+	wantEndings(t, report(), "truncated")
 	p.Kill()
 	<-app.got
 }
