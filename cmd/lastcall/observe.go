@@ -19,7 +19,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )
 
 const observeHelp = `Observe one termination of an app, and print what its clients lost. The command touches neither the app nor its traffic: the kernel reports how each connection ended.
@@ -180,92 +179,39 @@ func (o *observation) close() {
 	o.free()
 }
 
-// endTime bounds the wait for listeners of descendants after the process has exited.
-const endTime = 10 * time.Second
-
 func (o *observation) run(ctx context.Context) error {
 	defer o.close()
 	received := make(chan os.Signal, 4)
-	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT) // before announce, after which one may come
 	defer signal.Stop(received)
-	if o.child == nil {
-		if err := o.announce(); err != nil {
-			return err
-		}
+	app := observe.App{
+		Watch: o.watch, Exited: o.exited, Exit: o.exit, Signals: received,
+		Limit: o.limit, Early: o.grace - time.Second, Print: o.print,
 	}
-	poll := time.NewTicker(50 * time.Millisecond)
-	defer poll.Stop()
-	limit, grace := after(o.limit), (<-chan time.Time)(nil)
-	closing, exited := o.watch.Closing(), o.exited
-	begun, ended, now := false, time.Time{}, time.Now
-	begin := func(by string) {
-		if !begun {
-			_ = o.watch.Begin(now(), by) // it has started
-			begun, limit = true, nil
-			grace = after(o.grace - time.Second)
-		}
+	if o.child != nil {
+		app.Pass = o.child.Signal
+	} else if err := o.announce(); err != nil {
+		return err
 	}
 	if o.terminate {
-		begin("SIGTERM")
-		if err := syscall.Kill(o.pid, syscall.SIGTERM); err != nil {
-			return fmt.Errorf("send SIGTERM to process %d: %w", o.pid, err)
-		}
+		app.Terminate = o.sendTerminate
 	}
-	for {
-		select {
-		case s := <-received:
-			switch {
-			case o.child != nil:
-				begin(signals.Name(s.(syscall.Signal)))
-				if err := o.child.Signal(s); err != nil {
-					return fmt.Errorf("pass %v on to the app: %w", s, err)
-				}
-			case o.pod && s == syscall.SIGTERM:
-				begin("SIGTERM")
-			case begun:
-				return o.report(o.watch.End(now(), observe.Exit{}))
-			default:
-				fmt.Fprintln(o.stderr, "lastcall: interrupted before a termination")
-				return nil
-			}
-		case <-closing:
-			if o.pod {
-				continue
-			}
-			begin("a closed listener")
-			closing = nil
-		case <-exited:
-			begin("the exit of the process")
-			exited, ended = nil, now()
-		case <-grace:
-			if t := o.watch.Peek(); t.Maybe.Unfinished > 0 {
-				if err := o.print(t); err != nil {
-					return err
-				}
-			}
-		case <-limit:
-			fmt.Fprintf(o.stderr, "lastcall: no termination in %v\n", o.limit)
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-poll.C:
-			switch {
-			case !begun:
-			case o.pod && o.watch.Gone():
-				return o.report(o.watch.End(now(), observe.Exit{}))
-			case !ended.IsZero() && (len(o.watch.Listening()) == 0 || time.Since(ended) > endTime):
-				return o.report(o.watch.End(ended, o.exit()))
-			}
-		}
+	t, err := app.Follow(ctx)
+	switch {
+	case errors.Is(err, observe.ErrInterrupted), errors.Is(err, observe.ErrNoTermination):
+		fmt.Fprintln(o.stderr, "lastcall:", err)
+		return nil
+	case err != nil:
+		return err
 	}
+	return o.report(t)
 }
 
-// after is a timer's channel, or nil when d is not positive.
-func after(d time.Duration) <-chan time.Time {
-	if d <= 0 {
-		return nil
+func (o *observation) sendTerminate() error {
+	if err := syscall.Kill(o.pid, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("send SIGTERM to process %d: %w", o.pid, err)
 	}
-	return time.After(d)
+	return nil
 }
 
 // exit is how the app ended: only a parent knows.
