@@ -2,10 +2,14 @@ package drain
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -129,3 +133,139 @@ func (p *Phase) UnmarshalText(text []byte) error {
 	*p = Phase(i)
 	return nil
 }
+
+// maxTerminationMessage is how much of a termination message the kubelet reads, in bytes.
+const maxTerminationMessage = 4096
+
+// mostLogged is how many cut conversations the log record lists: container runtimes split lines of
+// more than 16 KiB into pieces that no JSON reader joins.
+const mostLogged = 100
+
+// Publish writes the report as one log record and, unless file is empty, as JSON to file: the
+// container's termination message.
+func (r Report) Publish(log *slog.Logger, file string) {
+	logged := r
+	if n := len(logged.Open) - mostLogged; n > 0 {
+		logged.leaveOut(n)
+	}
+	attrs := []any{
+		"verdict", string(r.Verdict),
+		"mode", r.Mode,
+		"trigger", r.Trigger,
+		"duration_ms", time.Duration(r.Duration).Milliseconds(),
+		"phases", asJSON{r.Phases},
+		"late", r.Late,
+	}
+	if r.DeadlineFrom != "" {
+		attrs = append(attrs, "deadline_ms", time.Duration(r.Deadline).Milliseconds(), "deadline_from", r.DeadlineFrom)
+	}
+	if r.Finish != nil {
+		attrs = append(attrs, "finish", asJSON{r.Finish})
+	}
+	if r.Raced > 0 {
+		attrs = append(attrs, "raced", r.Raced)
+	}
+	for _, list := range []struct {
+		name  string
+		value any
+		n     int
+	}{
+		{"held_by", r.HeldBy, len(r.HeldBy)},
+		{"open", logged.Open, len(logged.Open)},
+		{"left_out", logged.LeftOut, logged.LeftOut},
+		{"assumed", r.Assumed, len(r.Assumed)},
+		{"faults", r.Faults, len(r.Faults)},
+	} {
+		if list.n > 0 {
+			attrs = append(attrs, list.name, asJSON{list.value})
+		}
+	}
+	log.Info("termination report", attrs...)
+	if file == "" {
+		return
+	}
+	if err := WriteMessage(file, r); err != nil {
+		log.Warn("cannot write the termination message", "file", file, "error", err)
+	}
+}
+
+// writeTime is how long the exit waits for the termination message to be written: a disk may hang.
+const writeTime = 500 * time.Millisecond
+
+// WriteMessage writes a report to a file, no more of it than the kubelet reads. It does not wait for a FIFO without a
+// reader, nor for a disk that hangs.
+func WriteMessage(file string, r Report) error {
+	text := r.message()
+	written := make(chan error, 1)
+	go func() {
+		// O_NONBLOCK: to open a FIFO without a reader is an error (open(2), ENXIO).
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, 0o644)
+		if err == nil {
+			_ = f.SetWriteDeadline(time.Now().Add(writeTime)) // for a FIFO that is full; other files have no deadline
+			_, err = f.Write(text)
+			err = errors.Join(err, f.Close())
+		}
+		written <- err
+	}()
+	late := time.NewTimer(writeTime)
+	defer late.Stop()
+	select {
+	case err := <-written:
+		return err
+	case <-late.C:
+		return fmt.Errorf("write %s: not finished after %v", file, writeTime)
+	}
+}
+
+// message is the report as JSON, within maxTerminationMessage. Cut conversations are left out first,
+// since there may be many, then those that delayed the exit, then faults.
+func (r Report) message() []byte {
+	for {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return []byte(r.Verdict)
+		}
+		if len(b) <= maxTerminationMessage {
+			return b
+		}
+		switch open, held, faults := len(r.Open), len(r.HeldBy), len(r.Faults); {
+		case open > 3:
+			r.leaveOut(open - open/2)
+		case held > 1:
+			r.HeldBy = r.HeldBy[:held/2]
+		case faults > 1:
+			r.Faults = r.Faults[:faults/2]
+		case open > 0:
+			r.leaveOut(open - open/2)
+		case held+faults > 0:
+			r.HeldBy, r.Faults = nil, nil
+		case len(r.Assumed) > 0:
+			r.Assumed = r.Assumed[:len(r.Assumed)/2]
+		default:
+			return b[:maxTerminationMessage]
+		}
+	}
+}
+
+// leaveOut drops the last n cut conversations.
+func (r *Report) leaveOut(n int) { r.Open, r.LeftOut = r.Open[:len(r.Open)-n], r.LeftOut+n }
+
+// ParseMessage parses a termination message. It returns false if the message is not a report: when it
+// is empty, an app's own text, other JSON, or a truncated report.
+func ParseMessage(text string) (Report, bool) {
+	var r Report
+	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &r) != nil {
+		return Report{}, false
+	}
+	switch r.Verdict {
+	case Clean, Assumed, Cut, Ended, Crashed, Quit, Exited, Resumed, Restarted:
+		return r, r.Trigger != "" && !r.Began.IsZero()
+	}
+	return Report{}, false
+}
+
+// asJSON looks the same in text logs as in JSON logs.
+type asJSON struct{ v any }
+
+func (j asJSON) MarshalJSON() ([]byte, error) { return json.Marshal(j.v) }
+func (j asJSON) MarshalText() ([]byte, error) { return json.Marshal(j.v) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -88,4 +89,71 @@ func notFound() answer {
 		b.WriteString("\n")
 	}
 	return text(http.StatusNotFound, b.String())
+}
+
+// query is the part of a URL after the question mark. Unlike url.Values it keeps a plus unchanged, as Envoy does: a+ is
+// a regular expression.
+type query string
+
+// get returns the first value of a parameter.
+func (q query) get(name string) (value string, ok bool) {
+	for part := range strings.SplitSeq(string(q), "&") {
+		n, value, _ := strings.Cut(part, "=")
+		if decode(n) == name {
+			return decode(value), true
+		}
+	}
+	return "", false
+}
+
+// has is true for name, name= and name=anything, as Envoy's switches are.
+func (q query) has(name string) bool {
+	_, ok := q.get(name)
+	return ok
+}
+
+// decode resolves %-escapes; invalid ones stay.
+func decode(s string) string {
+	if plain, err := url.PathUnescape(s); err == nil {
+		return plain
+	}
+	return s
+}
+
+// answer is the response of a command.
+type answer struct {
+	status int
+	media  string
+	body   []byte
+	then   func() // runs after the response was sent; may be nil
+}
+
+const (
+	mediaText = "text/plain; charset=UTF-8"
+	mediaJSON = "application/json"
+)
+
+func text(status int, body string) answer {
+	return answer{status: status, media: mediaText, body: []byte(body)}
+}
+
+func ok() answer { return text(http.StatusOK, "OK\n") }
+
+// write sends the response with Envoy's header fields, in lower case as in Envoy: scripts use grep on them.
+func (a answer) write(w http.ResponseWriter) {
+	h := w.Header()
+	h["content-type"] = []string{a.media}
+	h["Content-Type"] = nil // no second one by net/http
+	h["cache-control"] = []string{"no-cache, max-age=0"}
+	h["x-content-type-options"] = []string{"nosniff"}
+	h["date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
+	h["Date"] = nil
+	h["server"] = []string{"envoy"}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body)
+	// Before the handler returns, so that the length is still unknown: Envoy's responses are chunked.
+	_ = http.NewResponseController(w).Flush()
+	if a.then != nil {
+		a.then()
+	}
 }

@@ -96,12 +96,11 @@ type snapshot struct {
 	hooked    bool          // SIGTERM arrived after a hook's drain was complete
 	duration  time.Duration // of the current drain, or of the latest
 	remaining time.Duration // until the platform's SIGKILL, negative after it; only while draining
-	cfg       drain.Config  // of the latest drain
 }
 
 func (p *phases) snapshot() (s snapshot) {
 	p.Get(func() {
-		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked, cfg: p.cfg}
+		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
 		switch {
 		case p.began.IsZero():
 		case p.ended.IsZero():

@@ -1,7 +1,12 @@
 // Package counters counts what passes a listener. Counting takes no lock and allocates nothing.
 package counters
 
-import "sync/atomic"
+import (
+	"bytes"
+	"sync/atomic"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
+)
 
 // Listener has the counters of a listener, which only grow, and the gauges Open, Busy, AppOpen and OverLimit.
 type Listener struct {
@@ -90,4 +95,90 @@ func addTo(sum []uint64, counters []atomic.Uint64) {
 	for i := range counters {
 		sum[i] += counters[i].Load()
 	}
+}
+
+// Evicted is what a connection was doing when it was ended because the memory for such connections was used up.
+type Evicted int
+
+// Kinds of evicted connections.
+const (
+	EvictedHead        Evicted = iota // its request's head was not complete
+	EvictedHeaderBlock                // the same with HTTP/2
+	EvictedHello                      // its ClientHello, which passes through, was not complete
+	EvictedHandshake                  // its TLS handshake was not complete
+	EvictedIdle                       // it was idle, and there was no room for another connection
+	EvictedKinds                      // how many there are
+)
+
+var evictedNames = [EvictedKinds]string{"head", "header_block", "client_hello", "handshake", "idle"}
+
+func (k Evicted) String() string { return evictedNames[k] }
+
+// Opaque is why a connection passes through as bytes. It is busy while it is open, and has none of HTTP's limits.
+type Opaque int
+
+// Kinds of opaque connections.
+const (
+	OpaqueTCP         Opaque = iota // by configuration
+	OpaqueTLS                       // the app terminates TLS
+	OpaqueConnect                   // the app has accepted a CONNECT
+	OpaqueUpgrade                   // the app has accepted an upgrade to a protocol that is not followed
+	OpaqueServerFirst               // the app sent before any request
+	OpaqueUnknown                   // the client's first bytes are neither HTTP nor TLS
+	OpaqueKinds                     // how many there are
+)
+
+var opaqueNames = [OpaqueKinds]string{"tcp", "tls", "connect", "upgrade", "server_first", "unknown"}
+
+func (k Opaque) String() string { return opaqueNames[k] }
+
+// HTTP2Stats are values of the counters of HTTP/2.
+type HTTP2Stats = http2Values[uint64]
+
+type http2Values[T any] struct {
+	RxResets T               // RST_STREAM of clients
+	TxResets T               // RST_STREAM to clients, of the app and of the pipe
+	GoAways  T               // GOAWAY of the pipe
+	BadPeers T               // connections ended for a protocol violation
+	Floods   [http2.Floods]T // connections ended for a flood
+}
+
+// HTTP2ByName returns the counters by Envoy's names below http2., where Envoy has the counter.
+func HTTP2ByName(s HTTP2Stats) map[string]uint64 {
+	named := map[string]uint64{
+		"rx_reset": s.RxResets, "tx_reset": s.TxResets, "goaway_sent": s.GoAways,
+		"rx_messaging_error": s.BadPeers,
+	}
+	for flood, n := range s.Floods {
+		named[http2.Flood(flood).Counter()] += n
+	}
+	return named
+}
+
+// probeAgents are User-Agents whose requests never count, neither as busy nor as arrivals: they never stop.
+var probeAgents = [][]byte{
+	[]byte("kube-probe/"),             // the kubelet's probes
+	[]byte("Prometheus/"),             // scrapes
+	[]byte("vm_promscrape"),           // VictoriaMetrics' scrapes
+	[]byte("ELB-HealthChecker/"),      // AWS
+	[]byte("GoogleHC/"),               // Google Cloud
+	[]byte("Envoy/HC"),                // Envoy's health checks
+	[]byte("HAProxy/healthcheck"),     // HAProxy's, if configured
+	[]byte("Azure Traffic Manager"),   // Azure
+	[]byte("Load Balancer Agent"),     // Azure's load balancer
+	[]byte("Datadog Agent/"),          // its checks
+	[]byte("consul-health-check"),     // Consul, if configured
+	[]byte("Blackbox Exporter"),       // Prometheus' prober
+	[]byte("UptimeRobot/"),            // monitors from outside
+	[]byte("Pingdom.com_bot_version"), // the same
+}
+
+// IsProbe reports whether a User-Agent is that of a health check or of a scrape, which does not count.
+func IsProbe(userAgent []byte) bool {
+	for _, prefix := range probeAgents {
+		if bytes.HasPrefix(userAgent, prefix) {
+			return true
+		}
+	}
+	return false
 }

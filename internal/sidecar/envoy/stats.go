@@ -2,7 +2,12 @@ package envoy
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"io"
 	"math"
+	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -31,4 +36,39 @@ func ParseStats(body []byte) Stats {
 		out[string(line[:i])] = value
 	}
 	return out
+}
+
+// Metrics are Envoy's own in Prometheus' text format, those that were ever written. In a large mesh they are megabytes,
+// so they are streamed.
+func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
+	const path = "/stats/prometheus?usedonly"
+	resp, err := p.admin.do(ctx, http.MethodGet, path)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("envoy's admin: GET %s: unexpected status %d", path, resp.StatusCode)
+	}
+	return resp.Body, nil
+}
+
+// istioKnown are the lines of a poll that pilot-agent ignores (pkg/envoy/admin.go): the names are its own.
+var istioKnown = regexp.MustCompile(`^listener\.(0\.0\.0\.0_(15021|15090)|admin|admin\.main_thread)\.downstream_cx_active$`)
+
+// istioFilter is the filter of pilot-agent's poll.
+const istioFilter = `downstream_cx_active$`
+
+// istioCount counts as pilot-agent does, faults included: a listener with worker_
+// in its name is never counted, IPv6's known listeners always are. known is false
+// for its "not available": an empty body, or a sum of -1.
+func istioCount(body []byte) (active int, known bool) {
+	known = len(body) > 0
+	for name, value := range ParseStats(body) {
+		if strings.HasPrefix(name, "listener.") && !strings.Contains(name, "worker_") &&
+			!strings.HasPrefix(name, "listener.envoy_internal_") && !istioKnown.MatchString(name) {
+			active += int(value)
+		}
+	}
+	return active, known && active != -1
 }

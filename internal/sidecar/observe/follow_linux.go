@@ -22,7 +22,7 @@ type App struct {
 	Terminate func() error          // sends the app SIGTERM, which begins the termination at once; nil: others do
 
 	Limit time.Duration           // for the beginning; 0: none
-	Early time.Duration           // after the beginning, Print gets what was lost so far if requests are in flight; 0: never
+	Early time.Duration           // after it, Print gets what is lost so far if requests are in flight; 0: never
 	Print func(Termination) error // a preliminary result
 }
 
@@ -38,7 +38,8 @@ const (
 )
 
 // Follow returns what the termination has lost once the app has ended, or at a signal of this process after the
-// beginning. The beginning is the SIGTERM where it is known, otherwise the moment when the app closes a listener or exits.
+// beginning. The beginning is the SIGTERM that Terminate or Pass sends or the pod receives, otherwise the moment when
+// the app closes a listener or exits.
 func (a App) Follow(ctx context.Context) (Termination, error) {
 	look := time.NewTicker(followInterval)
 	defer look.Stop()

@@ -27,8 +27,7 @@ const (
 // Watch observes one network namespace. Its methods are safe for concurrent use.
 type Watch struct {
 	namespace *os.File // nil: the process's own
-	options   Options
-	buffer    int // of the kernel's reports, bytes; 0: the default
+	buffer    int      // of the kernel's reports, bytes; 0: the default
 
 	mu       sync.Mutex // guards what follows
 	kernel   *kernel    // nil: not started
@@ -52,7 +51,7 @@ type Watch struct {
 // Another one needs CAP_SYS_ADMIN, and ptrace access to the process behind the path. An open Watch that has not started
 // costs one file descriptor, and keeps the namespace alive after its last process.
 func Open(path string, o Options) (*Watch, error) {
-	w := &Watch{options: o, ledger: newLedger(o), begun: make(chan struct{}, 1), closes: make(chan struct{}, 1), stop: make(chan struct{})}
+	w := &Watch{ledger: newLedger(o), begun: make(chan struct{}, 1), closes: make(chan struct{}, 1), stop: make(chan struct{})}
 	if path == "" {
 		return w, nil
 	}

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
 )
 
@@ -204,4 +206,18 @@ type opaqueEnds struct{ ended, answered, dropped atomic.Uint64 }
 
 func (e *opaqueEnds) load() drain.OpaqueEnds {
 	return drain.OpaqueEnds{Ended: e.ended.Load(), Answered: e.answered.Load(), Dropped: e.dropped.Load()}
+}
+
+// opaqueInterval is the shortest interval between two log lines about a kind of opaque connection.
+const opaqueInterval = 10 * time.Minute
+
+// noteOpaque counts a connection that is passed through as bytes, and logs it if the configuration does not require it.
+func (c *conn) noteOpaque(kind counters.Opaque) {
+	c.in.stats.Opaque[kind].Add(1)
+	if kind == counters.OpaqueTCP || kind == counters.OpaqueTLS {
+		return
+	}
+	msg := "opaque connection (" + kind.String() + "): busy while open, HTTP limits do not apply"
+	c.p.throttle.Log(c.p.cfg.Log, slog.LevelInfo, opaqueInterval, msg, "listener", c.in.Listen,
+		"from", c.client.RemoteAddr().String())
 }
