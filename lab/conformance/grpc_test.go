@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
@@ -203,12 +204,7 @@ func callAcrossADrain(t *testing.T, call func(), pause time.Duration, old *pipe.
 	}
 	more := func() {
 		n := done.Load() + 20
-		for end := time.Now().Add(patience); done.Load() < n && !t.Failed(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Errorf("only %d calls in %s", done.Load(), patience)
-				return
-			}
-		}
+		polltest.Eventually(t, "20 more calls", func() bool { return done.Load() >= n || t.Failed() })
 	}
 	more()
 	if err := old.Drain(ctx); err != nil {
@@ -298,13 +294,10 @@ func TestGRPCLastCall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for limit := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-				if open, _ := p.Open(ctx, 1); len(open) == 1 && open[0].Protocol == "grpc" {
-					break
-				} else if time.Now().After(limit) {
-					t.Fatalf("open: %v", open)
-				}
-			}
+			polltest.Eventually(t, "the call is open", func() bool {
+				open, _ := p.Open(ctx, 1)
+				return len(open) == 1 && open[0].Protocol == "grpc"
+			})
 			result := make(chan error, 1)
 			go func() { result <- end() }()
 			_ = p.Drain(ctx)

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -169,33 +170,32 @@ func startProgram(t *testing.T, addr net.Addr, program string, args ...string) *
 			t.Logf("output of %s:\n%s", filepath.Base(program), &output)
 		}
 	})
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		c, err := net.Dial("tcp", addr.String())
-		if err == nil {
-			c.Close()
-			return command.Process
-		}
+	awaitListener(t, addr.String(), done, &output)
+	return command.Process
+}
+
+// awaitListener waits until a program listens, or ends.
+func awaitListener(t *testing.T, addr string, ended <-chan struct{}, output fmt.Stringer) {
+	t.Helper()
+	polltest.NoError(t, func() error {
 		select {
-		case <-done:
-			t.Fatalf("%s ended: %s", program, &output)
+		case <-ended:
+			t.Fatalf("the program ended before it listened on %s: %s", addr, output)
 		default:
 		}
-		if time.Now().After(end) {
-			t.Fatal(err)
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
 		}
-	}
+		return err
+	})
 }
 
 // awaitIdle waits until nothing is busy.
 func awaitIdle(t *testing.T, p *pipe.Pipe) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		a, _ := p.Activity(t.Context())
-		if a.Busy == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("still busy: %+v", a)
-		}
-	}
+	polltest.Eventually(t, "no connection is busy", func() bool {
+		a, err := p.Activity(t.Context())
+		return err == nil && a.Busy == 0
+	})
 }

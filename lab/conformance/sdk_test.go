@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
@@ -187,9 +188,7 @@ func (s *service) cut(t *testing.T) podReport {
 			t.Fatal(err)
 		}
 		// The second is another one only when the first has been heard.
-		for end := time.Now().Add(patience); !s.old.hasLogged("Agent draining Proxy") && time.Now().Before(end); {
-			time.Sleep(5 * time.Millisecond)
-		}
+		polltest.Eventually(t, "the drain has begun", func() bool { return s.old.hasLogged("Agent draining Proxy") })
 	}
 	select {
 	case <-s.old.ended:

@@ -216,21 +216,7 @@ func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.
 		}
 	})
 	for _, addr := range []string{p.plain, p.tls} {
-		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-			c, err := net.Dial("tcp", addr)
-			if err == nil {
-				c.Close()
-				break
-			}
-			select {
-			case <-p.ended:
-				t.Fatalf("the agent ended: %v", p.failure)
-			default:
-			}
-			if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
+		awaitListener(t, addr, p.ended, p.output)
 	}
 	return p
 }

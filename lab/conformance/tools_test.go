@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
@@ -66,9 +67,7 @@ func TestToolsAcrossADrain(t *testing.T) {
 			if err := command.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for requests.Load() == 0 && ctx.Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
+			polltest.Eventually(t, "a request", func() bool { return requests.Load() > 0 })
 			if err := p.Drain(ctx); err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -96,11 +97,7 @@ func (p *pod) startSidecar(env []string, args ...string) {
 // until polls for a condition that sends no event.
 func (p *pod) until(what string, f func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("not %s\n%s", what, p.sidecar.log)
-		}
-	}
+	polltest.Eventually(p.t, what, f, p.sidecar.log)
 }
 
 // logged waits until the sidecar has logged a text.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -39,20 +40,14 @@ func startRedis(t *testing.T, in *nettest.Namespace) string {
 // awaitServer waits until a server answers.
 func awaitServer(t *testing.T, c *container, call func() error) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		err := call()
-		if err == nil {
-			return
-		}
+	polltest.NoError(t, func() error {
 		select {
 		case <-c.done:
 			t.Fatalf("%s has ended: %v\n%s", c.name, c.err, c.log)
 		default:
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %v\n%s", c.name, err, c.log)
-		}
-	}
+		return call()
+	})
 }
 
 // redisCommands sends commands on a connection of their own.

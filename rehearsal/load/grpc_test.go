@@ -21,14 +21,16 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
-// grpcServer serves the health service, each call for some time, and returns its address.
-func grpcServer(t *testing.T, takes time.Duration, reflects bool) (*grpc.Server, string) {
+// grpcServer serves the health service, each call for some time, and returns its address. received gets each call.
+func grpcServer(t *testing.T, takes time.Duration, reflects bool) (s *grpc.Server, address string, received chan any) {
 	t.Helper()
+	received = make(chan any, 10)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	s = grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		received <- request
 		select {
 		case <-time.After(takes):
 		case <-ctx.Done():
@@ -41,7 +43,7 @@ func grpcServer(t *testing.T, takes time.Duration, reflects bool) (*grpc.Server,
 	}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(s.Stop)
-	return s, l.Addr().String()
+	return s, l.Addr().String(), received
 }
 
 func clientOf(address string) *traffic.Client {
@@ -50,7 +52,7 @@ func clientOf(address string) *traffic.Client {
 
 // A call in flight at the end of a gRPC server is lost with UNAVAILABLE, and so is one that no server accepts.
 func TestGRPC(t *testing.T) {
-	server, address := grpcServer(t, 200*time.Millisecond, true)
+	server, address, received := grpcServer(t, 200*time.Millisecond, true)
 	r, err := ParseRequest(`GRPC grpc.health.v1.Health/Check -d '{"service": ""}'`)
 	if err != nil {
 		t.Fatal(err)
@@ -63,9 +65,12 @@ func TestGRPC(t *testing.T) {
 	if ref := l.References[0]; ref.Took < 200*time.Millisecond || ref.Bytes != 2 { // field 1: SERVING
 		t.Errorf("undisturbed: %+v", ref)
 	}
+	for len(received) > 0 { // those of Measure
+		<-received
+	}
 	var calling sync.WaitGroup
 	calling.Go(func() { l.One(t.Context(), 0, 0) })
-	time.Sleep(100 * time.Millisecond) // the call is in flight
+	<-received
 	server.Stop()
 	calling.Wait()
 	l.One(t.Context(), 0, 0)
@@ -80,8 +85,8 @@ func TestGRPC(t *testing.T) {
 }
 
 func TestGRPCMethods(t *testing.T) {
-	_, reflecting := grpcServer(t, 0, true)
-	_, silent := grpcServer(t, 0, false)
+	_, reflecting, _ := grpcServer(t, 0, true)
+	_, silent, _ := grpcServer(t, 0, false)
 	file := filepath.Join(t.TempDir(), "health.pb")
 	set, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{protodesc.ToFileDescriptorProto(grpc_health_v1.File_grpc_health_v1_health_proto)}})
 	if err == nil {

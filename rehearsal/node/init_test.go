@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // A container's PID 1 gets the signals that it handles, and no others; what it has started ends with it.
@@ -39,12 +41,10 @@ func TestInit(t *testing.T) {
 					}
 				}
 				p := startInit(t, n, kind, tt.args...)
-				for tt.program != "" { // exec announces nothing
-					if _, program := handlers(p.PID(), syscall.SIGTERM); strings.HasPrefix(program, tt.program) {
-						break
-					}
-					time.Sleep(time.Millisecond)
-				}
+				polltest.Eventually(t, "exec of "+tt.program, func() bool {
+					_, program := handlers(p.PID(), syscall.SIGTERM)
+					return tt.program == "" || strings.HasPrefix(program, tt.program)
+				})
 				if err := p.Terminate(); err != nil {
 					t.Fatal(err)
 				}
