@@ -1,38 +1,156 @@
 package podgen
 
 import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
 )
 
 // RuntimeClass is the one that some pods ask for. An API server admits them only if there is one of that name.
 const RuntimeClass = "podgen-sandboxed"
 
-// generator draws from one source, so that the seed is all that a pod depends on.
-type generator struct{ *rand.Rand }
+//go:embed shapes.yaml
+var shapesYAML string
 
-func (g generator) chance(p float64) bool { return g.Float64() < p }
+var shapes = func() (all []json.RawMessage) {
+	for _, text := range strings.Split(shapesYAML, "---\n")[1:] {
+		shape, err := yaml.YAMLToJSONStrict([]byte(text))
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, shape)
+	}
+	return all
+}()
 
-func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
+//go:embed vary.yaml
+var variationsYAML string
 
-func to[T any](v T) *T { return &v }
+var variations = func() (all []variation) {
+	if err := yaml.UnmarshalStrict([]byte(variationsYAML), &all); err != nil {
+		panic(err)
+	}
+	return all
+}()
+
+// read reads JSON of our own.
+func read(text []byte, into any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		panic(err)
+	}
+}
 
 // Pods makes n pods, all different. The i-th pod of a seed does not depend on n.
 func Pods(seed uint64, n int) []*corev1.Pod {
 	all := make([]*corev1.Pod, n)
 	for i := range all {
-		g := generator{rand.New(rand.NewPCG(seed, uint64(i)))}
-		pod := g.ofShape(i)
+		g := generator{rand.New(rand.NewPCG(seed, uint64(i))), object{}} // the seed is all that the pod depends on
+		read(shapes[i%len(shapes)], &g.pod)
+		first := g.containers("containers")[0]
 		for _, v := range variations {
-			g.vary(v, pod, &pod.Spec.Containers[0])
+			g.vary(v, "containers", first)
 		}
-		settle(pod)
-		all[i] = pod
+		text, err := json.Marshal(g.pod)
+		if err != nil {
+			panic(err)
+		}
+		all[i] = &corev1.Pod{}
+		read(text, all[i])
+		all[i].APIVersion, all[i].Kind, all[i].Name = "v1", "Pod", fmt.Sprintf("%s-%d", all[i].Labels["app.kubernetes.io/name"], i)
+		settle(all[i])
 	}
 	return all
+}
+
+// variation is one of vary.yaml, which describes the fields.
+type variation struct {
+	Chance                    float64
+	Pod, Container            json.RawMessage
+	OneOf, Each, Serving, All []variation
+}
+
+type object = map[string]any
+
+// generator varies one pod.
+type generator struct {
+	*rand.Rand
+	pod object
+}
+
+func (g *generator) containers(list string) (all []object) {
+	of, _ := g.pod["spec"].(object)[list].([]any)
+	for _, c := range of {
+		all = append(all, c.(object))
+	}
+	return all
+}
+
+// vary changes the pod, and of the containers in a list c.
+func (g *generator) vary(v variation, list string, c object) {
+	if v.Chance > 0 && g.Float64() >= v.Chance {
+		return
+	}
+	if v.Container != nil {
+		port := "8080"
+		if ports, ok := c["ports"].([]any); ok {
+			port = fmt.Sprint(ports[0].(object)["containerPort"])
+		}
+		patch := object{}
+		read([]byte(strings.ReplaceAll(string(v.Container), `"$PORT"`, port)), &patch)
+		patch["name"] = c["name"]
+		g.merge(object{"spec": object{list: []any{patch}}})
+	}
+	for _, inner := range v.All {
+		g.vary(inner, list, c)
+	}
+	g.oneOf(v.OneOf, list, c)
+	for _, list := range []string{"initContainers", "containers"} {
+		for _, c := range g.containers(list) {
+			g.oneOf(v.Each, list, c)
+			if list == "containers" || c["restartPolicy"] != nil {
+				g.oneOf(v.Serving, list, c)
+			}
+		}
+	}
+	if v.Pod != nil {
+		patch := object{}
+		read(v.Pod, &patch)
+		g.merge(patch)
+	}
+}
+
+func (g *generator) oneOf(all []variation, list string, c object) {
+	if len(all) > 0 {
+		g.vary(all[g.IntN(len(all))], list, c)
+	}
+}
+
+// merge applies a patch of Kubernetes' strategic form.
+func (g *generator) merge(patch object) {
+	var err error
+	if g.pod, err = strategicpatch.StrategicMergeMapPatch(g.pod, patch, corev1.Pod{}); err != nil {
+		panic(err)
+	}
+}
+
+// each calls f for each container.
+func each(spec *corev1.PodSpec, f func(c *corev1.Container)) {
+	for i := range spec.InitContainers {
+		f(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		f(&spec.Containers[i])
+	}
 }
 
 // settle puts right what variations have made together and the API server would refuse.
@@ -42,26 +160,23 @@ func settle(pod *corev1.Pod) {
 	if spec.TerminationGracePeriodSeconds != nil {
 		grace = *spec.TerminationGracePeriodSeconds
 	}
+	if spec.OS != nil && spec.OS.Name == corev1.Windows { // without what only Linux has
+		spec.SecurityContext, spec.ShareProcessNamespace, spec.HostUsers, spec.Resources = nil, nil, nil, nil
+		spec.HostPID, spec.HostIPC, spec.HostNetwork = false, false, false
+		each(spec, func(c *corev1.Container) { c.SecurityContext = nil })
+	}
 	each(spec, func(c *corev1.Container) {
-		if spec.HostNetwork { // a port is the node's then
-			for i := range c.Ports {
+		for i := range c.Ports {
+			if spec.HostNetwork { // a port is the node's then
 				c.Ports[i].HostPort = c.Ports[i].ContainerPort
 			}
 		}
-		if c.Lifecycle == nil {
-			return
-		}
-		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PreStop, c.Lifecycle.PostStart} {
-			if h != nil && h.Sleep != nil { // 0 to the grace period
-				h.Sleep.Seconds = min(h.Sleep.Seconds, grace)
-			}
+		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil { // 0 to the grace period
+			c.Lifecycle.PreStop.Sleep.Seconds = min(c.Lifecycle.PreStop.Sleep.Seconds, grace)
 		}
 	})
 	if spec.HostPID {
 		spec.ShareProcessNamespace = nil
-	}
-	if isWindows(pod) {
-		forWindows(spec)
 	}
 	if spec.HostNetwork {
 		spec.HostUsers = nil
@@ -69,38 +184,6 @@ func settle(pod *corev1.Pod) {
 			s.Sysctls = nil
 		}
 	}
-}
-
-func isWindows(pod *corev1.Pod) bool {
-	return pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows
-}
-
-// forWindows takes away what only Linux has.
-func forWindows(spec *corev1.PodSpec) {
-	spec.SecurityContext, spec.ShareProcessNamespace, spec.HostUsers, spec.Resources = nil, nil, nil, nil
-	spec.HostPID, spec.HostIPC, spec.HostNetwork = false, false, false
-	each(spec, func(c *corev1.Container) { c.SecurityContext = nil })
-}
-
-func each(spec *corev1.PodSpec, f func(*corev1.Container)) {
-	for i := range spec.InitContainers {
-		f(&spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		f(&spec.Containers[i])
-	}
-}
-
-// serving are the containers that run as long as the pod: apps and native sidecars.
-func serving(spec *corev1.PodSpec, f func(*corev1.Container)) {
-	each(spec, func(c *corev1.Container) {
-		for i := range spec.InitContainers {
-			if &spec.InitContainers[i] == c && c.RestartPolicy == nil {
-				return
-			}
-		}
-		f(c)
-	})
 }
 
 // Doubling is a pod whose variables grow when they are expanded: each refers twice to the one before.
