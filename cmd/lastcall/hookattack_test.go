@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // busyTime is the processor time that a process has used.
@@ -66,15 +64,22 @@ func TestManyHooksCostLittle(t *testing.T) {
 	}
 }
 
-// Hooks that wait shut out neither probes nor scrapes, nor the hooks of the pod's own containers.
-func TestHeldHooksLeaveRoom(t *testing.T) {
-	cmd, address, status, _ := sidecarUnder(t, 1000)
-	busy, err := net.Dial("tcp", address) // a request that lasts as long as this connection holds the drain
+// holdDrain begins a request that holds a drain for as long as its connection is open.
+func holdDrain(t *testing.T, address string) net.Conn {
+	t.Helper()
+	busy, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer busy.Close()
+	t.Cleanup(func() { _ = busy.Close() })
 	_, _ = io.WriteString(busy, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+	return busy
+}
+
+// Hooks that wait shut out neither probes nor scrapes, nor the hooks of the pod's own containers.
+func TestHeldHooksLeaveRoom(t *testing.T) {
+	cmd, address, status, _ := sidecarUnder(t, 1000)
+	busy := holdDrain(t, address)
 	hold := func(address string) net.Conn {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).Dial("tcp", status)
 		if err != nil {
@@ -85,14 +90,11 @@ func TestHeldHooksLeaveRoom(t *testing.T) {
 		return c
 	}
 	first := hold("127.0.0.5")
-	polltest.Eventually(t, "a drain", func() bool {
-		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_drain_phase{phase="waiting"} 1`)
-	})
+	awaitMetric(t, status, `lastcall_drain_phase{phase="waiting"} 1`)
 	for range 200 {
 		hold("127.0.0.66")
 	}
-	_, port, _ := net.SplitHostPort(status)
-	own := exec.Command("lastcall", "wait", "--status-port", port)
+	own := exec.Command("lastcall", "wait", "--status-port", portOf(status))
 	var output strings.Builder
 	own.Stderr = &output
 	if err := own.Start(); err != nil {
@@ -151,19 +153,13 @@ func TestHookOfStoppedAgent(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("TERMINATION_GRACE_PERIOD_SECONDS", "4")
 			cmd, address, status, _ := sidecarUnder(t, 1000)
-			busy, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer busy.Close()
-			_, _ = io.WriteString(busy, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+			holdDrain(t, address)
 			stop := func() {
 				if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
 			}
-			_, port, _ := net.SplitHostPort(status)
-			hook := exec.Command("lastcall", "wait", "--status-port", port)
+			hook := exec.Command("lastcall", "wait", "--status-port", portOf(status))
 			var failure strings.Builder
 			hook.Stderr = &failure
 			if !tt.taken {
@@ -174,12 +170,10 @@ func TestHookOfStoppedAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.taken {
-				polltest.Eventually(t, "a drain", func() bool {
-					return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_drain_phase{phase="waiting"} 1`)
-				})
+				awaitMetric(t, status, `lastcall_drain_phase{phase="waiting"} 1`)
 				stop()
 			}
-			err = hook.Wait()
+			err := hook.Wait()
 			took := time.Since(began)
 			if err == nil || !strings.Contains(failure.String(), "the agent has not answered within "+tt.limit.String()) ||
 				took < tt.limit || took > tt.limit+patience/4 {

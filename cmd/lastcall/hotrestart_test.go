@@ -368,13 +368,7 @@ func TestTheOldProcessDrains(t *testing.T) {
 func TestStoppedWhileTheOldProcessDrains(t *testing.T) {
 	t.Parallel()
 	h := startHot(t, "0", []string{"TERMINATION_GRACE_PERIOD_SECONDS=2"})
-	conn, err := net.Dial("tcp", h.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
-	h.logged("hotapp: request with a delay", 1)
+	conn := h.hang()
 	h.mustRestart()
 	if pid := h.pidServing(); pid != h.first.Process.Pid {
 		t.Errorf("the pid file names %d, want the old process %d", pid, h.first.Process.Pid)
@@ -400,13 +394,7 @@ func TestStoppedWhileTheOldProcessDrains(t *testing.T) {
 func TestTheSuccessorDiesEarly(t *testing.T) {
 	t.Parallel()
 	h := startHot(t, "0", nil)
-	conn, err := net.Dial("tcp", h.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
-	h.logged("hotapp: request with a delay", 1)
+	h.hang()
 	out, err := h.restart()
 	var pid int
 	if _, scanErr := fmt.Sscanf(out, "pid %d serves now", &pid); err != nil || scanErr != nil {

@@ -58,25 +58,13 @@ func TestUnfinishedRequests(t *testing.T) {
 			t.Run(attack.name+", "+phase, func(t *testing.T) {
 				app := startNeverApp(t)
 				address, status := freeLoopback(t), freeLoopback(t)
-				_, port, _ := net.SplitHostPort(status)
-				cmd := exec.Command(program, "agent", "--status-port", port, "--admin-address", "off", "--termination-log", "", "--inbound", address+"="+app+attack.options)
+				cmd := exec.Command(program, "agent", "--status-port", portOf(status), "--admin-address", "off", "--termination-log", "", "--inbound", address+"="+app+attack.options)
 				cmd.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=", "MINIMUM_DRAIN_DURATION=120s", "TERMINATION_GRACE_PERIOD_SECONDS=300", "LASTCALL_GRACE_PERIOD=300s")
 				var logged strings.Builder
 				cmd.Stderr = &logged
 				programtest.Within(t, cmd, attackMemory)
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				ended := make(chan struct{})
-				go func() { defer close(ended); _ = cmd.Wait() }()
-				t.Cleanup(func() {
-					_ = cmd.Process.Kill()
-					<-ended
-					if t.Failed() {
-						t.Log(logged.String())
-					}
-				})
-				polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+				ended := startProgram(t, cmd)
+				awaitReady(t, status)
 				url := "http://" + address + "/"
 				transport := &http.Transport{}
 				if strings.Contains(attack.options, "tls-cert") {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,15 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // mostMemory is what a sidecar may take whatever its clients send, MiB.
@@ -50,20 +46,14 @@ func TestPipeUnderAttack(t *testing.T) {
 		t.Run(attack.name, func(t *testing.T) {
 			app := startSlowApp(t)
 			address, status := freeLoopback(t), freeLoopback(t)
-			_, port, _ := net.SplitHostPort(status)
-			cmd := exec.Command("lastcall", "agent", "--status-port", port, "--admin-address", "off", "--termination-log", "", "--inbound", address+"="+app)
+			cmd := exec.Command("lastcall", "agent", "--status-port", portOf(status), "--admin-address", "off", "--termination-log", "", "--inbound", address+"="+app)
 			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s")
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan struct{})
-			go func() { defer close(ended); _ = cmd.Wait() }()
-			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-			polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+			startProgram(t, cmd)
+			awaitReady(t, status)
 
 			quiet := p99(t, address)
 			before := mostResident(t, cmd.Process.Pid)
-			cpu := cpuTime(t, cmd.Process.Pid)
+			cpu := busyTime(t, cmd.Process.Pid)
 			began := time.Now()
 			var attackers sync.WaitGroup
 			var conns []net.Conn
@@ -78,7 +68,7 @@ func TestPipeUnderAttack(t *testing.T) {
 			}
 			during := p99(t, address)
 			took := time.Since(began)
-			most, used := mostResident(t, cmd.Process.Pid), cpuTime(t, cmd.Process.Pid)-cpu
+			most, used := mostResident(t, cmd.Process.Pid), busyTime(t, cmd.Process.Pid)-cpu
 			for _, c := range conns {
 				_ = c.Close()
 			}
@@ -189,17 +179,4 @@ func p99(t *testing.T, address string) time.Duration {
 	}
 	slices.Sort(all)
 	return all[len(all)*99/100]
-}
-
-// cpuTime is how much of the processor a process has used.
-func cpuTime(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')'):]))
-	user, _ := strconv.Atoi(fields[12])
-	system, _ := strconv.Atoi(fields[13])
-	return time.Duration(user+system) * 10 * time.Millisecond // of USER_HZ
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // hang sends a request that the app does not answer in time.
-func (h *hot) hang() {
+func (h *hot) hang() net.Conn {
 	h.t.Helper()
 	conn, err := net.Dial("tcp", h.address)
 	if err != nil {
@@ -19,6 +19,7 @@ func (h *hot) hang() {
 	h.t.Cleanup(func() { _ = conn.Close() })
 	fmt.Fprint(conn, "GET /delay/60000 HTTP/1.1\r\nHost: x\r\n\r\n")
 	h.logged("hotapp: request with a delay", 1)
+	return conn
 }
 
 // A cut decides the exit code of lastcall run, though the app ends by the SIGTERM that it gets.

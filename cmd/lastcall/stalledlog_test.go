@@ -73,12 +73,7 @@ func TestStalledLogReader(t *testing.T) {
 // endsWithRequest starts lastcall and stops it while a request is in flight.
 func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 	t.Helper()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait() }()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	ended := startProgram(t, cmd)
 	polltest.Eventually(t, "the app serves", func() bool {
 		resp, err := http.Get("http://" + address + "/")
 		if err != nil {
@@ -95,9 +90,7 @@ func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 		}
 		answer <- err
 	}()
-	polltest.Eventually(t, "a request is in flight", func() bool {
-		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_connections{state="busy"} 1`)
-	})
+	awaitMetric(t, status, `lastcall_connections{state="busy"} 1`)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +114,36 @@ func portOf(address string) string {
 
 // patience is longer than anything takes on a busy machine.
 const patience = time.Minute
+
+// startProgram starts a program that ends with the test, which shows its log if it fails; ended is closed when it has ended.
+func startProgram(t *testing.T, cmd *exec.Cmd) (ended <-chan struct{}) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+		if log, ok := cmd.Stderr.(*strings.Builder); ok && t.Failed() {
+			t.Log(log)
+		}
+	})
+	return done
+}
+
+// awaitReady waits until the agent with this status server is ready.
+func awaitReady(t *testing.T, status string) {
+	t.Helper()
+	polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+}
+
+// awaitMetric waits until the agent with this status server has the metric.
+func awaitMetric(t *testing.T, status, metric string) {
+	t.Helper()
+	polltest.Eventually(t, metric, func() bool { return strings.Contains(textOf("http://"+status+"/metrics"), metric) })
+}
 
 // textOf is what a URL answers; empty for an error.
 func textOf(url string) string {

@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // sidecarUnder starts lastcall agent next to an app whose metrics are of this size.
@@ -30,19 +28,13 @@ func sidecarUnder(t *testing.T, scrapeSize int, args ...string) (cmd *exec.Cmd, 
 	t.Cleanup(app.Close)
 	_, appPort, _ := net.SplitHostPort(app.Listener.Addr().String())
 	address, status, admin = freeLoopback(t), freeLoopback(t), freeLoopback(t)
-	_, port, _ := net.SplitHostPort(status)
-	cmd = exec.Command("lastcall", "agent", "--status-port", port, "--admin-address", admin, "--termination-log", "",
+	cmd = exec.Command("lastcall", "agent", "--status-port", portOf(status), "--admin-address", admin, "--termination-log", "",
 		"--inbound", address+"=127.0.0.1:"+appPort+",protocol=http")
 	cmd.Args = append(cmd.Args, args...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "LASTCALL_HOOK_TOKEN=secret",
 		`ISTIO_PROMETHEUS_ANNOTATIONS={"scrape":"true","path":"/metrics","port":"`+appPort+`"}`)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait() }()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-	polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+	startProgram(t, cmd)
+	awaitReady(t, status)
 	return cmd, address, status, admin
 }
 
@@ -208,15 +200,14 @@ func TestWebPagesAreRefused(t *testing.T) {
 // A peer that tries tokens does not fill the log.
 func TestWrongTokensDoNotFillTheLog(t *testing.T) {
 	status := freeLoopback(t)
-	_, port, _ := net.SplitHostPort(status)
-	cmd := exec.Command("lastcall", "agent", "--status-port", port, "--admin-address", "off", "--termination-log", "", "--inbound", freeLoopback(t)+"=127.0.0.1:1")
+	cmd := exec.Command("lastcall", "agent", "--status-port", portOf(status), "--admin-address", "off", "--termination-log", "", "--inbound", freeLoopback(t)+"=127.0.0.1:1")
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "LASTCALL_HOOK_TOKEN=secret")
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Eventually(t, "the agent is ready", func() bool { return textOf("http://"+status+"/healthz/ready") != "" })
+	awaitReady(t, status)
 	began := time.Now()
 	const tries = 2000
 	for range tries {

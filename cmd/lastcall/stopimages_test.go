@@ -78,18 +78,7 @@ func TestStopSignalsOfImages(t *testing.T) {
 			if os.Getuid() != 0 {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan struct{})
-			go func() { defer close(ended); _ = cmd.Wait() }()
-			t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				<-ended
-				if t.Failed() {
-					t.Log(log.String())
-				}
-			})
+			ended := startProgram(t, cmd)
 			polltest.Eventually(t, "it serves", func() bool { return textOf("http://"+address) == "served" })
 			got := make(chan string, 1)
 			go func() { got <- textOf("http://" + address + "/slow") }()
@@ -97,9 +86,7 @@ func TestStopSignalsOfImages(t *testing.T) {
 			if err := cmd.Process.Signal(tt.signal); err != nil {
 				t.Fatal(err)
 			}
-			polltest.Eventually(t, "the drain begins", func() bool {
-				return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_drain_phase{phase="serving"} 0`)
-			})
+			awaitMetric(t, status, `lastcall_drain_phase{phase="serving"} 0`)
 			close(answer)
 			if text := <-got; text != "served" {
 				t.Errorf("the request in flight got %q", text)

@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
 // stopAppMain is an app that writes the signal that stopped it into a file.
@@ -92,9 +92,7 @@ func (s *stopped) request() (answer <-chan string) {
 	answered := make(chan string, 1)
 	go func() { answered <- textOf("http://" + s.address + "/slow") }()
 	status := s.cmd.Args[3] + ":" + s.cmd.Args[5]
-	polltest.Eventually(s.t, "a request is in flight", func() bool {
-		return strings.Contains(textOf("http://"+status+"/metrics"), `lastcall_connections{state="busy"} 1`)
-	})
+	awaitMetric(s.t, status, `lastcall_connections{state="busy"} 1`)
 	return answered
 }
 
@@ -210,24 +208,6 @@ func TestRestartBySignalMustBeRequested(t *testing.T) {
 	s.endsBy(func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) }, "SIGTERM")
 }
 
-// screen collects what a terminal shows.
-type screen struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) shows(text string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Contains(s.text.String(), text)
-}
-
 // TestInterruptAtTerminal presses Ctrl-C: the terminal shows how long the drain may take, and the report as a sentence. A
 // second Ctrl-C ends it.
 func TestInterruptAtTerminal(t *testing.T) {
@@ -239,7 +219,7 @@ func TestInterruptAtTerminal(t *testing.T) {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 			})
 			_ = slave.Close()
-			var shown screen
+			var shown logstest.Buffer
 			read := make(chan struct{})
 			go func() { defer close(read); _, _ = io.Copy(&shown, master) }() // EIO at the end
 			interrupt := func() {
@@ -252,15 +232,15 @@ func TestInterruptAtTerminal(t *testing.T) {
 			} else {
 				answer := s.request()
 				interrupt()
-				polltest.Eventually(t, "the drain is announced", func() bool { return shown.shows("draining, up to ") })
+				polltest.Eventually(t, "the drain is announced", func() bool { return strings.Contains(shown.String(), "draining, up to ") })
 				interrupt()
 				<-answer
 				<-s.ended
 			}
 			<-read
 			for _, text := range []string{"draining, up to 598 s; Ctrl-C again ends at once\r\n", "\ndrained in ", want} {
-				if !shown.shows(text) {
-					t.Errorf("the terminal lacks %q:\n%s", text, shown.text.String())
+				if !strings.Contains(shown.String(), text) {
+					t.Errorf("the terminal lacks %q:\n%s", text, &shown)
 				}
 			}
 		})

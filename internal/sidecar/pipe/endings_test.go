@@ -8,35 +8,17 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
-
-// transcript is the text that a client has sent so far.
-type transcript struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *transcript) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *transcript) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 // realClients print the status, the body as it comes, and how it ended.
 var realClients = map[string]struct {
@@ -210,7 +192,7 @@ func TestEndingsByRealClients(t *testing.T) {
 				if tt.head == "ws" {
 					scheme = "ws://"
 				}
-				var out transcript
+				var out logstest.Buffer
 				done := make(chan struct{})
 				go func() { defer close(done); c.run(program, scheme+p.Addr(0).String()+"/", &out) }()
 				polltest.Eventually(t, "the program has shown the messages before the end", func() bool {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
 )
@@ -79,7 +80,7 @@ func TestNothingBrokenIsForwarded(t *testing.T) {
 		if len(s.Seen) > 0 {
 			continue
 		}
-		var got transcript
+		var got logstest.Buffer
 		app := startApp(t, func(c net.Conn) { _, _ = io.Copy(&got, c) })
 		p := startPipe(t, app, HTTP)
 		if seen, status := ask(t, p, s); len(seen) > 0 || status != s.Status {
