@@ -3,86 +3,51 @@ package certificate
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"slices"
+	"os"
+	"strings"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
-// settle is the delay from a change to the reading: two files cannot be written at once. A certificate and a key that
-// do not match yet are an error, and read again at the next change.
-const settle = 100 * time.Millisecond
-
-// The interval for reading the files without a notification: one may be lost, and watching may be impossible, since a
-// node's sidecars share a limit of 128 watchers per user (fs.inotify.max_user_instances).
 const (
-	readAnyway  = time.Hour
-	readBlindly = 10 * time.Second
+	// lookInterval is the time between two looks at the files. Notifications by the kernel would be sooner, but a node's
+	// sidecars share a limit of 128 watchers per user (fs.inotify.max_user_instances).
+	lookInterval = time.Second
+
+	// retryInterval is the time until refused files are read again: a certificate may have become valid.
+	retryInterval = 10 * time.Second
 )
 
-// watch watches the files' folders: a mounted Secret is a symbolic link that is replaced.
-func (f *Files) watch() (*fsnotify.Watcher, error) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, fmt.Errorf("watch the certificate: %w", err)
-	}
-	folders := []string{filepath.Dir(f.Cert), filepath.Dir(f.Key)}
-	if f.ClientCA != "" {
-		folders = append(folders, filepath.Dir(f.ClientCA))
-	}
-	slices.Sort(folders)
-	for _, folder := range slices.Compact(folders) {
-		if err := watcher.Add(folder); err != nil {
-			_ = watcher.Close()
-			return nil, fmt.Errorf("watch the certificate's folder %s: %w", folder, err)
+// version changes with the content of the files: those of a mounted Secret are replaced, others are written in place.
+func (f *Files) version() string {
+	var b strings.Builder
+	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
+		if info, err := os.Stat(name); err == nil {
+			fmt.Fprintln(&b, name, info.ModTime().UnixNano(), info.Size())
 		}
 	}
-	return watcher, nil
+	return b.String()
 }
 
 // Run reads the files again when they change, until ctx ends; seen is called after each reading. Its error is nil.
 func (f *Files) Run(ctx context.Context, seen func(error)) error {
-	interval := readAnyway
-	var events chan fsnotify.Event
-	var problems chan error
-	watcher, err := f.watch()
-	if err == nil {
-		defer func() { _ = watcher.Close() }()
-		events, problems = watcher.Events, watcher.Errors
-	} else {
-		interval = readBlindly
-		f.Log.Warn("cannot watch the certificate; reading it at intervals", "error", err, "interval", interval)
-	}
-	f.follow(ctx, events, problems, interval, seen)
-	return nil
-}
-
-func (f *Files) follow(ctx context.Context, events <-chan fsnotify.Event, problems <-chan error,
-	interval time.Duration, seen func(error)) {
-	load := func() { seen(f.Reload()) }
-	load() // it may have changed before the watch began
-	late, isSoon := time.NewTimer(interval), false
-	soon := func() { // changes of other files in the folder do not delay it further
-		if !isSoon {
-			isSoon = true
-			late.Reset(settle)
-		}
-	}
-	defer late.Stop()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	version := "not read yet"
+	var retryAt time.Time // of files that were refused; zero: they were not
 	for {
+		now := f.version() // before the reading: what is written meanwhile is read at the next look
+		if now != version || !retryAt.IsZero() && !time.Now().Before(retryAt) {
+			version, retryAt = now, time.Time{}
+			err := f.Reload()
+			if err != nil {
+				retryAt = time.Now().Add(retryInterval)
+			}
+			seen(err)
+		}
 		select {
+		case <-look.C:
 		case <-ctx.Done():
-			return
-		case <-events:
-			soon()
-		case err := <-problems:
-			f.Log.Warn("watching the certificate", "error", err)
-			soon() // a notification may be lost
-		case <-late.C:
-			load()
-			isSoon = false
-			late.Reset(interval)
+			return nil
 		}
 	}
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 )
 
-// Where nothing can be watched the files are read from time to time; what is wrong
-// with them is logged once.
-func TestFilesThatCannotBeWatched(t *testing.T) {
+// Files are read again when they change and, while they are refused, at intervals; what is wrong with them is logged once.
+func TestFilesAreFollowed(t *testing.T) {
 	authority := certificatetest.New(t)
 	secret := certificatetest.NewSecret(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -31,12 +30,12 @@ func TestFilesThatCannotBeWatched(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			f.follow(ctx, nil, nil, readBlindly, func(error) { readings++ })
+			_ = f.Run(ctx, func(error) { readings++ })
 		}()
 		synctest.Wait()
 		two := authority.Sign("two", 0)
 		secret.Write(two, nil)
-		time.Sleep(readBlindly)
+		time.Sleep(lookInterval)
 		synctest.Wait()
 		if !f.Leaf().Equal(two.Leaf) {
 			t.Errorf("%s is in force", f.Leaf().Subject)
@@ -44,11 +43,11 @@ func TestFilesThatCannotBeWatched(t *testing.T) {
 		if err := os.Remove(secret.Key()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * readBlindly)
+		time.Sleep(lookInterval + 5*retryInterval)
 		synctest.Wait()
 		cancel()
 		<-done
-		if n := strings.Count(log.String(), "cannot load the certificate"); n != 1 || readings != 7 || !f.Leaf().Equal(two.Leaf) {
+		if n := strings.Count(log.String(), "cannot load the certificate"); n != 1 || readings != 8 || !f.Leaf().Equal(two.Leaf) {
 			t.Errorf("logged %d times in %d readings: %s", n, readings, log.String())
 		}
 	})
