@@ -157,6 +157,7 @@ const mostShown = 20
 // writeReport prints a table, 80 columns wide, then what would help.
 func writeReport(out io.Writer, all []*losses.Workload) error {
 	var b strings.Builder
+	short := shortFor(out)
 	fmt.Fprintf(&b, "%-33s %-12s %6s %6s %7s %10s\n", "WORKLOAD", "PROXY", "ENDS", "LOST", "SIGKILL", "IDLE")
 	shown := all[:min(len(all), mostShown)]
 	for _, w := range shown {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type observeTable struct {
 	notes io.Writer
 	json  bool
 
+	short   func(name string, most int) string
 	hasHead bool
 	totals  losses.Totals
 	unsure  bool // a termination may have lost a request
@@ -27,7 +29,7 @@ type observeTable struct {
 
 // newObserveTable prints to out, and remarks to notes. With asJSON, out gets a line of JSON for each termination, and no sum.
 func newObserveTable(out, notes io.Writer, asJSON bool) *observeTable {
-	return &observeTable{out: bufio.NewWriter(out), notes: notes, json: asJSON}
+	return &observeTable{out: bufio.NewWriter(out), notes: notes, json: asJSON, short: shortFor(out)}
 }
 
 // note prints a remark.
@@ -58,7 +60,7 @@ func (t *observeTable) add(one losses.Termination) {
 	if one.Lateness > 0 {
 		late = losses.Seconds(one.Lateness)
 	}
-	fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", short(one.Pod, 29), terminal.Printable(one.Verdict), one.Bounds(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
+	fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", t.short(one.Pod, 29), terminal.Printable(one.Verdict), one.Bounds(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
 	for _, text := range []string{losses.Why(one.Traffic.Lost), one.Doubts()} {
 		if text != "" {
 			fmt.Fprintf(t.out, "  %s\n", terminal.Printable(text))
@@ -88,6 +90,14 @@ func (t *observeTable) close() error {
 		}
 	}
 	return t.out.Flush()
+}
+
+// shortFor returns what shortens names on a terminal; a file has them whole.
+func shortFor(out io.Writer) func(name string, most int) string {
+	if file, isFile := out.(*os.File); isFile && terminal.Is(file) {
+		return short
+	}
+	return func(name string, _ int) string { return terminal.Printable(name) }
 }
 
 // short keeps the end of a pod's name, which is what differs between pods.
