@@ -15,10 +15,10 @@ import (
 
 // Columns of the table.
 const (
-	nameWidth   = 33
-	answerWidth = 20
-	stayWidth   = 11
-	lagWidth    = 13
+	nameWidth   = 32
+	answerWidth = 17
+	stayWidth   = 10
+	lagWidth    = 9
 )
 
 // WriteTable writes the result as a table, at most console.Width columns wide.
@@ -49,8 +49,8 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 func (t *table) head(r *Result) {
 	s := t.style
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
-	t.line("%s", s.Dim(fmt.Sprintf("client → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		real(r.Gateway), real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS))))))
+	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf("client → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
+		real(r.Gateway), real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
 	}
@@ -69,9 +69,9 @@ func real(proxy string) string {
 func (t *table) row(r Row, showExpected bool) {
 	s := t.style
 	t.line("%s", line(r, s))
-	t.line("    %s", s.Dim(console.Cut(r.Words, console.Width-4)))
+	t.line("%s", s.Dim(console.Wrap("    ", r.Words)))
 	if showExpected {
-		t.line("    %s", s.Dim(console.Cut("expected: "+r.Expected, console.Width-4)))
+		t.line("%s", s.Dim(console.Wrap("    ", "expected: "+r.Expected)))
 	}
 	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
 		c := r.Report.Open[0]
@@ -79,8 +79,8 @@ func (t *table) row(r Row, showExpected bool) {
 		if c.Request == "" {
 			client = "the client " + c.Peer
 		}
-		t.line("    %s", s.Dim(console.Cut(fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
-			r.Report.Verdict, client, console.Millis(float64(c.AgeMS)), c.Ending), console.Width-4)))
+		t.line("%s", s.Dim(console.Wrap("    ", fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
+			r.Report.Verdict, client, console.Millis(float64(c.AgeMS)), c.Ending))))
 	}
 	if r.OK {
 		return
@@ -99,7 +99,7 @@ func (t *table) row(r Row, showExpected bool) {
 // columns are the titles of line.
 func columns() string {
 	return fmt.Sprintf("  %s%s%s%s  %s", console.Left("strategy", nameWidth), console.Left("the client got", answerWidth),
-		console.Right("pod stayed", stayWidth), console.Right("of it idle", lagWidth), "ended by")
+		console.Right("pod stayed", stayWidth), console.Right("idle", lagWidth), "ended by")
 }
 
 // line is a row's first line in the table, also shown as soon as the row is complete.
@@ -143,23 +143,20 @@ func (t *table) foot(r *Result) {
 	}
 	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))))
 	if unjudged > 0 {
-		t.line("  %s", fmt.Sprintf("%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged))
+		t.line("%s", console.Wrap("  ", fmt.Sprintf("%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged)))
 	}
 	if answered > 0 {
-		t.line("  %s", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms",
-			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds())))
-		t.line("  after the last byte%s.", minimumText(r))
+		t.line("%s", console.Wrap("  ", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms after the last byte%s.",
+			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds()), minimumText(r))))
 	}
 	if named > 0 {
-		t.line("  %s", fmt.Sprintf("%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named))
+		t.line("%s", console.Wrap("  ", fmt.Sprintf("%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named)))
 	}
 	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
-		t.line("  %s", s.Dim(console.Cut(note, console.Width-2)))
+		t.line("%s", s.Dim(console.Wrap("  ", note)))
 	}
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK && row.Strategy == "lastcall-istio-classic" }) {
-		t.line("  %s", s.Dim("lastcall-istio-classic needs a network namespace of its own where other programs of"))
-		t.line("  %s", s.Dim("this machine have sockets in other cgroups, as services do: the hook takes these for"))
-		t.line("  %s", s.Dim("another container of the pod. unshare -rn sh -c 'ip link set lo up; COMMAND'"))
+		t.line("%s", s.Dim(console.Wrap("  ", "lastcall-istio-classic needs a network namespace of its own where other programs of this machine have sockets in other cgroups, as services do: the hook takes these for another container of the pod. unshare -rn sh -c 'ip link set lo up; COMMAND'")))
 	}
 	if r.Logs != "" {
 		t.line("  %s", s.Dim("All logs are in "+r.Logs+"."))

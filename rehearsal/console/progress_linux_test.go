@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a new one of so many columns, and the end at which it is looked at.
-func terminal(t *testing.T, columns uint16) (its, ours *os.File) {
+// openTerminal opens a terminal of so many columns, and the end at which it is looked at.
+func openTerminal(t *testing.T, columns uint16) (its, ours *os.File) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -38,7 +38,7 @@ func terminal(t *testing.T, columns uint16) (its, ours *os.File) {
 // A line fits its terminal, and is written again only when it has changed.
 func TestTerminal(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
-	its, ours := terminal(t, 40)
+	its, ours := openTerminal(t, 40)
 	if got := Columns(its); got != 40 {
 		t.Fatalf("%d columns", got)
 	}

@@ -6,10 +6,18 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Width is the number of columns that all output fits.
-const Width = 100
+const Width = 80
+
+// Wrap writes text behind an indentation, in lines of at most Width columns. Lines after the first are indented by two more.
+func Wrap(indent, text string) string {
+	lines := terminal.Wrap(terminal.Printable(text), Width-len(indent)-2)
+	return indent + strings.ReplaceAll(lines, "\n", "\n"+indent+"  ")
+}
 
 // Style colours text, or leaves it as it is.
 type Style struct{ Colour bool }

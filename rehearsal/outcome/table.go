@@ -17,7 +17,6 @@ import (
 
 // Sizes of the table, columns. It fits a terminal of 80.
 const (
-	width      = 80
 	titleWidth = 24
 	cellWidth  = 18
 	inOneTable = 3 // strategies side by side
@@ -56,9 +55,9 @@ func (t *table) head(r *Result) {
 	if len(r.Rows[0].Runs[0].Pods) > 0 {
 		title = fmt.Sprintf("Pods of %s end under load.", name)
 	}
-	t.line("%s", t.style.Bold(console.Cut(terminal.Printable(title), width)))
+	t.line("%s", t.style.Bold(console.Cut(terminal.Printable(title), console.Width)))
 	dim := func(format string, args ...any) {
-		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), width)))
+		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), console.Width)))
 	}
 	about := fmt.Sprintf("grace period %s; %s", console.Round(ms(r.GraceMS)), r.PreStop)
 	if r.isCluster() {
@@ -141,7 +140,7 @@ func (t *table) losses(row Row) {
 	if len(row.Losses) == 0 && len(notes) == 0 {
 		return
 	}
-	t.line("%s", t.style.Bold(row.Strategy)+t.style.Dim(": "+console.Cut(row.Words, width-2-len(row.Strategy))))
+	t.line("%s", t.style.Bold(row.Strategy)+t.style.Dim(": "+console.Cut(row.Words, console.Width-2-len(row.Strategy))))
 	for _, n := range notes {
 		t.wrapped("  ", n)
 	}
@@ -180,21 +179,8 @@ func (l Loss) Span() string {
 	return "from " + first + " to " + last
 }
 
-// wrapped writes text in lines of at most width columns.
-func (t *table) wrapped(indent, text string) {
-	line := indent
-	for word := range strings.FieldsSeq(text) {
-		word = terminal.Printable(word)
-		if line != indent && len([]rune(line))+1+len([]rune(word)) > width {
-			t.line("%s", line)
-			line = indent + "  "
-		} else if line != indent {
-			line += " "
-		}
-		line += word
-	}
-	t.line("%s", line)
-}
+// wrapped writes text in lines of at most console.Width columns.
+func (t *table) wrapped(indent, text string) { t.line("%s", console.Wrap(indent, text)) }
 
 func (t *table) foot(r *Result) {
 	first := r.Rows[0]
