@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Operations of the kernel's filter (enum in linux/inet_diag.h).
@@ -51,7 +51,7 @@ func spansOf(ports []uint16, most int) (spans []span) {
 // byLocalPort is the filter "the local port is in one of these" as a netlink attribute. An operation is {code u8, yes
 // u8, no u16}: yes and no are the number of bytes to skip when it is true or false. Reaching the very end accepts,
 // going beyond it rejects (net/ipv4/inet_diag.c, inet_diag_bc_run).
-func byLocalPort(spans []span) ([]byte, error) {
+func byLocalPort(spans []span) []byte {
 	size := perSpan * len(spans)
 	code := make([]byte, 0, size)
 	op := func(operation, yes uint8, no int) {
@@ -71,7 +71,7 @@ func byLocalPort(spans []span) ([]byte, error) {
 		op(0, 0, int(s.last))
 		op(opJump, 4, size-len(code))
 	}
-	attributes := netlink.NewAttributeEncoder()
-	attributes.Bytes(inetDiagReqBytecode, code)
-	return attributes.Encode()
+	attribute := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+size))
+	attribute = binary.NativeEndian.AppendUint16(attribute, inetDiagReqBytecode)
+	return append(attribute, code...)
 }
