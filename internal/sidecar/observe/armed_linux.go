@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -29,22 +30,36 @@ type held struct {
 // rounds visits all armed watches of the process in turn, because a goroutine that waits for each report would wake for
 // each probe of each pod. It is safe for concurrent use.
 type rounds struct {
-	now chan struct{} // wakes it: see sockdiag.WatchAll
+	now     chan struct{}       // wakes it: see sockdiag.WatchAll
+	reports func() (int, error) // a set (epoll) of the descriptors that have reports
 
-	mu      sync.Mutex // guards what follows; it is locked after that of a watch
-	watches []*Watch
-	waiting []unix.PollFd // likewise
+	mu      sync.Mutex       // guards what follows; it is locked after that of a watch
+	watches map[int32]*Watch // by the descriptors of their reports
+	ready   []unix.EpollEvent
 }
 
-var allArmed = rounds{now: make(chan struct{}, 1)}
+var allArmed = rounds{
+	now: make(chan struct{}, 1), watches: map[int32]*Watch{},
+	reports: sync.OnceValues(func() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }),
+}
 
-func (r *rounds) add(w *Watch) {
+func (r *rounds) add(w *Watch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.watches, r.waiting = append(r.watches, w), append(r.waiting, w.kernel.reports.Waiting())
-	if len(r.watches) == 1 {
+	reports, err := r.reports()
+	if err != nil {
+		return fmt.Errorf("watch the kernel's reports: %w", err)
+	}
+	fd := int32(w.kernel.reports.Waiting())
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: fd}
+	if err := unix.EpollCtl(reports, unix.EPOLL_CTL_ADD, int(fd), &event); err != nil {
+		return fmt.Errorf("watch the kernel's reports: %w", err)
+	}
+	if len(r.watches) == 0 {
 		go r.run()
 	}
+	r.watches[fd] = w // instead of one that was closed since the last round
+	return nil
 }
 
 // run ends with the last armed watch.
@@ -69,22 +84,27 @@ func (r *rounds) run() {
 func (r *rounds) visit() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = unix.Poll(r.waiting, 0)
-	for i := len(r.watches) - 1; i >= 0; i-- {
-		w := r.watches[i]
-		if !w.mu.TryLock() { // it may be about to wait for r.mu
+	reports, _ := r.reports()
+	r.ready = slices.Grow(r.ready[:0], len(r.watches))[:len(r.watches)]
+	n, _ := unix.EpollWait(reports, r.ready, 0)
+	for _, event := range r.ready[:max(n, 0)] {
+		if w := r.watches[event.Fd]; w != nil && w.mu.TryLock() { // it may be about to wait for r.mu
+			if w.armed && !w.closed {
+				w.holdLocked()
+			}
+			w.mu.Unlock()
+		}
+	}
+	now := time.Now()
+	for fd, w := range r.watches {
+		if !w.mu.TryLock() {
 			continue
 		}
 		switch {
 		case !w.armed || w.closed:
-			r.watches = slices.Delete(r.watches, i, i+1)
-			r.waiting = slices.Delete(r.waiting, i, i+1)
-			w.mu.Unlock()
-			continue
-		case r.waiting[i].Revents != 0:
-			w.holdLocked()
-		}
-		if !time.Now().Before(w.due) {
+			delete(r.watches, fd)
+			_ = unix.EpollCtl(reports, unix.EPOLL_CTL_DEL, int(fd), nil) // a closed one has left the set
+		case !now.Before(w.due):
 			_ = w.glanceLocked() // one that fails is repeated
 		}
 		w.mu.Unlock()

@@ -88,12 +88,14 @@ func (w *Watch) startLocked() error {
 	if w.armed {
 		first = w.glanceLocked
 	}
-	if err := first(); err != nil {
+	if err = first(); err == nil && w.armed {
+		err = allArmed.add(w)
+	}
+	if err != nil {
 		w.kernel = nil
 		return errors.Join(err, kernel.close())
 	}
 	if w.armed {
-		allArmed.add(w)
 		return nil
 	}
 	kernel.reports.Follow()

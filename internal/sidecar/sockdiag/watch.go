@@ -107,8 +107,8 @@ func (w *Watch) Receive() {
 	}
 }
 
-// Waiting has an event while Receive has something to take.
-func (w *Watch) Waiting() unix.PollFd { return unix.PollFd{Fd: int32(w.fd), Events: unix.POLLIN} }
+// Waiting is the descriptor that is readable while Receive has something to take, before Follow.
+func (w *Watch) Waiting() int { return w.fd }
 
 // receiver opens a socket to which the kernel sends reports.
 func receiver(filter []bpf.Instruction, buffer int) (fd int, err error) {
