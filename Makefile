@@ -28,7 +28,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: tidy golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers clean
+.PHONY: tidy golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers site clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -183,6 +183,9 @@ e2e-gateways: build ## Contour, Envoy Gateway and Envoy alone on that node, ende
 	@lab/peers/gateways
 	@go build -o bin/helm helm.sh/helm/v4/cmd/helm
 	@$(WITH_PEERS) lab/e2e/gateways/run $(VERSION) $(ARGS)
+
+site: ## dist/site, the documentation as a website; links to nothing fail (Python)
+	@lab/site/build
 
 clean: ## remove everything that was built here; peers stay in the cache folder
 	rm -rf bin dist cover.out cover.html
