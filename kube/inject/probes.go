@@ -20,12 +20,15 @@ const (
 // annotationRewrite is Istio's; false keeps the probes unchanged.
 const annotationRewrite = "sidecar.istio.io/rewriteAppHTTPProbers"
 
-// prober is a probe as the agent reads it from ISTIO_KUBE_APP_PROBERS.
+// prober is a probe as the agent reads it from ISTIO_KUBE_APP_PROBERS, and a hook from --app-probes.
 type prober struct {
-	HTTPGet        *corev1.HTTPGetAction   `json:"httpGet,omitempty"`
-	TCPSocket      *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
-	GRPC           *corev1.GRPCAction      `json:"grpc,omitempty"`
-	TimeoutSeconds int32                   `json:"timeoutSeconds,omitempty"`
+	HTTPGet          *corev1.HTTPGetAction   `json:"httpGet,omitempty"`
+	TCPSocket        *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
+	GRPC             *corev1.GRPCAction      `json:"grpc,omitempty"`
+	Exec             *corev1.ExecAction      `json:"exec,omitempty"` // of a hook: the agent is in another container
+	TimeoutSeconds   int32                   `json:"timeoutSeconds,omitempty"`
+	PeriodSeconds    int32                   `json:"periodSeconds,omitempty"`
+	FailureThreshold int32                   `json:"failureThreshold,omitempty"`
 }
 
 // longestGRPCService is the longest service name that the agent supports, in bytes.
@@ -112,51 +115,56 @@ func (j *injection) keepsPreStop(c *corev1.Container) bool {
 // probe is unchanged.
 func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandler) (prober, bool) {
 	status := intstr.FromInt32(int32(j.settings.StatusPort.Value))
-	var p prober
-	leave := func(why string) (prober, bool) {
-		j.note("container %s: the handler for %s is unchanged: %s", c.Name, path, why)
+	if h.Exec != nil || h.HTTPGet != nil && h.HTTPGet.Port == status { // it runs in the app's own container; it is redirected already, or for the agent
 		return prober{}, false
 	}
+	p, why := j.probeOf(c, h)
 	switch {
+	case why != "":
+		j.note("container %s: the handler for %s is unchanged: %s", c.Name, path, why)
+		return prober{}, false
 	case h.HTTPGet != nil:
-		if h.HTTPGet.Port == status {
-			return p, false // already redirected, or for the agent
-		}
-		port, ok := j.resolve(c, h.HTTPGet.Port)
-		if !ok {
-			return leave(fmt.Sprintf("no container has a port named %s", h.HTTPGet.Port.String()))
-		}
-		if h.HTTPGet.Host != "" {
-			return leave(fmt.Sprintf("its host is not the pod: %s", h.HTTPGet.Host))
-		}
-		p.HTTPGet = h.HTTPGet.DeepCopy()
-		p.HTTPGet.Port = port
 		h.HTTPGet.Path, h.HTTPGet.Port = path, status
 		if h.HTTPGet.Scheme == corev1.URISchemeHTTPS {
 			h.HTTPGet.Scheme = corev1.URISchemeHTTP // the agent uses TLS
 		}
-		return p, true
-	case h.TCPSocket != nil:
-		port, ok := j.resolve(c, h.TCPSocket.Port)
-		if !ok {
-			return leave(fmt.Sprintf("no container has a port named %s", h.TCPSocket.Port.String()))
-		}
-		if h.TCPSocket.Host != "" {
-			return leave(fmt.Sprintf("its host is not the pod: %s", h.TCPSocket.Host))
-		}
-		p.TCPSocket = &corev1.TCPSocketAction{Port: port}
-		h.TCPSocket = nil
-	case h.GRPC != nil:
-		if h.GRPC.Service != nil && len(*h.GRPC.Service) > longestGRPCService {
-			return leave("its service's name is too long")
-		}
-		p.GRPC = h.GRPC.DeepCopy()
-		h.GRPC = nil
+	case p == prober{}:
+		return p, false
 	default:
-		return p, false // exec runs in the app's own container
+		*h = corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: status}}
 	}
-	h.HTTPGet = &corev1.HTTPGetAction{Path: path, Port: status}
 	return p, true
+}
+
+// probeOf is a container's handler as lastcall runs it, with a number for a named port. why is the reason why it cannot.
+func (j *injection) probeOf(c *corev1.Container, h *corev1.ProbeHandler) (p prober, why string) {
+	resolve := func(host string, port *intstr.IntOrString) string {
+		number, ok := j.resolve(c, *port)
+		switch {
+		case !ok:
+			return "no container has a port named " + port.String()
+		case host != "":
+			return "its host is not the pod: " + host
+		}
+		*port = number
+		return ""
+	}
+	switch {
+	case h.HTTPGet != nil:
+		p.HTTPGet = h.HTTPGet.DeepCopy()
+		why = resolve(h.HTTPGet.Host, &p.HTTPGet.Port)
+	case h.TCPSocket != nil:
+		p.TCPSocket = &corev1.TCPSocketAction{Port: h.TCPSocket.Port}
+		why = resolve(h.TCPSocket.Host, &p.TCPSocket.Port)
+	case h.GRPC != nil:
+		p.GRPC = h.GRPC.DeepCopy()
+		if h.GRPC.Service != nil && len(*h.GRPC.Service) > longestGRPCService {
+			why = "its service's name is too long"
+		}
+	case h.Exec != nil && len(h.Exec.Command) > 0:
+		p.Exec = h.Exec
+	}
+	return p, why
 }
 
 // resolve returns the number of a port, whose name may be defined in its own container or in another one.

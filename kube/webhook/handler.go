@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	admission "k8s.io/api/admission/v1"
@@ -53,12 +54,11 @@ type Handler struct {
 func NewHandler(h *Handler) *Handler {
 	h.metrics = newMetrics()
 	h.limits = newLimits()
-	h.mux.Handle(PathInjectNamespace, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
-		return h.inject(ctx, r, true)
-	}))
-	h.mux.Handle(PathInjectPod, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
-		return h.inject(ctx, r, false)
-	}))
+	for path, isAsked := range map[string]bool{PathInjectNamespace: true, PathInjectPod: false} {
+		h.mux.Handle(path, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
+			return h.inject(ctx, r, isAsked)
+		}))
+	}
 	h.mux.Handle(PathLint, h.reviewed("lint", "not examined", 2*maxObject+maxAround, h.lint))
 	return h
 }
@@ -249,25 +249,14 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 	settings, err := inject.Resolve(h.Inject.MeshConfig, w.Pod.Annotations, nil)
 	findings := lint.Pod(lint.Input{Pod: w.Pod, Job: w.IsJob(), Settings: settings, Err: err})
 	response := admit()
-	isWrong := false
 	for _, f := range findings {
-		h.metrics.finding(f)
+		h.metrics.findings.WithLabelValues(f.ID).Inc()
 		response.Warnings = append(response.Warnings, "lastcall: "+f.String())
-		isWrong = isWrong || f.Severity == lint.Error
 	}
-	if h.Deny && isWrong {
+	if first := slices.IndexFunc(findings, func(f lint.Finding) bool { return f.Severity == lint.Error }); h.Deny && first >= 0 {
 		response.Allowed = false
 		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-			Message: fmt.Sprintf("lastcall: the timers of this %s contradict each other: %s", w.Kind, first(findings))}
+			Message: fmt.Sprintf("lastcall: the timers of this %s contradict each other: %s", w.Kind, findings[first])}
 	}
 	return response
-}
-
-func first(findings []lint.Finding) lint.Finding {
-	for _, f := range findings {
-		if f.Severity == lint.Error {
-			return f
-		}
-	}
-	return lint.Finding{}
 }

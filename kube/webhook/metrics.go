@@ -6,8 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 
 // metrics of the server. Names of pods or namespaces are no labels: there would be
@@ -53,8 +51,6 @@ func newMetrics() *metrics {
 func (m *metrics) count(endpoint, outcome string, d time.Duration) {
 	m.duration.WithLabelValues(endpoint, outcome).Observe(d.Seconds())
 }
-
-func (m *metrics) finding(f lint.Finding) { m.findings.WithLabelValues(f.ID).Inc() }
 
 // Metrics is the registry of the handler's metrics, to which other parts of the process add theirs.
 func (h *Handler) Metrics() prometheus.Registerer { return h.metrics.registry }

@@ -81,14 +81,3 @@ func TestScanBounds(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkScan(b *testing.B) {
-	body := []byte(reviewOf(podJSON, "CREATE"))
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := scan(body, &review{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

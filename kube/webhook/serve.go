@@ -15,7 +15,6 @@ import (
 	"github.com/lastcall-dev/lastcall/httpdrain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Server serves reviews, and on another port without TLS probes and scrapes.
@@ -41,9 +40,6 @@ type Server struct {
 	TerminationLog string
 
 	Log *slog.Logger
-
-	// Terminal is the terminal of a person, if there is one.
-	Terminal *terminal.Terminal
 }
 
 // Seen records the result of a look at the certificate in the metrics.
@@ -110,7 +106,6 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 // end drains. The server stays ready: the endpoints no longer list this pod, and callers with old endpoints still need an
 // answer.
 func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{}, first drain.Signal) error {
-	s.Terminal.Draining(first, s.Drain, s.Delay)
 	hurry, ok := s.delay(secure.Exited(), plainFailed)
 	if !ok {
 		return nil
@@ -121,7 +116,6 @@ func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <
 	report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
 	if err == nil {
 		report.Publish(s.Log, s.TerminationLog)
-		s.Terminal.Ended(report)
 	}
 	return err
 }

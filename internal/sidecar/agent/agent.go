@@ -390,7 +390,7 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 			istioLog = slog.New(slog.DiscardHandler)
 		}
 	}
-	a.Terminal.Draining(first, cfg, 0)
+	a.Terminal.Draining(first, cfg)
 	watcher := a.phases.watcher(cfg)
 	entered := watcher.Phase
 	watcher.Phase = func(p drain.Phase) {

@@ -34,9 +34,8 @@ func Is(f *os.File) bool {
 	return err != nil || !os.SameFile(info, null)
 }
 
-// Draining announces a drain that Ctrl-C has begun. before is the time that already has a purpose, such as waiting for
-// other replicas.
-func (t *Terminal) Draining(first drain.Signal, c drain.Config, before time.Duration) {
+// Draining announces a drain that Ctrl-C has begun.
+func (t *Terminal) Draining(first drain.Signal, c drain.Config) {
 	if t == nil || first != drain.Interrupt {
 		return
 	}
@@ -45,9 +44,9 @@ func (t *Terminal) Draining(first drain.Signal, c drain.Config, before time.Dura
 	case !isLimited:
 		_, _ = fmt.Fprintln(t.w, "draining until no connection is open, as Istio does; Ctrl-\\ ends with a dump of all goroutines")
 	case c.Mode != drain.ExitOnZero: // Istio's agent ignores a second signal
-		_, _ = fmt.Fprintf(t.w, "draining for %s, as Istio does\n", Seconds(before+limit))
+		_, _ = fmt.Fprintf(t.w, "draining for %s, as Istio does\n", Seconds(limit))
 	default:
-		_, _ = fmt.Fprintf(t.w, "draining, up to %s; Ctrl-C again ends at once\n", Seconds(before+limit))
+		_, _ = fmt.Fprintf(t.w, "draining, up to %s; Ctrl-C again ends at once\n", Seconds(limit))
 	}
 }
 

@@ -20,24 +20,22 @@ func TestDraining(t *testing.T) {
 	for _, c := range []struct {
 		first  drain.Signal
 		config drain.Config
-		before time.Duration
 		want   string
 	}{
-		{drain.Interrupt, drain.DefaultConfig(), 0, "draining, up to 28 s; Ctrl-C again ends at once\n"},
-		{drain.Interrupt, drain.DefaultConfig(), 500 * time.Millisecond, "draining, up to 28.5 s; Ctrl-C again ends at once\n"},
-		{drain.Interrupt, fixed, 0, "draining for 5 s, as Istio does\n"},
-		{drain.Interrupt, istio, 0, "draining until no connection is open, as Istio does"},
-		{drain.Terminate, drain.DefaultConfig(), 0, ""},
-		{drain.Hook, drain.DefaultConfig(), 0, ""},
+		{drain.Interrupt, drain.DefaultConfig(), "draining, up to 28 s; Ctrl-C again ends at once\n"},
+		{drain.Interrupt, fixed, "draining for 5 s, as Istio does\n"},
+		{drain.Interrupt, istio, "draining until no connection is open, as Istio does"},
+		{drain.Terminate, drain.DefaultConfig(), ""},
+		{drain.Hook, drain.DefaultConfig(), ""},
 	} {
 		var out strings.Builder
-		(&Terminal{&out}).Draining(c.first, c.config, c.before)
+		(&Terminal{&out}).Draining(c.first, c.config)
 		if got := out.String(); got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
 			t.Errorf("%v, %v: %q, want %q", c.first, c.config.Mode, got, c.want)
 		}
 	}
 	var none *Terminal
-	none.Draining(drain.Interrupt, drain.DefaultConfig(), 0)
+	none.Draining(drain.Interrupt, drain.DefaultConfig())
 	none.Ended(drain.Report{Verdict: drain.Clean})
 }
 

@@ -22,7 +22,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/events"
@@ -145,7 +144,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	received, stop := signals.Receive(signals.Options{Log: log})
 	defer stop()
 	ctx := cmd.Context()
-	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: received.Stop, TerminationLog: f.terminationLog, Log: log, Terminal: terminal.On(written, os.Stderr)}
+	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: received.Stop, TerminationLog: f.terminationLog, Log: log}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
 		return err
