@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,20 +182,15 @@ func TestTwoReplicasAndARestart(t *testing.T) {
 	if err != nil || len(all.Items) != 1 {
 		t.Errorf("%d events, error %v", len(all.Items), err)
 	}
-	for i, n := range []float64{counted(t, first, "created"), counted(t, second, "exists"), counted(t, again, "exists")} {
+	for i, n := range []float64{counted(first, "created"), counted(second, "exists"), counted(again, "exists")} {
 		if n != 1 {
 			t.Errorf("controller %d counted %v", i, n)
 		}
 	}
 }
 
-func counted(t *testing.T, c *Controller, result string) float64 {
-	t.Helper()
-	var m dto.Metric
-	if err := c.made.WithLabelValues(result).Write(&m); err != nil {
-		t.Fatal(err)
-	}
-	return m.GetCounter().GetValue()
+func counted(c *Controller, result string) float64 {
+	return testutil.ToFloat64(c.made.WithLabelValues(result))
 }
 
 // TestAskedAgain: an API server that is away for a moment loses nothing.

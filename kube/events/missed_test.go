@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -51,9 +50,9 @@ func selector(t *testing.T, text string) labels.Selector {
 // finding is a controller over a fake API server.
 type finding struct {
 	*cluster
-	pods     *watch.FakeWatcher
-	watched  chan string // the version that is watched from
-	registry *prometheus.Registry
+	pods       *watch.FakeWatcher
+	watched    chan string // the label selector
+	controller *Controller
 }
 
 func find(t *testing.T, objects ...runtime.Object) *finding {
@@ -63,12 +62,13 @@ func find(t *testing.T, objects ...runtime.Object) *finding {
 		t.Fatal(err)
 	}
 	client := metadatafake.NewSimpleMetadataClient(scheme, objects...)
-	f := &finding{cluster: newCluster(), pods: watch.NewFakeWithChanSize(64, false), watched: make(chan string, 8), registry: prometheus.NewRegistry()}
+	f := &finding{cluster: newCluster(), pods: watch.NewFakeWithChanSize(64, false), watched: make(chan string, 8)}
 	client.PrependWatchReactor("pods", func(a clienttesting.Action) (bool, watch.Interface, error) {
 		f.watched <- a.(clienttesting.WatchActionImpl).ListOptions.LabelSelector
 		return true, f.pods, nil
 	})
-	controller := New(f.cluster, f.registry, slog.New(slog.DiscardHandler))
+	registry := prometheus.NewRegistry()
+	controller := New(f.cluster, registry, slog.New(slog.DiscardHandler))
 	controller.Find(Missed{
 		Pods: client.Resource(corev1.SchemeGroupVersion.WithResource("pods")),
 		Selections: func(context.Context) ([]Selection, error) {
@@ -86,7 +86,8 @@ func find(t *testing.T, objects ...runtime.Object) *finding {
 			}
 			return inject.Namespace{Name: name}, nil
 		},
-	}, f.registry)
+	}, registry)
+	f.controller = controller
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- controller.Run(ctx) }()
@@ -99,20 +100,7 @@ func find(t *testing.T, objects ...runtime.Object) *finding {
 	return f
 }
 
-func (f *finding) count(t *testing.T) float64 {
-	t.Helper()
-	all, err := f.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range all {
-		if family.GetName() == "lastcall_pods_not_injected" {
-			return family.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatal("no metric")
-	return 0
-}
+func (f *finding) count() float64 { return testutil.ToFloat64(f.controller.missed.count) }
 
 // TestMissed: of all pods without lastcall, those that ask for it are reported.
 func TestMissed(t *testing.T) {
@@ -146,7 +134,7 @@ func TestMissed(t *testing.T) {
 	if got := <-f.watched; got != "lastcall.dev/injected!=true" {
 		t.Errorf("watched are pods with %s", got)
 	}
-	if n := f.count(t); n != 3 {
+	if n := f.count(); n != 3 {
 		t.Errorf("%v pods are counted, want 3 with the old one", n)
 	}
 	// One pod is added and one deleted: the Event of the next one shows that the deletion was processed.
@@ -170,24 +158,11 @@ func TestMissedAreBounded(t *testing.T) {
 	}
 	f := find(t, all...)
 	<-f.watched
-	if n := f.count(t); n != 3*missedBurst {
+	if n := f.count(); n != 3*missedBurst {
 		t.Errorf("%v pods are counted, want %d", n, 3*missedBurst)
 	}
-	var dropped float64
-	families, err := f.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			if family.GetName() == "lastcall_events_total" && strings.Contains(fmt.Sprint(m.GetLabel()), "dropped") {
-				dropped = valueOf(m)
-			}
-		}
-	}
+	dropped := counted(f.controller, "dropped")
 	if dropped == 0 || dropped > 2*missedBurst {
 		t.Errorf("%v events were dropped, want almost %d", dropped, 2*missedBurst)
 	}
 }
-
-func valueOf(m *dto.Metric) float64 { return m.GetCounter().GetValue() }

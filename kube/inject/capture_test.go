@@ -87,15 +87,9 @@ func TestCaptureAndPodSecurity(t *testing.T) {
 		o := testOptions()
 		o.Capture = said
 		o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-		if got, r := Pod(pod(nil), o); r.Proxy != want || len(rights(got)) != 0 {
+		if got, r := Pod(pod(nil), o); r.Proxy != want || len(rights(got)) != 0 || carrier.Find(&got.Spec, containerCapture) != nil || (carrier.Find(&got.Spec, containerCopy) != nil) != (want == Sockets) {
 			t.Errorf("%s: %+v, rights %v", said, r, rights(got))
 		}
-	}
-}
-
-func TestUnknownCapture(t *testing.T) {
-	if _, r := Pod(annotated("lastcall.dev/capture", "ebpf"), testOptions()); r.Err == nil || !strings.Contains(r.Reason, `lastcall.dev/capture is "ebpf"`) {
-		t.Errorf("%+v", r)
 	}
 }
 

@@ -85,16 +85,7 @@ func TestManifests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata/golden", filepath.Base(file))
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("differs from %s (error %v); go test -update ./kube/inject writes it; then look at git diff", golden, err)
-			}
+			compareGolden(t, filepath.Join("testdata/golden", filepath.Base(file)), got)
 			again, _, err := Manifest(got, offline)
 			if err != nil || !bytes.Equal(again, got) {
 				t.Errorf("injected twice is not injected once (error %v):\n%s", err, again)
@@ -179,6 +170,8 @@ func TestLeftAlone(t *testing.T) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "work"}}
 		}), "shareProcessNamespace", false},
 		{"a capture that is none", annotated("traffic.sidecar.istio.io/excludeInboundPorts", "all"), "annotation traffic.sidecar.istio.io/excludeInboundPorts", true},
+		{"a capture by a program that is none", annotated("lastcall.dev/capture", "ebpf"), `lastcall.dev/capture is "ebpf"`, true},
+		{"no hooks next to Istio's sidecar", withIstio(annotated(annotationPreStop, "none"), classic), "the preStop hooks are all that lastcall adds", false},
 		{"TPROXY", annotated("sidecar.istio.io/interceptionMode", "TPROXY"), "TPROXY", true},
 		{"too much memory", annotated("lastcall.dev/memory", "much"), "must be a quantity", true},
 		{"a word that is none", annotated("lastcall.dev/inject", "perhaps"), "must be true or false", true},
@@ -402,34 +395,6 @@ func TestNeverASecondSidecar(t *testing.T) {
 	got, _ = Pod(p, testOptions())
 	if !strings.Contains(got.Annotations["proxy.istio.io/config"], `EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "false"`) {
 		t.Errorf("the user's own word was overridden: %s", got.Annotations["proxy.istio.io/config"])
-	}
-}
-
-func TestPodSecurityAdmitsNoCapture(t *testing.T) {
-	o := testOptions()
-	o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-	got, r := Pod(pod(nil), o)
-	if r.Proxy != Sockets || carrier.Find(&got.Spec, "lastcall-capture") != nil || carrier.Find(&got.Spec, "lastcall-copy") == nil {
-		t.Errorf("%+v", r)
-	}
-}
-
-func TestOwnPreStop(t *testing.T) {
-	own := func(word string) (*corev1.LifecycleHandler, Result) {
-		got, r := Pod(pod(func(p *corev1.Pod) {
-			p.Annotations["lastcall.dev/pre-stop"] = word
-			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
-		}), testOptions())
-		return got.Spec.Containers[0].Lifecycle.PreStop, r
-	}
-	if h, r := own("keep"); h.Sleep == nil || len(r.Notes) != 1 {
-		t.Errorf("keep: %+v, notes %q", h, r.Notes)
-	}
-	if h, r := own("replace"); !carrier.IsWaitGet(h) || h.Sleep != nil || len(r.Notes) != 0 {
-		t.Errorf("replace: %+v, notes %q", h, r.Notes)
-	}
-	if h, _ := own("none"); h.Sleep == nil {
-		t.Errorf("none: %+v", h)
 	}
 }
 

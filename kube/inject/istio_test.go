@@ -2,7 +2,6 @@ package inject
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -346,13 +345,5 @@ func TestStatsAnnotationReplacesTheMatcher(t *testing.T) {
 	got, _ := Pod(p, testOptions())
 	if want := "mine,downstream_cx_active,downstream_rq_active,downstream_rq_total,downstream_cx_total"; got.Annotations[annotationStatsSuffixes] != want || got.Annotations[annotationProxyConfig] != "" {
 		t.Errorf("%q", got.Annotations)
-	}
-}
-
-func TestPreStopNone(t *testing.T) {
-	p := withIstio(annotated(annotationPreStop, "none"), classic)
-	got, r := Pod(p, testOptions())
-	if r.Outcome != LeftAlone || !slices.EqualFunc(got.Spec.Containers, p.Spec.Containers, func(a, b corev1.Container) bool { return reflect.DeepEqual(a, b) }) {
-		t.Errorf("%+v", r)
 	}
 }

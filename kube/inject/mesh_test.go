@@ -2,7 +2,6 @@ package inject
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -188,15 +187,7 @@ func TestWithdraw(t *testing.T) {
 // SIGTERM on, so it gets the app's hook.
 func TestInjectedByLinkerd(t *testing.T) {
 	for name, want := range map[string]string{"native.yaml": "", "classic.yaml": "wait --linkerd 4191 --ports 8080/http"} {
-		text, err := os.ReadFile(filepath.Join("testdata/linkerd", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, done, err := Manifest(text, offline)
-		if err != nil || len(done) != 1 {
-			t.Fatalf("%s: %v, %d workloads", name, err, len(done))
-		}
-		got, r := Pod(done[0].Workload.Pod, testOptions())
+		got, r := Pod(podOfFile(t, filepath.Join("testdata/linkerd", name)), testOptions())
 		if r.Proxy != Sockets || carrier.Find(&got.Spec, carrier.Sidecar) != nil || command(t, got, "linkerd-proxy") != want || !strings.HasPrefix(command(t, got, "app"), "wait --linkerd 4191 --ports ") {
 			t.Errorf("%s: %+v: the app's hook is %q, linkerd-proxy's %q", name, r, command(t, got, "app"), command(t, got, "linkerd-proxy"))
 		}

@@ -78,7 +78,7 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 	proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
 	for _, c := range carrier.Containers(&p.Spec) {
 		hook := command(t, p, c.Name)
-		isPlane := c.Lifecycle != nil && isPlaneHook(c.Lifecycle.PreStop)
+		isPlane := isPlaneHook(carrier.PreStop(c))
 		switch {
 		case isPlane && (!mounts(c) || carrier.Find(&p.Spec, containerCopy) == nil):
 			fail("container %s lacks the program of its hook", c.Name)
@@ -87,18 +87,11 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 		case strings.Contains(hook, "--envoy") && proxy == nil && p.Labels["sidecar.istio.io/inject"] != "true" && p.Annotations[annotationProxy] != "istio":
 			fail("the hook of %s watches an Envoy that is not there", c.Name)
 		}
-		if carrier.IsWaitGet(hookOf(c)) {
+		if carrier.IsWaitGet(carrier.PreStop(c)) {
 			fail("the hook of %s calls a sidecar that is not there", c.Name)
 		}
 	}
-	if proxy != nil && r.Proxy == Istio && !carrier.IsNative(proxy) && hookOf(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(hookOf(c)) }) {
+	if proxy != nil && r.Proxy == Istio && !carrier.IsNative(proxy) && carrier.PreStop(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(carrier.PreStop(c)) }) {
 		fail("the classic istio-proxy has no hook")
 	}
-}
-
-func hookOf(c *corev1.Container) *corev1.LifecycleHandler {
-	if c.Lifecycle == nil {
-		return nil
-	}
-	return c.Lifecycle.PreStop
 }
