@@ -140,8 +140,10 @@ func runApp() int {
 	good := say("server ended", server.Shutdown(ctx))
 	<-time.After(words.Pause) // an app that takes its time; nothing is waited for
 	if words.Redis != "" {
-		good = say("offset", redisCommands(words.Redis, fmt.Sprintf("SET offset %d", words.Round))) && good
-		good = say("transaction", redisCommands(words.Redis, "MULTI", "INCR commits", fmt.Sprintf("RPUSH rounds %d", words.Round), "EXEC")) && good
+		_, err := redisCommands(nil, words.Redis, fmt.Sprintf("SET offset %d", words.Round))
+		good = say("offset", err) && good
+		_, err = redisCommands(nil, words.Redis, "MULTI", "INCR commits", fmt.Sprintf("RPUSH rounds %d", words.Round), "EXEC")
+		good = say("transaction", err) && good
 	}
 	if words.Postgres != "" {
 		_, err := postgresQuery(nil, words.Postgres, fmt.Sprintf("BEGIN; INSERT INTO rounds VALUES (%d); COMMIT", words.Round))

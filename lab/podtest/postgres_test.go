@@ -2,10 +2,7 @@ package podtest
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
-	"io"
-	"net"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -57,71 +56,28 @@ func notRoot(path string, args ...string) *exec.Cmd {
 }
 
 // postgresQuery runs a query on a connection of its own, from a namespace or from where we are, and returns the first
-// value of the last row (PostgreSQL's protocol 3.0, simple query).
+// value of the last row.
 func postgresQuery(in *nettest.Namespace, address, query string) (value string, err error) {
-	conn, err := func() (net.Conn, error) {
-		if in == nil {
-			return net.DialTimeout("tcp", address, 5*time.Second)
-		}
-		return in.Dial(context.Background(), "tcp", address)
-	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	config, err := pgconn.ParseConfig("postgres://app@" + address + "/postgres?sslmode=disable")
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	const version = 3 << 16
-	startup := binary.BigEndian.AppendUint32(nil, version)
-	startup = append(startup, "user\x00app\x00database\x00postgres\x00\x00"...)
-	if err := postgresSend(conn, 0, startup); err != nil {
+	if in != nil {
+		config.DialFunc = in.Dial
+	}
+	conn, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
 		return "", err
 	}
-	if _, err := postgresAnswer(conn); err != nil {
-		return "", fmt.Errorf("log in: %w", err)
-	}
-	if err := postgresSend(conn, 'Q', append([]byte(query), 0)); err != nil {
-		return "", err
-	}
-	if value, err = postgresAnswer(conn); err != nil {
-		return "", fmt.Errorf("%s: %w", query, err)
-	}
-	return value, postgresSend(conn, 'X', nil)
-}
-
-func postgresSend(w io.Writer, kind byte, body []byte) error {
-	var b []byte
-	if kind != 0 {
-		b = append(b, kind)
-	}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(body)+4))
-	_, err := w.Write(append(b, body...))
-	return err
-}
-
-// postgresAnswer reads on until the server is ready for the next query.
-func postgresAnswer(r io.Reader) (value string, err error) {
-	var complaint error
-	for {
-		var head [5]byte
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			return "", err
-		}
-		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
-		if _, err := io.ReadFull(r, body); err != nil {
-			return "", err
-		}
-		switch head[0] {
-		case 'Z':
-			return value, complaint
-		case 'E':
-			complaint = fmt.Errorf("postgres: %q", body)
-			if string(body[:9]) == "SFATAL\x00VF" { // it hangs up
-				return "", complaint
-			}
-		case 'D': // one column: its count, the value's length, the value
-			value = string(body[6:])
+	results, err := conn.Exec(ctx, query).ReadAll()
+	for _, r := range results {
+		for _, row := range r.Rows {
+			value = string(row[0])
 		}
 	}
+	return value, errors.Join(err, conn.Close(ctx))
 }
 
 func postgresCount(t *testing.T, in *nettest.Namespace, address, table string) int {

@@ -1,16 +1,14 @@
 package podtest
 
 import (
-	"bufio"
-	"context"
 	"fmt"
-	"io"
 	"net"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -26,12 +24,7 @@ func startRedis(t *testing.T, in *nettest.Namespace) string {
 		"redis-server", "--bind", in.IPv4.String(), "--port", "6379", "--save", "", "--appendonly", "no", "--protected-mode", "no",
 	}})
 	awaitServer(t, c, func() error {
-		conn, err := in.Dial(context.Background(), "tcp", address)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		_, err = converse(conn, "PING")
+		_, err := redisCommands(in, address, "PING")
 		return err
 	})
 	return address
@@ -50,73 +43,31 @@ func awaitServer(t *testing.T, c *container, call func() error) {
 	})
 }
 
-// redisCommands sends commands on a connection of their own.
-func redisCommands(address string, commands ...string) error {
-	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
+// redisCommands sends commands on a connection of their own, from a namespace or from where we are, and returns the last
+// answer.
+func redisCommands(in *nettest.Namespace, address string, commands ...string) (answer any, err error) {
+	const limit = 5 * time.Second
+	dial := (&net.Dialer{Timeout: limit}).DialContext
+	if in != nil {
+		dial = in.Dial
+	}
+	conn, err := redis.Dial("tcp", address, redis.DialContextFunc(dial), redis.DialReadTimeout(limit), redis.DialWriteTimeout(limit))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
-	_, err = converse(conn, commands...)
-	return err
-}
-
-// converse sends Redis's inline commands one by one and returns the last answer.
-func converse(conn net.Conn, commands ...string) (answer string, err error) {
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	r := bufio.NewReader(conn)
 	for _, command := range commands {
-		if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
-			return "", fmt.Errorf("%s: %w", command, err)
-		}
-		if answer, err = redisAnswer(r); err != nil {
-			return "", fmt.Errorf("%s: %w", command, err)
+		name, rest, _ := strings.Cut(command, " ")
+		if answer, err = conn.Do(name, redis.Args{}.AddFlat(strings.Fields(rest))...); err != nil {
+			return nil, fmt.Errorf("%s: %w", command, err)
 		}
 	}
 	return answer, nil
 }
 
-// redisAnswer reads one answer of RESP, without its type; an array's parts are joined.
-func redisAnswer(r *bufio.Reader) (string, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	kind, rest := line[0], strings.TrimSpace(line[1:])
-	n, _ := strconv.Atoi(rest)
-	switch kind {
-	case '-':
-		return "", fmt.Errorf("redis: %s", rest)
-	case '$':
-		b := make([]byte, max(n, 0)+2)
-		_, err := io.ReadFull(r, b)
-		return string(b[:max(n, 0)]), err
-	case '*':
-		var parts []string
-		for range n {
-			part, err := redisAnswer(r)
-			if err != nil {
-				return "", err
-			}
-			parts = append(parts, part)
-		}
-		return strings.Join(parts, " "), nil
-	}
-	return rest, nil
-}
-
 func redisLength(t *testing.T, in *nettest.Namespace, address, list string) int {
 	t.Helper()
-	conn, err := in.Dial(context.Background(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	answer, err := converse(conn, "LLEN "+list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(answer)
+	n, err := redis.Int(redisCommands(in, address, "LLEN "+list))
 	if err != nil {
 		t.Fatal(err)
 	}
