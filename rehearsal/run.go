@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
@@ -202,7 +203,7 @@ func (p *experiment) status(scaled time.Time) string {
 			names += ", " + r.strategy.Name
 		}
 	}
-	text := fmt.Sprintf("%d s after the scale-down: %d of %d requests ended, %d pods gone", int(time.Since(scaled).Seconds()), answered, len(p.rows), gone)
+	text := fmt.Sprintf("%d s after the scale-down: %d of %s ended, %s gone", int(time.Since(scaled).Seconds()), answered, terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"))
 	if names != "" {
 		text += "; running: " + names[2:]
 	}

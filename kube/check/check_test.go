@@ -244,7 +244,7 @@ func TestText(t *testing.T) {
 	if err := r.WriteText(&plain, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
-	want := "Nodes\n─────\nok   there are Linux nodes: 3\nFAIL kernels can capture traffic\n     not: a\n     hint: upgrade\n     see https://github.com/lastcall-dev/lastcall/blob/main/docs/install.md\n\nFAIL: 1 ok, 0 warnings, 1 errors\n"
+	want := "Nodes\n─────\nok   there are Linux nodes: 3\nFAIL kernels can capture traffic\n     not: a\n     hint: upgrade\n     see https://github.com/lastcall-dev/lastcall/blob/main/docs/install.md\n\nFAIL: 1 ok, 0 warnings, 1 error\n"
 	if plain.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", &plain, want)
 	}

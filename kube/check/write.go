@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
@@ -51,7 +52,7 @@ func (r *Result) WriteText(w io.Writer, s console.Style) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%s: %d ok, %d warnings, %d errors\n", mark(s, r.Status()), r.Count(OK), r.Count(Warning), r.Count(Failed))
+	fmt.Fprintf(&b, "\n%s: %d ok, %s, %s\n", mark(s, r.Status()), r.Count(OK), terminal.Count(r.Count(Warning), "warning"), terminal.Count(r.Count(Failed), "error"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

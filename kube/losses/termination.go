@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Termination is one line of an observer: the end of a pod, and what the kernel has shown of it.
@@ -111,7 +112,7 @@ func (t *Termination) Doubts() string {
 		all = append(all, "perhaps lost: "+why)
 	}
 	if t.Traffic.Unseen > 0 {
-		all = append(all, fmt.Sprintf("%d connections were not seen to the end", t.Traffic.Unseen))
+		all = append(all, "not seen to the end: "+terminal.Count(t.Traffic.Unseen, "connection"))
 	}
 	return strings.Join(all, "; ")
 }

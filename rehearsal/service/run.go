@@ -29,7 +29,7 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	began := time.Now()
 	if o.Progress != nil {
 		progress := console.NewProgress(o.Progress, func() string {
-			return fmt.Sprintf("%d s: rehearsing %d strategies", int(time.Since(began).Seconds()), len(strategies))
+			return fmt.Sprintf("%d s: rehearsing (strategies: %d)", int(time.Since(began).Seconds()), len(strategies))
 		})
 		defer progress.End()
 	}

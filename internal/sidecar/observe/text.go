@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Text is the result for a person: a sentence for each fact, in lines of at most 80 columns where names allow it.
@@ -16,8 +17,8 @@ func (t Termination) Text() string {
 	if t.BeginBy != "" {
 		line("  began        %s, by %s", t.Begin.Local().Format("15:04:05.000"), t.BeginBy)
 	}
-	line("  open then    %s, %d busy, %d idle", count(t.Open, "connection"), t.Busy, t.Open-t.Busy)
-	line("  lost         %s: %d reset, %d unanswered, %d refused", count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
+	line("  open then    %s, %d busy, %d idle", terminal.Count(t.Open, "connection"), t.Busy, t.Open-t.Busy)
+	line("  lost         %s: %d reset, %d unanswered, %d refused", terminal.Count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
 	for _, s := range t.Samples {
 		line("               %s", s)
 	}
@@ -43,7 +44,7 @@ func (t Termination) Text() string {
 func (t Termination) headline() string {
 	switch t.Verdict {
 	case Lossy:
-		return count(t.Lost.Total(), "request") + " lost"
+		return terminal.Count(t.Lost.Total(), "request") + " lost"
 	case Clean:
 		return "no request lost"
 	case Unclear:
@@ -72,7 +73,7 @@ func (t Termination) doubts() (out []string) {
 		}
 	}
 	if t.Overruns > 0 {
-		out = append(out, count(t.Overruns, "overrun")+" of the kernel's reports")
+		out = append(out, terminal.Count(t.Overruns, "overrun")+" of the kernel's reports")
 	}
 	if t.Blind > 0 {
 		out = append(out, seconds(t.Blind)+" without a view of the kernel's table")
@@ -89,13 +90,6 @@ func (s Sample) String() string {
 		peer = s.Peer.String()
 	}
 	return fmt.Sprintf("%s at port %d: %s after %s, %s old", peer, s.Port, s.Reason, seconds(s.At), seconds(s.Age))
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func seconds(d drain.Millis) string { return fmt.Sprintf("%.2f s", time.Duration(d).Seconds()) }

@@ -72,6 +72,14 @@ func Seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 }
 
+// Count is a number of things: "1 request", "3 requests". The plural of what ends in s.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // Printable keeps another's text from controlling a terminal or breaking a table: escapes, line ends and what else is
 // not printable are written as in Go.
 func Printable(s string) string {

@@ -159,7 +159,7 @@ func portsText(ports []uint16) string {
 // confirm asks once, before the first rollout.
 func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *workload.Workload, round, pods int, table *observeTable) (bool, error) {
 	if !f.yes && round == 0 {
-		yes, err := ask(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("Restart %s in namespace %s, whose %d pods are observed?", w, w.Namespace, pods))
+		yes, err := ask(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("Restart %s in namespace %s, whose pods (%d) are observed?", w, w.Namespace, pods))
 		if err != nil || !yes {
 			return false, err
 		}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -59,13 +60,10 @@ func (t *target) plan(o *Options, l *load.Load) []string {
 	for _, k := range o.Requests {
 		kinds = append(kinds, k.String())
 	}
-	w, pods := o.Workload, "1 pod"
-	if n := len(t.pods); n > 1 {
-		pods = fmt.Sprintf("%d pods", n)
-	}
+	w := o.Workload
 	return append([]string{
 		fmt.Sprintf("send %s to %s from this machine, %.3g requests a second, until all is complete", strings.Join(kinds, ", "), o.URL.Redacted(), l.Rate),
-		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): its %s end and are replaced", w, w.Namespace, t.update, pods),
+		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): %s of it will be replaced", w, w.Namespace, t.update, terminal.Count(len(t.pods), "pod")),
 		fmt.Sprintf("each pod has %v to end (%s)", t.ending.GracePeriod(), t.preStop()),
 	}, t.notes...)
 }
