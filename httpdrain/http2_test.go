@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,50 +19,38 @@ import (
 // though it asks for nothing.
 func TestOnTheWayToACarrierThatEnds(t *testing.T) {
 	var p *Plane
+	var carried atomic.Int32
+	otherEnded := make(chan error, 1) // the connection that the carrier has already
 	server := &http.Server{Protocols: all(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	server.ConnState = func(nc net.Conn, s http.ConnState) {
-		if _, ok := nc.(*http2Conn); ok && s == http.StateNew {
+		if _, ok := nc.(*http2Conn); ok && s == http.StateNew && carried.Add(1) == 2 {
 			_ = p.CloseIdle(context.Background(), 0)
-			time.Sleep(20 * time.Millisecond) // Shutdown sends its GOAWAYs in a goroutine of its own
+			<-otherEnded // Shutdown sends its GOAWAYs in a goroutine of its own
 		}
 	}
 	p = New(server, Options{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	address := served(t, p, p.Serve)
+	other := framer(t, dial(t, address, false, nil))
+	if _, err := other.ReadFrame(); err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- p.Serve(ln) }()
-	defer func() {
-		p.Kill()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	go func() { otherEnded <- hasGoAway(other) }()
+	if err := hasGoAway(framer(t, dial(t, address, false, nil))); err != nil {
+		t.Error(err)
 	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	f := http2.NewFramer(c, c)
-	if err := f.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	for hasGoAway := false; ; {
+}
+
+// hasGoAway reads to the end, and wants a GOAWAY among the frames.
+func hasGoAway(f *http2.Framer) error {
+	for found := false; ; {
 		frame, err := f.ReadFrame()
-		if err != nil {
-			if !hasGoAway {
-				t.Errorf("%v before a GOAWAY", err)
-			}
-			return
+		switch {
+		case err != nil && !found:
+			return fmt.Errorf("%w before a GOAWAY", err)
+		case err != nil:
+			return nil
 		}
-		if frame.Header().Type == http2.FrameGoAway {
-			hasGoAway = true
-		}
+		found = found || frame.Header().Type == http2.FrameGoAway
 	}
 }
 
@@ -96,12 +85,7 @@ func TestUnencryptedHTTP2(t *testing.T) {
 		_ = server.Close()
 		<-served
 	}()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	c := dial(t, ln.Addr().String(), false, nil)
 	if _, err := io.WriteString(c, http2.ClientPreface+next); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"runtime"
 	"strings"
@@ -69,15 +68,10 @@ func play(t *testing.T, h http.Handler) *scene {
 	if h == nil {
 		h = http.HandlerFunc(s.handle)
 	}
-	issuer := httptest.NewUnstartedServer(nil) // for its certificate
-	issuer.StartTLS()
-	s.roots = x509.NewCertPool()
-	s.roots.AddCert(issuer.Certificate())
-	config := &tls.Config{Certificates: issuer.TLS.Certificates, MinVersion: tls.VersionTLS12}
-	issuer.Close()
-	s.Plane = New(&http.Server{
-		Handler: h, TLSConfig: config, Protocols: all(), ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
-	}, Options{})
+	server, config := newTLSServer()
+	server.Handler, server.TLSConfig.NextProtos, server.Protocols = h, nil, all()
+	s.roots = config.RootCAs
+	s.Plane = New(server, Options{})
 	listen := func() net.Listener {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -162,26 +156,17 @@ func (s *scene) client(version int) (*http.Client, string) {
 // framer is a connection of HTTP/2, with or without TLS, that has been greeted.
 func (s *scene) framer(t *testing.T, secure bool) *http2.Framer {
 	t.Helper()
-	var nc net.Conn
-	var err error
+	address := s.plain
 	if secure {
-		nc, err = tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-	} else {
-		nc, err = net.Dial("tcp", s.plain.String())
+		address = s.secure
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = nc.Close() })
-	_ = nc.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	f := http2.NewFramer(nc, nc)
-	if err := f.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return framer(t, s.dial(t, address, secure, "h2"))
+}
+
+// dial connects, over TLS for the protocol.
+func (s *scene) dial(t *testing.T, address net.Addr, secure bool, protocol string) net.Conn {
+	t.Helper()
+	return dialFor(t, address.String(), secure, &tls.Config{RootCAs: s.roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, protocol)
 }
 
 func (a answer) String() string { return fmt.Sprintf("%v %q %v", a.Response, a.body, a.err) }
@@ -362,45 +347,36 @@ func TestGoAway(t *testing.T) {
 		}
 	}
 	var goAways []uint32
-	answered := func(stream uint32) {
-		t.Helper()
+	read := func(until func(http2.FrameHeader) bool) error {
 		for {
 			frame, err := f.ReadFrame()
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
 			if g, ok := frame.(*http2.GoAwayFrame); ok {
 				goAways = append(goAways, g.LastStreamID)
 			}
-			if frame.Header().StreamID == stream && frame.Header().Flags.Has(http2.FlagDataEndStream) {
-				return
+			if until(frame.Header()) {
+				return nil
 			}
+		}
+	}
+	answered := func(stream uint32) {
+		t.Helper()
+		if err := read(func(h http2.FrameHeader) bool { return h.StreamID == stream && h.Flags.Has(http2.FlagDataEndStream) }); err != nil {
+			t.Fatal(err)
 		}
 	}
 	ask(1)
 	answered(1)
 	_ = s.Drain(t.Context())
-	for len(goAways) == 0 {
-		frame, err := f.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g, ok := frame.(*http2.GoAwayFrame); ok {
-			goAways = append(goAways, g.LastStreamID)
-		}
+	if err := read(func(http2.FrameHeader) bool { return len(goAways) > 0 }); err != nil {
+		t.Fatal(err)
 	}
 	ask(3)
 	answered(3)
 	_ = s.CloseIdle(t.Context(), 0)
-	for {
-		frame, err := f.ReadFrame()
-		if err != nil {
-			break // the FIN
-		}
-		if g, ok := frame.(*http2.GoAwayFrame); ok {
-			goAways = append(goAways, g.LastStreamID)
-		}
-	}
+	_ = read(func(http2.FrameHeader) bool { return false }) // to the FIN
 	if want := []uint32{1<<31 - 1, 3}; fmt.Sprint(goAways) != fmt.Sprint(want) {
 		t.Errorf("GOAWAY named %v, want %v", goAways, want)
 	}
@@ -447,12 +423,7 @@ func TestFirstRequestOfANewConnection(t *testing.T) {
 // TestHijackedIsBusy until it is closed, and ends by a FIN.
 func TestHijackedIsBusy(t *testing.T) {
 	s := play(t, nil)
-	nc, err := net.Dial("tcp", s.plain.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(patience))
+	nc := s.dial(t, s.plain, false, "")
 	fmt.Fprint(nc, "GET /upgrade HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
 	in := bufio.NewReader(nc)
 	resp, err := http.ReadResponse(in, nil)
@@ -534,12 +505,7 @@ func TestQueueIsEmptied(t *testing.T) {
 	for range 20 {
 		var all []net.Conn
 		for range 10 {
-			nc, err := net.Dial("tcp", s.plain.String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = nc.SetDeadline(time.Now().Add(patience))
-			all = append(all, nc)
+			all = append(all, s.dial(t, s.plain, false, ""))
 		}
 		if err := s.StopAccepting(t.Context()); err != nil {
 			t.Fatal(err)

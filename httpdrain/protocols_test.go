@@ -39,10 +39,15 @@ func served(t *testing.T, p *Plane, serve func(net.Listener) error) string {
 // dial connects, with TLS or without, for HTTP/1.1.
 func dial(t *testing.T, address string, secure bool, config *tls.Config) net.Conn {
 	t.Helper()
+	return dialFor(t, address, secure, config, "http/1.1")
+}
+
+func dialFor(t *testing.T, address string, secure bool, config *tls.Config, protocol string) net.Conn {
+	t.Helper()
 	var c net.Conn
 	var err error
 	if secure {
-		config.NextProtos = []string{"http/1.1"}
+		config.NextProtos = []string{protocol}
 		c, err = tls.Dial("tcp", address, config)
 	} else {
 		c, err = net.Dial("tcp", address)
@@ -53,6 +58,19 @@ func dial(t *testing.T, address string, secure bool, config *tls.Config) net.Con
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	return c
+}
+
+// framer begins HTTP/2 on a connection.
+func framer(t *testing.T, c net.Conn) *http2.Framer {
+	t.Helper()
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(c, c)
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // newTLSServer returns a server with a certificate, and the client's configuration for it.
@@ -130,22 +148,11 @@ func TestProtocolsAreTheServers(t *testing.T) {
 func TestGoAwayWithoutTLS(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		p := New(&http.Server{Protocols: protocols(overTLS, true), Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}, Options{})
-		c, err := net.Dial("tcp", served(t, p, p.Serve))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		c := dial(t, served(t, p, p.Serve), false, nil)
 		if err := p.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-			t.Fatal(err)
-		}
-		f := http2.NewFramer(c, c)
-		if err := f.WriteSettings(); err != nil {
-			t.Fatal(err)
-		}
+		f := framer(t, c)
 		block := append([]byte{0x82, 0x86, 0x84, 0x01, 3}, "app"...) // GET, http, /, :authority
 		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true}); err != nil {
 			t.Fatal(err)

@@ -3,13 +3,10 @@ package httpdrain
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
@@ -81,18 +78,11 @@ func TestWebSocket(t *testing.T) {
 				send, sent := make(chan string), make(chan error)
 				defer close(send)
 				s := play(t, webSocketHandler(tt.headFirst, tt.returns, send, sent))
-				var nc net.Conn
-				var err error
-				if !tt.secure {
-					nc, err = net.Dial("tcp", s.plain.String())
-				} else {
-					nc, err = tls.Dial("tcp", s.secure.String(), &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"http/1.1"}})
+				address := s.plain
+				if tt.secure {
+					address = s.secure
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer nc.Close()
-				_ = nc.SetDeadline(time.Now().Add(patience))
+				nc := s.dial(t, address, tt.secure, "http/1.1")
 				fmt.Fprint(nc, "GET /chat HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
 				in := bufio.NewReader(nc)
 				if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -142,12 +132,7 @@ func TestWebSocketWithinAMessageForGood(t *testing.T) {
 	send, sent := make(chan string), make(chan error)
 	defer close(send)
 	s := play(t, webSocketHandler(false, false, send, sent))
-	nc, err := net.Dial("tcp", s.plain.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(patience))
+	nc := s.dial(t, s.plain, false, "")
 	fmt.Fprint(nc, "GET /chat HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
 	send <- frame(true, "one")[:3]
 	<-sent
