@@ -111,8 +111,7 @@ func TestPeersDrainThePipe(t *testing.T) {
 			}
 			idle := keep(t, r.inbound())
 			idle.ask()
-			answer := r.get("/slow")
-			<-r.asked
+			answer := r.inFlight("/slow")
 			wantCount(2)
 			for _, path := range peer.posts {
 				if status, body := postTo(t, address, path); status != 200 || body != "OK\n" {
@@ -125,10 +124,7 @@ func TestPeersDrainThePipe(t *testing.T) {
 				t.Error("a new client gets no Connection: close")
 			}
 			wantCount(1)
-			close(r.free)
-			if got := <-answer; got != "200 done<nil>" {
-				t.Errorf("the request in flight got %s", got)
-			}
+			r.wantAnswered(answer)
 			wantCount(0)
 			r.signals <- drain.Terminate // as the kubelet does after the hook
 			r.wantEnd(CodeIntended)
@@ -158,8 +154,7 @@ func TestCurlDrainsThePipe(t *testing.T) {
 	curl := peers.Need(t, "curl")
 	admin, address := withAdmin(t, "")
 	r := start(t, nil, admin)
-	answer := r.get("/slow")
-	<-r.asked
+	answer := r.inFlight("/slow")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	hook := exec.CommandContext(ctx, "sh", "-euc", strings.ReplaceAll(preStop, "curl ", curl+" "))
@@ -178,10 +173,7 @@ func TestCurlDrainsThePipe(t *testing.T) {
 			t.Fatalf("the hook says %q, %v; want %s", line, err, want)
 		}
 	}
-	close(r.free)
-	if got := <-answer; got != "200 done<nil>" {
-		t.Errorf("the request in flight got %s", got)
-	}
+	r.wantAnswered(answer)
 	rest, _ := io.ReadAll(out)
 	if err := hook.Wait(); err != nil {
 		t.Fatalf("the hook: %v\n%s", err, rest)
@@ -189,8 +181,7 @@ func TestCurlDrainsThePipe(t *testing.T) {
 	if !strings.HasSuffix(string(rest), "503 text/plain; charset=UTF-8\n1\n") {
 		t.Errorf("the hook ends with\n%s", rest)
 	}
-	r.signals <- drain.Terminate
-	r.wantEnd(CodeIntended)
+	r.terminates()
 }
 
 func postTo(t *testing.T, admin, path string) (int, string) {

@@ -25,20 +25,15 @@ func TestAdminStopsListening(t *testing.T) {
 		r := start(t, nil, admin, func(o *Options) { o.Settings.DrainDuration.Value = 0 })
 		client := keep(t, r.inbound())
 		client.ask()
-		answer := r.get("/slow")
-		<-r.asked
+		answer := r.inFlight("/slow")
 		postTo(t, address, path)
 		client.wantEnd()
 		r.until("refused", func() bool { return refused(r.inbound()) })
-		close(r.free)
-		if got := <-answer; got != "200 done<nil>" {
-			t.Errorf("%s: the request in flight got %s", path, got)
-		}
+		r.wantAnswered(answer)
 		if _, err := getFrom(address, "/ready"); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
-		r.signals <- drain.Terminate
-		r.wantEnd(CodeIntended)
+		r.terminates()
 	}
 }
 
@@ -61,11 +56,10 @@ func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 	}
 
 	// Once the agent drains by itself, the admin API cannot undo that.
-	answer := r.get("/slow")
-	<-r.asked
+	answer := r.inFlight("/slow")
 	postTo(t, address, "healthcheck/fail")
 	r.signals <- drain.Terminate
-	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	r.logged(`"phase":"waiting"`)
 	postTo(t, address, "healthcheck/ok")
 	if !keep(t, r.inbound()).ask() {
 		t.Error("no Connection: close during the termination after /healthcheck/ok")
@@ -98,8 +92,7 @@ func TestAdminForgetsWithTheHook(t *testing.T) {
 func TestAdminQuit(t *testing.T) {
 	admin, address := withAdmin(t, "")
 	r := start(t, nil, admin)
-	answer := r.get("/never")
-	<-r.asked
+	answer := r.inFlight("/never")
 	if status, body := postTo(t, address, "quitquitquit"); status != http.StatusOK || body != "OK\n" {
 		t.Errorf("%d %q", status, body)
 	}
@@ -120,8 +113,7 @@ func TestAdminAddressThatSomebodyHas(t *testing.T) {
 	if !strings.Contains(r.log.String(), "cannot serve Envoy's admin API") {
 		t.Errorf("no log line:\n%s", r.log)
 	}
-	r.signals <- drain.Terminate
-	r.wantEnd(CodeIntended)
+	r.terminates()
 
 	r = start(t, nil, func(o *Options) { o.Admin = Admin{Address: ln.Addr().String()} })
 	<-r.done

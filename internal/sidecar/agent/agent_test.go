@@ -158,6 +158,35 @@ func (r *running) get(path string) <-chan string {
 	return out
 }
 
+// inFlight is get, with a request that the app has and does not answer yet.
+func (r *running) inFlight(path string) <-chan string {
+	answer := r.get(path)
+	<-r.asked
+	return answer
+}
+
+// wantAnswered has the app answer the request in flight.
+func (r *running) wantAnswered(answer <-chan string) {
+	r.t.Helper()
+	close(r.free)
+	if got := <-answer; got != "200 done<nil>" {
+		r.t.Errorf("the request in flight got %s", got)
+	}
+}
+
+// logged waits until a text is in the log.
+func (r *running) logged(text string) {
+	r.t.Helper()
+	r.until("the log has "+text, func() bool { return strings.Contains(r.log.String(), text) })
+}
+
+// terminates sends SIGTERM and wants an exit that was intended.
+func (r *running) terminates() {
+	r.t.Helper()
+	r.signals <- drain.Terminate
+	r.wantEnd(CodeIntended)
+}
+
 // post asks the status server.
 func (r *running) post(path string) (int, string) {
 	resp, err := http.Post(r.status+path, "", nil)
@@ -187,10 +216,9 @@ func (r *running) report() (report struct {
 
 func TestTerminate(t *testing.T) {
 	r := start(t, nil)
-	answer := r.get("/slow")
-	<-r.asked
+	answer := r.inFlight("/slow")
 	r.signals <- drain.Terminate
-	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	r.logged(`"phase":"waiting"`)
 	resp, err := http.Get(r.status + "/metrics") // still there
 	if err != nil {
 		t.Fatal(err)
@@ -207,10 +235,7 @@ func TestTerminate(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	close(r.free)
-	if got := <-answer; got != "200 done<nil>" {
-		t.Errorf("the request in flight got %s", got)
-	}
+	r.wantAnswered(answer)
 	r.wantEnd(CodeIntended)
 	if got := r.report(); got.Verdict != "clean" || got.Trigger != "SIGTERM" || got.Mode != "exit-on-zero" {
 		t.Errorf("report %+v", got)
@@ -219,8 +244,7 @@ func TestTerminate(t *testing.T) {
 
 func TestCut(t *testing.T) {
 	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, func(o *Options) { o.FailOnCut = true })
-	answer := r.get("/never?x=1")
-	<-r.asked
+	answer := r.inFlight("/never?x=1")
 	r.signals <- drain.Terminate
 	if got := <-answer; !strings.HasPrefix(got, "503 ") {
 		t.Errorf("at the last call: %s", got)
@@ -235,8 +259,7 @@ func TestCut(t *testing.T) {
 
 func TestSecondSignal(t *testing.T) {
 	r := start(t, nil)
-	answer := r.get("/never")
-	<-r.asked
+	answer := r.inFlight("/never")
 	r.signals <- drain.Terminate
 	r.signals <- drain.Terminate
 	if got := <-answer; !strings.HasPrefix(got, "503 ") {
@@ -248,14 +271,13 @@ func TestSecondSignal(t *testing.T) {
 func TestWaitThenTerminate(t *testing.T) {
 	for _, path := range []string{"/wait", "/drain"} {
 		r := start(t, nil)
-		answer := r.get("/slow")
-		<-r.asked
+		answer := r.inFlight("/slow")
 		waited := make(chan string, 1)
 		go func() {
 			code, body := r.post(path)
 			waited <- fmt.Sprint(code, " ", body)
 		}()
-		r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+		r.logged(`"phase":"waiting"`)
 		select {
 		case got := <-waited:
 			t.Fatalf("%s returned while a request was in flight: %s", path, got)
@@ -266,8 +288,7 @@ func TestWaitThenTerminate(t *testing.T) {
 		if got := <-waited; got != "200 drained\n" {
 			t.Errorf("%s: %s", path, got)
 		}
-		r.signals <- drain.Terminate
-		r.wantEnd(CodeIntended)
+		r.terminates()
 		if got := r.report(); !strings.HasSuffix(got.Trigger, "hook") || got.Verdict != "clean" {
 			t.Errorf("report %+v", got)
 		}
@@ -278,10 +299,9 @@ func TestWaitThenTerminate(t *testing.T) {
 // the end.
 func TestTerminateThenWait(t *testing.T) {
 	r := start(t, nil)
-	answer := r.get("/slow")
-	<-r.asked
+	answer := r.inFlight("/slow")
 	r.signals <- drain.Terminate
-	r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+	r.logged(`"phase":"waiting"`)
 	waited := make(chan int, 1)
 	go func() { code, _ := r.post("/wait"); waited <- code }()
 	close(r.free)
@@ -294,8 +314,7 @@ func TestTerminateThenWait(t *testing.T) {
 
 func TestQuit(t *testing.T) {
 	r := start(t, nil)
-	answer := r.get("/never")
-	<-r.asked
+	answer := r.inFlight("/never")
 	if code, body := r.post("/quitquitquit"); code != 200 || body != "OK" {
 		t.Errorf("%d %q", code, body)
 	}
@@ -314,24 +333,21 @@ func TestDrainCancelled(t *testing.T) {
 	if code, body := r.post("/wait"); code != 200 {
 		t.Fatal(code, body)
 	}
-	r.until("cancelled", func() bool { return strings.Contains(r.log.String(), "drain cancelled") })
+	r.logged("drain cancelled")
 	close(r.free)
 	if got := <-r.get("/again"); got != "200 done<nil>" {
 		t.Errorf("after the drain was cancelled: %s", got)
 	}
-	r.signals <- drain.Terminate
-	r.wantEnd(CodeIntended)
+	r.terminates()
 }
 
 func TestIstioDrainIsAnsweredAtOnce(t *testing.T) {
 	r := start(t, []string{"LASTCALL_COMPAT=istio"})
-	answer := r.get("/never")
-	<-r.asked
+	answer := r.inFlight("/never")
 	if code, body := r.post("/drain"); code != 200 || body != "OK" {
 		t.Errorf("%d %q", code, body)
 	}
-	r.signals <- drain.Terminate
-	r.wantEnd(CodeIntended)
+	r.terminates()
 	<-answer
 	if !strings.Contains(r.log.String(), "Agent already drained, exiting immediately") {
 		t.Error("Istio's line is missing")
@@ -404,10 +420,9 @@ func TestApp(t *testing.T) {
 	t.Run("is ended after the drain", func(t *testing.T) {
 		trace := filepath.Join(t.TempDir(), "trace")
 		r := start(t, nil, run(`trap 'echo term > `+trace+`; exit 9' TERM; while :; do sleep 0.01; done`))
-		answer := r.get("/slow")
-		<-r.asked
+		answer := r.inFlight("/slow")
 		r.signals <- drain.Terminate
-		r.until("waiting", func() bool { return strings.Contains(r.log.String(), `"phase":"waiting"`) })
+		r.logged(`"phase":"waiting"`)
 		if _, err := os.Stat(trace); err == nil {
 			t.Error("the app got its stop signal while a request was in flight")
 		}
@@ -507,8 +522,7 @@ func TestCannotListen(t *testing.T) {
 // A full disk does not stop a termination.
 func TestTerminationMessageCannotBeWritten(t *testing.T) {
 	r := start(t, nil, func(o *Options) { o.TerminationLog = "/dev/full" })
-	r.signals <- drain.Terminate
-	r.wantEnd(CodeIntended)
+	r.terminates()
 	if !strings.Contains(r.log.String(), "cannot write the termination message") {
 		t.Error("there is no log line")
 	}

@@ -177,8 +177,7 @@ func TestRestart(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	r.signals <- drain.Terminate
-	r.wantEnd(CodeIntended)
+	r.terminates()
 }
 
 func TestHookPorts(t *testing.T) {
