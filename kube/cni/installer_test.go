@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -159,16 +161,6 @@ func running(t *testing.T, i *Installer) (stop func() error) {
 	return stop
 }
 
-// eventually waits for a state that another goroutine brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not %s within 30 s", what)
-		}
-	}
-}
-
 func TestInstallerKeepsThePlugin(t *testing.T) {
 	n, list, text := node(t)
 	isRemoved := errors.New("not known")
@@ -179,15 +171,15 @@ func TestInstallerKeepsThePlugin(t *testing.T) {
 	stop := running(t, i)
 	isInstalled := func() bool { return n.IsInstalled() == nil }
 	program := filepath.Join(n.Programs, Name)
-	eventually(t, "the program in place", func() bool { _, err := os.Stat(program); return err == nil })
+	polltest.Eventually(t, "the program in place", func() bool { _, err := os.Stat(program); return err == nil })
 	write(t, list, text)
-	eventually(t, "installed with the network", isInstalled)
+	polltest.Eventually(t, "installed with the network", isInstalled)
 	write(t, list, text)
-	eventually(t, "installed again after another program has written the file", isInstalled)
+	polltest.Eventually(t, "installed again after another program has written the file", isInstalled)
 	if err := os.Remove(program); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "installed again after the program was deleted", isInstalled)
+	polltest.Eventually(t, "installed again after the program was deleted", isInstalled)
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +190,7 @@ func TestInstallerKeepsThePlugin(t *testing.T) {
 	isRemoved = nil
 	i.IsRemoved = func(ctx context.Context) (bool, error) { return ctx.Err() == nil, nil }
 	stop = running(t, i)
-	eventually(t, "installed by the next one", isInstalled)
+	polltest.Eventually(t, "installed by the next one", isInstalled)
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +205,7 @@ func TestInstallerEndsWithItsFolder(t *testing.T) {
 	i := &Installer{Node: n, Program: []byte("program"), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), IsRemoved: func(context.Context) (bool, error) { return false, nil }}
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(t.Context()) }()
-	eventually(t, "installed", func() bool { return n.IsInstalled() == nil })
+	polltest.Eventually(t, "installed", func() bool { return n.IsInstalled() == nil })
 	_ = os.Remove(list)
 	if err := os.RemoveAll(n.Lists); err != nil {
 		t.Fatal(err)

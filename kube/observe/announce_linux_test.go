@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
@@ -104,9 +105,7 @@ func TestAnnounce(t *testing.T) {
 				if in := at.Sub(sent); err != nil || q.Get("from") != tt.from || in < tt.in || in > tt.in+2*time.Second {
 					t.Errorf("received %v (in %v), want %s in %v", q, in, tt.from, tt.in)
 				}
-				// Until the observer has the answer.
-				for end := time.Now().Add(patience); testutil.CollectAndCount(n.count.deadlines) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-				}
+				polltest.Eventually(t, "the observer has the answer", func() bool { return testutil.CollectAndCount(n.count.deadlines) > 0 })
 			}
 			endApp()
 			endAgent()
@@ -183,11 +182,9 @@ func TestAnnounceFails(t *testing.T) {
 			pod = deleted(pod, 8)
 			n.changes.Modify(pod)
 			n.wait(1)
-			for end := time.Now().Add(patience); testutil.ToFloat64(n.count.deadlines.WithLabelValues(FromDelete, tt.result)) == 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatalf("not counted as %s", tt.result)
-				}
-			}
+			polltest.Eventually(t, "counted as "+tt.result, func() bool {
+				return testutil.ToFloat64(n.count.deadlines.WithLabelValues(FromDelete, tt.result)) > 0
+			})
 			for _, end := range ends {
 				end()
 			}

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/kube/losses"
@@ -185,11 +186,7 @@ func TestNamespaceGone(t *testing.T) {
 			hasWire := func() bool {
 				return wire.Client.Do(func() error { _, err := net.InterfaceByName(nettest.Interface); return err }) == nil
 			}
-			for end := time.Now().Add(newsPatience + patience); hasWire(); time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatal("the observer keeps the namespace")
-				}
-			}
+			polltest.Eventually(t, "the observer leaves the namespace", func() bool { return !hasWire() })
 			stop()
 			n.none()
 		})
@@ -232,14 +229,10 @@ func (c *containerd) start() {
 	if err := c.daemon.Start(); err != nil {
 		c.t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := c.ctr("version"); err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			c.t.Fatal("containerd did not answer within a minute")
-		}
-	}
+	polltest.NoError(c.t, func() error {
+		_, err := c.ctr("version")
+		return err
+	})
 }
 
 func (c *containerd) stop() {

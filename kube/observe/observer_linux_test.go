@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
@@ -278,17 +279,14 @@ func exited(p *corev1.Pod, code int32) *corev1.Pod {
 // watched waits until the observer holds the namespaces of so many pods.
 func (n *node) watched(pods int) {
 	n.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	polltest.NoError(n.t, func() error {
 		n.kernel.mu.Lock()
-		open := n.kernel.open
-		n.kernel.mu.Unlock()
-		if open == pods {
-			return
+		defer n.kernel.mu.Unlock()
+		if n.kernel.open != pods {
+			return fmt.Errorf("%d namespaces are open, want %d", n.kernel.open, pods)
 		}
-		if time.Now().After(end) {
-			n.t.Fatalf("%d namespaces are open, want %d", open, pods)
-		}
-	}
+		return nil
+	})
 }
 
 func TestTerminations(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 
 	admission "k8s.io/api/admission/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
@@ -69,14 +70,17 @@ func startHook(t *testing.T) *hook {
 		}
 	})
 	serving := regexp.MustCompile(`reviews=(\S+)`)
-	for deadline := time.Now().Add(time.Minute); h.address == ""; time.Sleep(10 * time.Millisecond) {
+	polltest.Eventually(t, "it serves", func() bool {
 		text, err := os.ReadFile(h.log)
-		if m := serving.FindSubmatch(text); m != nil {
-			h.address = string(m[1])
-		} else if err != nil || time.Now().After(deadline) {
-			t.Fatalf("it does not serve: %v", err)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		m := serving.FindSubmatch(text)
+		if m != nil {
+			h.address = string(m[1])
+		}
+		return m != nil
+	})
 	return h
 }
 
