@@ -13,7 +13,7 @@ import (
 // Reasons why something was not observed, the label reason of lastcall_observer_unknown_total.
 const (
 	UnknownNamespace = "namespace" // the pod's network namespace was not found or could not be entered
-	UnknownLate      = "late"      // the termination had begun when the observer first saw it
+	UnknownLate      = "late"      // the termination had begun, or a container ended, when the observer first saw it
 	UnknownOverrun   = "overrun"   // the kernel or the observer dropped reports of destroyed sockets
 	UnknownTooMany   = "too-many"  // too many terminations at the same time
 	UnknownEnd       = "end"       // the observer ended before the pod

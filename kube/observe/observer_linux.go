@@ -63,7 +63,8 @@ type tracked struct {
 	sandbox  *handle         // of the pause process
 	mains    []process       // of its containers
 	ended    time.Time       // of the last container that ended without the pod, until that is reported
-	watched  map[string]bool // containers whose end without the pod is watched
+	watched  map[string]bool // containers whose end without the pod is watched, or has been
+	isMissed bool            // one has ended that was not
 	found    chan struct{}
 	retries  int
 	isEnding bool
@@ -150,6 +151,13 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 		}
 	} else if p.DeletionGrace < t.pod.DeletionGrace { // a second, shorter deletion
 		t.graceSince = now
+	}
+	for _, c := range t.pod.Containers {
+		isNext := func(next Container) bool { return next.Name == c.Name && next.Restarts > c.Restarts }
+		if slices.ContainsFunc(p.Containers, isNext) {
+			t.isMissed = t.isMissed || !t.watched[c.ID]
+			delete(t.watched, c.ID)
+		}
 	}
 	ran := t.pod.hasStarted() && !t.pod.hasEnded()
 	t.pod = p

@@ -570,6 +570,28 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestMissedRestart: what a container has lost that ended before the observer found it is not known at the pod's end.
+func TestMissedRestart(t *testing.T) {
+	n := newNode(t)
+	n.kernel.seen = observe.Termination{Ports: []uint16{8080}}
+	pod := running(1)
+	n.list = []corev1.Pod{*pod}
+	n.run()
+	again := pod.DeepCopy()
+	again.Status.ContainerStatuses[0].RestartCount = 1
+	again.Status.ContainerStatuses[0].ContainerID = "containerd://" + idOf("again", pod.UID)
+	end := n.process(pod, "again")
+	n.changes.Modify(again)
+	n.watched(1)
+	n.changes.Modify(deleted(again, 30))
+	n.wait(1)
+	end()
+	n.changes.Delete(exited(deleted(again, 30), 1))
+	if r := n.next(); r.Verdict != losses.Unknown || !slices.Contains(r.Unknown, UnknownLate) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestAddresses: those of the node itself.
 func TestAddresses(t *testing.T) {
 	proc := t.TempDir()

@@ -42,7 +42,7 @@ func (o *Observer) watchMains(ctx context.Context, t *tracked) {
 		o.work.Go(func() {
 			defer h.close()
 			if h.wait(ctx) == nil {
-				o.restarted(ctx, t, name, p.container, time.Now())
+				o.restarted(ctx, t, name, time.Now())
 			}
 		})
 	}
@@ -50,7 +50,7 @@ func (o *Observer) watchMains(ctx context.Context, t *tracked) {
 
 // restarted reports what a container has lost that ended at a moment, unless its pod ends. A second watch of the namespace
 // stays for the pod's own end.
-func (o *Observer) restarted(ctx context.Context, t *tracked, name, id string, at time.Time) {
+func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at time.Time) {
 	o.mu.Lock()
 	t.ended = at
 	o.mu.Unlock()
@@ -60,7 +60,6 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name, id string, a
 	case <-time.After(restartNews):
 	}
 	o.mu.Lock()
-	delete(t.watched, id)
 	isBusy := o.ending >= maxTerminations
 	if t.isEnding || t.isDone || t.isGone || o.broken || isBusy || t.traffic == nil {
 		o.mu.Unlock()

@@ -66,6 +66,9 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	if at := t.pod.Deleted; !at.IsZero() && began.Sub(at) > lateAfter {
 		r.Doubt(UnknownLate)
 	}
+	if t.isMissed {
+		r.Doubt(UnknownLate)
+	}
 	p := t.pod
 	since := p.earliest(began)
 	if !t.ended.IsZero() { // what that lost is in this report
