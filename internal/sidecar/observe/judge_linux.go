@@ -26,6 +26,7 @@ type connection struct {
 	appFirst bool // the table shows that the app closed first
 	isInner  bool // the proxy's to the app
 	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
+	probe    likeness
 
 	answered     uint64 // Received at the last look at which the app had sent last,
 	answeredSent uint64 // and Sent then

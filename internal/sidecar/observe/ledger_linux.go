@@ -58,9 +58,7 @@ type ledger struct {
 
 func newLedger(o Options) *ledger {
 	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), parting: make(map[ends]parting), evidence: make(map[uint16]evidence), probes: newProbes(o.Probes, o.Node)}
-	if len(o.ProxyPorts) > 0 { // a sidecar that passes probes on is refused within the pod
-		g.probes.node = nil
-	}
+	g.probes.isPassed = len(o.ProxyPorts) > 0
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
 	}
@@ -118,19 +116,19 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			// The last look did not show it.
 			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun}
 			c.isOpaque, c.segments = s.SegmentsReceived == 0 && s.Sent > 0, s.SegmentsReceived
+			if c.turn == app {
+				c.part(now.Add(-s.LastSent))
+			}
 			if g.open[s.Cookie] = c; !isInner {
-				g.arrive(c.arrived, s.Remote)
+				c.probe = g.arrive(c.arrived, s.Remote)
 			}
 			g.noteProbe(s, c.arrived)
 		} else {
 			if grew := received(s) - received(c.Socket); received(s) > received(c.Socket) {
 				c.active = g.begun
-				c.parts = 0
 				c.isOpaque = c.isOpaque || c.turn == app && isShort(grew, s.SegmentsReceived-c.SegmentsReceived)
 			}
-			if s.Sent > c.Sent {
-				c.part(now)
-			}
+			c.grow(s, now)
 			c.turn = turnOf(s, c)
 			c.settled = c.settled && s.Received == c.Received && s.Sent == c.Sent
 		}
@@ -289,7 +287,9 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 		}
 		return
 	}
-	s.State = closed
+	if s.State = closed; c != nil {
+		c.grow(s, now.Add(-s.LastSent))
+	}
 	f := g.refine(judge(s, c, appFirst), s, c, appFirst)
 	g.learn(s)
 	if c == nil {
@@ -313,7 +313,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}
 	if c != nil {
-		e.arrived, e.known, e.busy, e.active, e.isInner = c.arrived, true, c.busy(), c.active, c.isInner
+		e.arrived, e.known, e.busy, e.active, e.isInner, e.probe = c.arrived, true, c.busy(), c.active, c.isInner, c.probe
 	}
 	if c != nil && s.Remote.Port() == 0 {
 		e.asked = g.looked.Add(-c.LastReceived)

@@ -80,15 +80,15 @@ func (n *Node) collectLocked() {
 	n.refused = n.refused[old:]
 }
 
-// since returns when connections to some addresses were refused after a moment, until another one. known is false if some are
-// missing.
-func (n *Node) since(at time.Time, is func(to netip.AddrPort) bool) (all []time.Time, until time.Time, known bool) {
+// since returns the connections to some addresses that were refused after a moment, until another one. known is false if some
+// are missing.
+func (n *Node) since(at time.Time, is func(to netip.AddrPort) bool) (all []sockdiag.Socket, until time.Time, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.collectLocked()
 	for _, s := range n.refused {
 		if s.Ended.After(at) && is(s.Remote) {
-			all = append(all, s.Ended)
+			all = append(all, s)
 		}
 	}
 	until = time.Now()

@@ -21,18 +21,20 @@ type ending struct {
 	busy     bool      // at that look
 	active   bool      // with a request since Begin, or in flight then
 	queued   bool      // the app had not accepted it
-	isInner  bool      // between proxy and app
+	probe    likeness
+	isInner  bool // between proxy and app
 	sample   Sample
 }
 
-// arrive counts a connection that no look has shown before. One whose peer the kernel has forgotten may have come earlier.
-func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
+// arrive counts a connection that no look has shown before, and returns whether it is taken for a probe. One whose peer the
+// kernel has forgotten may have come earlier.
+func (g *ledger) arrive(at time.Time, from netip.AddrPort) (probe likeness) {
 	switch {
 	case !g.begun:
 	case at.After(g.result.Begin):
 		if g.mayProbe(from) {
-			if is, _ := g.probes.take(g.result.Begin, at, at); is {
-				return
+			if probe.is, probe.isCertain = g.probes.take(g.result.Begin, at, at); probe.is {
+				return probe
 			}
 		}
 		g.result.Arrivals.add(at.Sub(g.result.Begin))
@@ -40,6 +42,7 @@ func (g *ledger) arrive(at time.Time, from netip.AddrPort) {
 	default:
 		g.result.Open++
 	}
+	return probe
 }
 
 // include adds the end of a connection, after Begin or at most foldTime before it.
@@ -52,7 +55,7 @@ func (g *ledger) include(e ending) {
 		return
 	case e.isInner:
 	default:
-		if g.arrive(e.arrived, e.sample.Peer); isLost && !e.arrived.After(g.result.Begin) {
+		if e.probe = g.arrive(e.arrived, e.sample.Peer); isLost && !e.arrived.After(g.result.Begin) {
 			g.result.Busy++
 		}
 		e.active = isLost || e.moved.After(g.result.Begin)
@@ -64,7 +67,14 @@ func (g *ledger) include(e ending) {
 func (g *ledger) count(e ending) {
 	t := &g.result
 	lost := func(n *int, reason Reason) {
-		if g.isOtherHalf(e) {
+		probe := g.probeOf(e)
+		switch {
+		case probe.isCertain:
+			return
+		case probe.is:
+			t.Maybe.Probes++
+			return
+		case g.isOtherHalf(e):
 			return
 		}
 		*n++
@@ -76,14 +86,6 @@ func (g *ledger) count(e ending) {
 	}
 	switch e.fate {
 	case wasReset:
-		if e.queued && g.mayProbe(e.sample.Peer) {
-			if is, isCertain := g.probes.take(t.Begin, e.arrived, e.at); isCertain {
-				return
-			} else if is || e.sample.Peer.Port() == 0 && g.probes.takeLate(e.sample.Port) {
-				t.Maybe.Probes++
-				return
-			}
-		}
 		lost(&t.Lost.Reset, Reset)
 	case wasUnanswered:
 		lost(&t.Lost.Unanswered, Unanswered)
@@ -204,15 +206,23 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 	t.Answered = max(0, t.Answered-errors)
 	g.probes.ask()
 	probes := g.probes.clone()
-	for _, r := range refusals {
+	for i, r := range refusals {
 		early := min(proxys, r.n)
 		if proxys -= early; early > 0 {
 			t.Arrivals.Last = max(t.Arrivals.Last, drain.Millis(r.now.Sub(t.Begin)))
 		}
 		no := min(unheard, r.n-early)
 		unheard -= no
-		for range r.n - early - no {
-			is, isCertain := probes.takeRefused(t.Begin, r.since, r.now)
+		refusals[i].n -= early + no
+	}
+	for _, late := range []time.Duration{probeSlack, probeLate} { // the nearest first
+		for i := range refusals {
+			refusals[i].n -= probes.takeRefused(refusals[i], late)
+		}
+	}
+	for _, r := range refusals {
+		for range r.n {
+			is, isCertain := probes.guessRefused(t.Begin, r)
 			if isCertain {
 				continue
 			}
@@ -225,6 +235,14 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 		}
 	}
 	return busy
+}
+
+// waitsForNode reports whether the node may have more to show of those who were refused.
+func (g *ledger) waitsForNode() bool {
+	g.probes.ask()
+	return g.probes.node != nil && slices.ContainsFunc(g.refusals, func(r refusal) bool {
+		return r.isRefusal && r.n > 0 && g.probes.waits(r)
+	})
 }
 
 // peek is the result if the observation ended now.

@@ -15,10 +15,14 @@ import (
 //	refused                                                    x    p        x: a client, p: the probe
 const (
 	probeSlack  = 250 * time.Millisecond // a probe is late by up to this, on a busy node
+	probeLate   = time.Second            // on an overloaded node, by up to this
 	probeTick   = 20 * time.Millisecond  // two sightings this close are one
 	probesKept  = 64                     // sightings of a port
 	probeWindow = 10 * time.Second       // in which other clients on the node's addresses are looked for
 )
+
+// likeness is whether a connection is taken for a probe.
+type likeness struct{ is, isCertain bool }
 
 // probes recognizes the kubelet's probes.
 type probes struct {
@@ -26,10 +30,11 @@ type probes struct {
 	seen map[uint16][]time.Time // connections from the node to a probe's port, and refused probes; the oldest first
 	free map[Probe]int          // refused connections that were attributed to a probe whose moment is not confirmed
 
-	node    *Node               // nil: unknown
-	own     map[netip.Addr]bool // the pod's addresses, as its connections show them
-	refused []time.Time         // the node's connections to a probe's port that were refused
-	asked   time.Time           // until when these are complete
+	node     *Node               // nil: unknown
+	own      map[netip.Addr]bool // the pod's addresses, as its connections show them
+	refused  []sockdiag.Socket   // the node's connections to a probe's port that were refused
+	asked    time.Time           // until when these are complete
+	isPassed bool                // a sidecar passes probes on, and may be refused within the pod
 }
 
 func newProbes(all []Probe, node *Node) probes {
@@ -40,7 +45,7 @@ func newProbes(all []Probe, node *Node) probes {
 // clone is a copy, but of own.
 func (p *probes) clone() probes {
 	out := newProbes(p.all, p.node)
-	out.refused, out.asked, out.own = slices.Clone(p.refused), p.asked, p.own
+	out.refused, out.asked, out.own, out.isPassed = slices.Clone(p.refused), p.asked, p.own, p.isPassed
 	for port, seen := range p.seen {
 		out.seen[port] = slices.Clone(seen)
 	}
@@ -122,23 +127,30 @@ func (p *probes) ask() {
 	}
 }
 
-// takeRefused is take for a refused connection: what the node does not show is no probe.
-func (p *probes) takeRefused(began, from, to time.Time) (is, isCertain bool) {
-	if p.node == nil || p.asked.Before(to.Add(probeSlack)) { // the kubelet may not have closed its socket yet
-		return p.take(began, from, to)
-	}
-	i := slices.IndexFunc(p.refused, func(at time.Time) bool {
-		return !at.Before(from.Add(-probeSlack)) && !at.After(to.Add(probeSlack))
+// takeRefused returns how many of refused connections the node shows as its own, whose sockets it destroyed by so much later.
+func (p *probes) takeRefused(r refusal, late time.Duration) (n int) {
+	p.refused = slices.DeleteFunc(p.refused, func(s sockdiag.Socket) bool {
+		if n == r.n || s.Ended.Before(r.since.Add(-probeSlack)) || s.Ended.After(r.now.Add(late)) || p.hasOthers(s.Remote.Port(), r.now) {
+			return false
+		}
+		p.note(s.Remote.Port(), s.Ended)
+		n++
+		return true
 	})
-	switch {
-	case i < 0:
-		return false, false
-	case slices.ContainsFunc(p.all, func(one Probe) bool { return p.hasOthers(one.Port, to) }):
-		return p.take(began, from, to)
-	}
-	p.refused = slices.Delete(p.refused, i, i+1)
-	return true, true
+	return n
 }
+
+// guessRefused is take for a refused connection that the node does not show: it is no probe if the node shows all.
+func (p *probes) guessRefused(began time.Time, r refusal) (is, isCertain bool) {
+	hasOthers := slices.ContainsFunc(p.all, func(one Probe) bool { return p.hasOthers(one.Port, r.now) })
+	if p.node == nil || p.isPassed || hasOthers || p.waits(r) {
+		return p.take(began, r.since, r.now)
+	}
+	return false, false
+}
+
+// waits reports whether the kubelet may not have closed the socket of a refused probe yet, when the node was asked.
+func (p *probes) waits(r refusal) bool { return p.asked.Before(r.now.Add(probeSlack)) }
 
 // isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of a
 // container may come at another one (the prober's manual trigger).
@@ -177,6 +189,20 @@ func (g *ledger) noteProbe(s sockdiag.Socket, arrived time.Time) {
 	if isInside || g.mayProbe(s.Remote) {
 		g.probes.note(s.Local.Port(), arrived)
 	}
+}
+
+// probeOf is whether a lost request is taken for a probe's.
+func (g *ledger) probeOf(e ending) likeness {
+	if !g.mayProbe(e.sample.Peer) || !e.queued && (e.isInner || e.sample.Peer.Port() == 0) {
+		return likeness{}
+	}
+	if e.queued && !e.probe.is { // otherwise its arrival has taken the probe
+		e.probe.is, e.probe.isCertain = g.probes.take(g.result.Begin, e.arrived, e.at)
+	}
+	if !e.probe.is {
+		e.probe.is = g.probes.takeLate(e.sample.Port)
+	}
+	return e.probe
 }
 
 // mayProbe reports whether a connection may be the kubelet's: from the machine's own or an unknown address.

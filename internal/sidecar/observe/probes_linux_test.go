@@ -1,8 +1,11 @@
 package observe
 
 import (
+	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // TestProbes: the times of connections show which are the kubelet's probes; see the picture in probes_linux.go.
@@ -53,6 +56,62 @@ func TestProbes(t *testing.T) {
 		}
 		if probe != tt.probe || perhaps != tt.perhaps || other != tt.other {
 			t.Errorf("%s: %d probes, %d perhaps, %d others; want %d, %d, %d", tt.name, probe, perhaps, other, tt.probe, tt.perhaps, tt.other)
+		}
+	}
+}
+
+// TestLostProbe: a probe that is reset with the app is none of the clients', whether a look has shown it or not, and counts once.
+func TestLostProbe(t *testing.T) {
+	began, kubelet := time.Unix(1e9, 0), netip.MustParseAddrPort("10.244.0.1:32874")
+	after := began.Add(10 * time.Millisecond)
+	for _, tt := range []struct {
+		name string
+		e    ending
+		want Maybe
+	}{
+		{"not accepted, and its peer is forgotten", ending{at: after, arrived: after, queued: true}, Maybe{Probes: 1}},
+		{"not accepted, before the beginning", ending{at: after, arrived: began.Add(-time.Second), queued: true, known: true, sample: Sample{Peer: kubelet}}, Maybe{Probes: 1}},
+		{"accepted", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: kubelet}}, Maybe{Probes: 1}},
+		{"a client's", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: mustRemote}}, Maybe{}},
+	} {
+		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}}, Local: func(a netip.Addr) bool { return a == kubelet.Addr() }})
+		g.begin(began, "test")
+		tt.e.fate, tt.e.requests, tt.e.sample.Port = wasReset, 1, 8080
+		for range 2 {
+			g.include(tt.e)
+		}
+		if got := g.result; got.Maybe != tt.want || got.Lost.Reset != 2-tt.want.Probes {
+			t.Errorf("%s, and a second one: %+v, %+v", tt.name, got.Lost, got.Maybe)
+		}
+	}
+}
+
+// TestRefusedProbe: what the node shows as its own was no client, also if the kubelet was late, or a sidecar is in between.
+func TestRefusedProbe(t *testing.T) {
+	began, pod := time.Unix(1e9, 0), netip.MustParseAddrPort("10.244.0.9:8080")
+	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	for _, tt := range []struct {
+		name    string
+		proxies []uint16
+		shown   []int // by the node, ms
+		want    Lost
+		maybe   Maybe
+	}{
+		{"two, of which one is late", nil, []int{1010, 2900}, Lost{}, Maybe{}},
+		{"one and a client", nil, []int{1010}, Lost{Refused: 1}, Maybe{}},
+		{"behind a sidecar", []uint16{15006}, []int{1010, 2010}, Lost{}, Maybe{}},
+		{"behind a sidecar, one passed on or a client", []uint16{15006}, []int{1010}, Lost{}, Maybe{Probes: 1}},
+	} {
+		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}}, ProxyPorts: tt.proxies, Node: new(Node)})
+		g.begin(began, "test")
+		g.refusals = []refusal{{at(900), at(1000), 1, true}, {at(1900), at(2000), 1, true}}
+		for _, ms := range tt.shown {
+			g.probes.refused = append(g.probes.refused, sockdiag.Socket{Remote: pod, Ended: at(ms)})
+		}
+		g.probes.asked = at(9000)
+		got := Termination{Begin: began}
+		if g.addRefused(&got); got.Lost != tt.want || got.Maybe != tt.maybe {
+			t.Errorf("%s: %+v, %+v", tt.name, got.Lost, got.Maybe)
 		}
 	}
 }

@@ -27,6 +27,8 @@ const (
 	exitSpread  = 100 * time.Millisecond // between the ends of an app's sockets
 	streamsMost = 100                    // of an HTTP/2 connection (RFC 9113, 6.5.2: at least)
 
+	firstTLS = 3 // the client's segments until its first request: the tickets of TLS 1.3 behind it look like a response
+
 	burst = 250 * time.Millisecond // a streamed response continues within twice its longest pause and this
 )
 
@@ -113,7 +115,8 @@ func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func(
 		if protocol == TLS && c != nil && isCloseNotify(s.Sent-c.Sent) && c.turn == app && s.Received-c.Received <= 1 {
 			return answered // the app closed it between two requests
 		}
-		isInUse := protocol == Opaque || protocol == TLS && min(s.LastReceived, s.LastSent) < inUse
+		isInUse := protocol == Opaque ||
+			protocol == TLS && (min(s.LastReceived, s.LastSent) < inUse || s.SegmentsReceived <= firstTLS)
 		if isStream := isStream(s, c); (isInUse || isStream) && (closedByApp(s, c, appFirst) || g.endedWithListener(s)) {
 			if isInUse {
 				return opaque
@@ -165,7 +168,17 @@ func isStream(s sockdiag.Socket, c *connection) bool {
 		2*s.Sent < uint64(s.SegmentsSent)*uint64(s.MSS)
 }
 
-// part notes at a look that the app has sent more behind the client's last byte.
+// grow notes what has been sent since the last look.
+func (c *connection) grow(s sockdiag.Socket, at time.Time) {
+	if received(s) > received(c.Socket)+fin(s) {
+		c.parts = 0
+	}
+	if s.Sent > c.Sent {
+		c.part(at)
+	}
+}
+
+// part notes that the app has sent more behind the client's last byte.
 func (c *connection) part(now time.Time) {
 	if c.parts++; c.parts == 1 {
 		c.partFirst, c.pause = now, 0

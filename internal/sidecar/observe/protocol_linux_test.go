@@ -25,6 +25,9 @@ func TestRefine(t *testing.T) {
 		}
 		return c
 	}
+	first := sighted(100, 100, 200) // with the beginning of a streamed response
+	first.part(time.Unix(1e9, 0))
+	first.grow(socket(100, 210, 1, 3, 0, 0), time.Unix(1e9, 0).Add(second/2))
 	streamed := socket(100, 900, 1, 9, 0, 0)
 	streamed.LastReceived = second
 	for _, tt := range []struct {
@@ -39,6 +42,7 @@ func TestRefine(t *testing.T) {
 		{"HTTP/1.1, a request that was read", HTTP1, socket(200, 100, 2, 1, 0, second), sighted(100, 200, 100), wasUnanswered, wasUnanswered},
 		{"TLS, idle", TLS, socket(2000, 3000, 5, 5, 0, 9*second), nil, answered, answered},
 		{"TLS, in use: perhaps HTTP/2, or session tickets behind the first request", TLS, socket(700, 1500, 2, 3, 0, 0), nil, answered, opaque},
+		{"TLS 1.3, a first request that takes long", TLS, socket(700, 1500, 3, 3, 0, 9*second), nil, answered, opaque},
 		{"TLS, closed by the app with its close_notify", TLS, socket(700, 1524, 3, 4, 0, 0), sighted(700, 700, 1500), answered, answered},
 		{"TLS, a request and an answer between two looks", TLS, socket(900, 1624, 3, 4, 0, 0), sighted(700, 700, 1500), answered, opaque},
 		{"TLS, a request", TLS, socket(900, 3000, 5, 5, 0, second), sighted(780, 900, 3000), wasUnanswered, wasUnanswered},
@@ -54,6 +58,7 @@ func TestRefine(t *testing.T) {
 		{"a streamed response", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(300 * time.Millisecond), answered, stream},
 		{"a streamed response that ended long ago", HTTP1, socket(100, 900, 1, 9, 0, 9*second), parts(300 * time.Millisecond), answered, answered},
 		{"a response across two looks", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(10 * time.Millisecond), answered, answered},
+		{"a streamed response, one part after the first look", HTTP1, socket(100, 210, 1, 3, 0, 0), first, answered, stream},
 		{"a streamed response that no look has shown", HTTP1, streamed, nil, answered, stream},
 	} {
 		g := newLedger(Options{Protocols: map[uint16]Protocol{0: tt.port}})

@@ -152,8 +152,8 @@ func (w *Watch) Peek() Termination {
 	return w.ledger.peek(time.Now())
 }
 
-// End ends the observation and returns the result. at is when the app ended. It takes at most 1 s: that long it waits
-// for the reports of connections that are being closed.
+// End ends the observation and returns the result. at is when the app ended. It takes at most 2 s: one it waits for the
+// reports of connections that are being closed, and one for the node's, of refused probes.
 func (w *Watch) End(at time.Time, exit Exit) Termination {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,6 +188,12 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 		}
 		if w.ledger.closing() > 0 || w.ledger.isDoubtful() {
 			w.tickLocked() // the states of those whose clients have not reacted
+		}
+		for limit := time.Now().Add(settleTime); w.ledger.waitsForNode() && time.Now().Before(limit); {
+			w.mu.Unlock()
+			time.Sleep(probeSlack)
+			w.mu.Lock()
+			w.tickLocked() // what the node shows by now, the counters have
 		}
 	}
 	if life := at.Sub(w.started); len(w.ledger.ports) == 0 && life < glanceFirst {
