@@ -1,6 +1,6 @@
 # All targets work on a fresh machine with Go, make and a C compiler (for the race detector); `make` lists them.
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+VERSION := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null || echo devel)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 PEERS   := $(or $(LASTCALL_PEERS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lastcall/peers)
 # The modules of go.work: those with programs for users, and lab with tests and tools.
@@ -28,7 +28,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: tidy golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers site clean
+.PHONY: tidy release-dry-run release golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers site clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,12 @@ lint: ## gofmt, vet, staticcheck, builds for macOS and Windows, wording of all t
 
 tidy: ## go mod tidy in all modules, as if this checkout had been released
 	@lab/release/tidy $(MODULES) lab/chart lab/conformance
+
+release-dry-run: ## all of a release but its publication: builds, signs, verifies, installs, in dist
+	@lab/release/dry-run
+
+release: ## make release VERSION=v0.1.0: one commit on main with the tags of all modules, pushed; the workflow does the rest
+	@lab/release/tag $(VERSION)
 
 cross: ## lastcallctl for macOS and Windows, into dist
 	@for platform in darwin/amd64 darwin/arm64 windows/amd64; do \
