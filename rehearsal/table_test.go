@@ -2,7 +2,6 @@ package rehearsal
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -95,20 +94,6 @@ func TestTableFits(t *testing.T) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > console.Width {
 			t.Errorf("%d columns: %s", n, line)
 		}
-	}
-}
-
-func TestJSON(t *testing.T) {
-	text, err := json.Marshal(sample(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got Result
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
-	if got.OK || len(got.Rows) != 5 || got.Rows[0].Status != 503 || got.Rows[3].Report.Open[0].Request != "GET /delay/10" {
-		t.Errorf("got %s", text)
 	}
 }
 

@@ -1,6 +1,7 @@
 package httpbin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type Options struct {
 	// Listener, if set, is served and closed by Run.
 	Listener net.Listener
 
-	// MaxDelay limits /delay. Zero means DefaultMaxDelay; negative is an error.
+	// MaxDelay limits /delay. Zero means DefaultMaxDelay.
 	MaxDelay time.Duration
 
 	// OnTerm is what happens when Run's context ends. Empty means Exit.
@@ -36,16 +37,7 @@ type Options struct {
 // Run serves until ctx ends, and then stops by OnTerm. It returns nil after that: with Exit at once, and closes all
 // connections; otherwise when the last connection is closed. It has no deadline: the platform sends SIGKILL.
 func Run(ctx context.Context, o Options) error {
-	if o.MaxDelay < 0 {
-		return fmt.Errorf("maximum delay is %v: must not be negative", o.MaxDelay)
-	}
-	onTerm := Exit
-	if o.OnTerm != "" {
-		var err error
-		if onTerm, err = ParseOnTerm(string(o.OnTerm)); err != nil {
-			return err
-		}
-	}
+	onTerm := cmp.Or(o.OnTerm, Exit)
 	log := o.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
