@@ -52,6 +52,28 @@ func PreStop(c *corev1.Container) *corev1.LifecycleHandler {
 	return c.Lifecycle.PreStop
 }
 
+// AgentArguments are those of a container that is lastcall agent or lastcall run, without the app's own; false for others.
+func AgentArguments(c *corev1.Container) ([]string, bool) {
+	all := slices.Concat(c.Command, c.Args)
+	switch {
+	case len(c.Command) > 0 && path.Base(c.Command[0]) == "lastcall":
+		all = all[1:]
+	case len(c.Command) == 0 && (c.Name == "lastcall" || strings.Contains(c.Image, "lastcall")):
+	default:
+		return nil, false
+	}
+	if i := slices.Index(all, "--"); i > 0 && all[0] == "capture" { // then becomes the program after it
+		all = all[min(i+2, len(all)):]
+	}
+	if len(all) == 0 || all[0] != "run" && all[0] != "agent" {
+		return nil, false
+	}
+	if i := slices.Index(all, "--"); i >= 0 {
+		all = all[:i]
+	}
+	return all, true
+}
+
 // IsNative reports whether an init container is a native sidecar.
 func IsNative(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways

@@ -141,7 +141,7 @@ func (l *linting) serves() (found bool) {
 func (l *linting) hasLastcall() bool {
 	found := isInjected(l.Pod) || l.Pod.Labels[inject.AnnotationInject] == "true" || l.Pod.Annotations[inject.AnnotationInject] == "true" || l.hooksWait()
 	l.containers(func(c *corev1.Container, _ string) {
-		_, isLastcall := lastcallArguments(c)
+		_, isLastcall := carrier.AgentArguments(c)
 		found = found || isLastcall
 	})
 	return found

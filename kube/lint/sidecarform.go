@@ -13,7 +13,7 @@ import (
 // preStop hook means that only that container restarts.
 func (l *linting) sidecarForm() {
 	l.containers(func(c *corev1.Container, where string) {
-		args, isLastcall := lastcallArguments(c)
+		args, isLastcall := carrier.AgentArguments(c)
 		if !isLastcall || args[0] != "agent" || !l.hooksWait() {
 			return
 		}
@@ -39,7 +39,7 @@ func (l *linting) sidecarForm() {
 func (l *linting) hooksWait() (found bool) {
 	l.containers(func(c *corev1.Container, _ string) {
 		h := carrier.PreStop(c)
-		_, isAgent := lastcallArguments(c)
+		_, isAgent := carrier.AgentArguments(c)
 		switch {
 		case isAgent:
 		case carrier.IsWaitGet(h):

@@ -1,11 +1,12 @@
 package lint
 
 import (
-	"path"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Signals that a program cannot handle.
@@ -26,7 +27,7 @@ func (l *linting) stopSignals() {
 		where += ".lifecycle.stopSignal"
 		signal := string(*c.Lifecycle.StopSignal)
 		name := strings.TrimPrefix(signal, "SIG")
-		arguments, isLastcall := lastcallArguments(c)
+		arguments, isLastcall := carrier.AgentArguments(c)
 		switch {
 		case slices.Contains(unheard, name):
 			l.find("LC017", Error, where, "%s cannot be handled: requests in flight are lost; use SIGTERM, or the signal that stops the program gracefully", signal)
@@ -36,28 +37,6 @@ func (l *linting) stopSignals() {
 			l.find("LC017", Error, where, "lastcall does not stop at %s: nothing is drained, and SIGKILL ends it; remove the setting, or add --stop-signal %s", signal, name)
 		}
 	})
-}
-
-// lastcallArguments are those of lastcall run and lastcall agent, without the app's own.
-func lastcallArguments(c *corev1.Container) ([]string, bool) {
-	all := slices.Concat(c.Command, c.Args)
-	switch {
-	case len(c.Command) > 0 && path.Base(c.Command[0]) == "lastcall":
-		all = all[1:]
-	case len(c.Command) == 0 && (c.Name == "lastcall" || strings.Contains(c.Image, "lastcall")):
-	default:
-		return nil, false
-	}
-	if i := slices.Index(all, "--"); i > 0 && all[0] == "capture" { // then becomes the program after it
-		all = all[min(i+2, len(all)):]
-	}
-	if len(all) == 0 || all[0] != "run" && all[0] != "agent" {
-		return nil, false
-	}
-	if i := slices.Index(all, "--"); i >= 0 {
-		all = all[:i]
-	}
-	return all, true
 }
 
 // signalsOf are the signals of --stop-signal, without SIG. The flag may be repeated and may list several.

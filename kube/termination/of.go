@@ -3,7 +3,6 @@ package termination
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,9 +97,8 @@ func (r *reader) readMesh() {
 
 // isAgent reports whether a container runs lastcall's agent, or lastcall run around an app.
 func isAgent(c *corev1.Container) bool {
-	all := slices.Concat(c.Command, c.Args)
-	isOurs := c.Name == "lastcall" || strings.Contains(c.Image, "lastcall") || len(all) > 0 && path.Base(all[0]) == "lastcall"
-	return isOurs && (slices.Contains(all, "agent") || slices.Contains(all, "run"))
+	_, is := carrier.AgentArguments(c)
+	return is
 }
 
 // add adds a container of the pod.
