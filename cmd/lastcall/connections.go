@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,15 +23,7 @@ func connectionsCommand() *cobra.Command {
 		Example: "  lastcall connections\n  lastcall connections -o json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			resp, body, err := f.ask(cmd.Context(), http.MethodGet, "connections?format="+string(output))
-			if err != nil {
-				return err
-			}
-			if resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("list connections: %s: %s", resp.Status, strings.TrimSpace(string(body)))
-			}
-			_, err = cmd.OutOrStdout().Write(body)
-			return err
+			return f.show(cmd, http.MethodGet, "connections?format="+string(output))
 		},
 	}
 	f.register(cmd.Flags(), 10*time.Second)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,15 +101,7 @@ func hotRestartCommand() *cobra.Command {
 		Example: "  lastcall hot-restart --status-port 15020",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			resp, body, err := f.ask(cmd.Context(), http.MethodPost, "hot-restart")
-			if err != nil {
-				return err
-			}
-			if resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("no hot restart: %s", strings.TrimSpace(string(body)))
-			}
-			_, err = cmd.OutOrStdout().Write(body)
-			return err
+			return f.show(cmd, http.MethodPost, "hot-restart")
 		},
 	}
 	f.register(cmd.Flags(), 3*time.Minute)

@@ -27,49 +27,44 @@ type metrics struct {
 }
 
 var (
-	descPhase = prometheus.NewDesc("lastcall_drain_phase", "1 for the current phase of the termination.",
-		[]string{"phase"}, nil)
-	descDuration = prometheus.NewDesc("lastcall_drain_duration_seconds",
-		"Duration of the current termination, or of the latest.", nil, nil)
-	descRemaining = prometheus.NewDesc("lastcall_deadline_remaining_seconds",
-		"Time until the platform's SIGKILL, during a termination.", nil, nil)
-	descConnections = prometheus.NewDesc("lastcall_connections", "Open inbound connections.", []string{"state"}, nil)
-	descRaced       = prometheus.NewDesc("lastcall_requests_raced_total",
-		"Connections that were closed while a request was arriving.", nil, nil)
-	descTruncated = prometheus.NewDesc("lastcall_responses_truncated_total", "Responses that the app did not complete.",
-		nil, nil)
-	descRefused = prometheus.NewDesc("lastcall_requests_refused_total",
-		"Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.", []string{"code"}, nil)
-	descAcceptError = prometheus.NewDesc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.",
-		nil, nil)
+	descPhase     = desc("lastcall_drain_phase", "1 for the current phase of the termination.", "phase")
+	descDuration  = desc("lastcall_drain_duration_seconds", "Duration of the current termination, or of the latest.")
+	descRemaining = desc("lastcall_deadline_remaining_seconds",
+		"Time until the platform's SIGKILL, during a termination.")
+	descConnections = desc("lastcall_connections", "Open inbound connections.", "state")
+	descRaced       = desc("lastcall_requests_raced_total",
+		"Connections that were closed while a request was arriving.")
+	descTruncated = desc("lastcall_responses_truncated_total", "Responses that the app did not complete.")
+	descRefused   = desc("lastcall_requests_refused_total",
+		"Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.",
+		"code")
+	descAcceptError = desc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.")
 
-	descOutbound = prometheus.NewDesc("lastcall_outbound_connections", "Open outbound connections of the app.", nil,
-		nil)
-	descOutboundTotal = prometheus.NewDesc("lastcall_outbound_connections_total", "Outbound connections of the app.",
-		nil, nil)
-	descOutboundFailed = prometheus.NewDesc("lastcall_outbound_failures_total",
-		"Outbound connections whose destination was unreachable.", nil, nil)
+	descOutbound       = desc("lastcall_outbound_connections", "Open outbound connections of the app.")
+	descOutboundTotal  = desc("lastcall_outbound_connections_total", "Outbound connections of the app.")
+	descOutboundFailed = desc("lastcall_outbound_failures_total",
+		"Outbound connections whose destination was unreachable.")
 
 	// Envoy's names, for existing dashboards.
-	descCxActive = prometheus.NewDesc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabels,
-		nil)
-	descCxTotal = prometheus.NewDesc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabels,
-		nil)
-	descRqActive = prometheus.NewDesc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabels,
-		nil)
-	descRqTotal = prometheus.NewDesc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabels, nil)
-	descRqXX    = prometheus.NewDesc("envoy_http_downstream_rq_xx", "Responses by class.",
-		append([]string{"envoy_response_code_class"}, envoyLabels...), nil)
-	descConnectFailed = prometheus.NewDesc("envoy_cluster_upstream_cx_connect_fail", "Failed connections to the app.",
-		[]string{"envoy_cluster_name"}, nil)
-
-	envoyLabels = []string{"envoy_http_conn_manager_prefix"}
+	descCxActive      = desc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabel)
+	descCxTotal       = desc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabel)
+	descRqActive      = desc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabel)
+	descRqTotal       = desc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabel)
+	descRqXX          = desc("envoy_http_downstream_rq_xx", "Responses by class.", "envoy_response_code_class", envoyLabel)
+	descConnectFailed = desc("envoy_cluster_upstream_cx_connect_fail",
+		"Failed connections to the app.", "envoy_cluster_name")
 )
 
 const (
+	envoyLabel   = "envoy_http_conn_manager_prefix"
 	envoyPrefix  = "inbound"
 	envoyCluster = "inbound"
 )
+
+// desc describes a metric with labels.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
 
 func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }

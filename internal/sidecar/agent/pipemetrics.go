@@ -11,40 +11,32 @@ import (
 )
 
 var (
-	descByListener = prometheus.NewDesc("lastcall_listener_connections", "Open inbound connections of a listener.",
-		[]string{"listener", "state"}, nil)
-	descListenerTotal = prometheus.NewDesc("lastcall_listener_connections_total",
-		"Accepted inbound connections of a listener.", []string{"listener"}, nil)
-	descRequestTime = prometheus.NewDesc("lastcall_request_duration_seconds",
-		"Time from a request's head to the end of its response; class none: without a response.",
-		[]string{"listener", "protocol", "response_class"}, nil)
-	descOverflowed = prometheus.NewDesc("lastcall_connections_refused_total",
-		"Connections refused because of a listener's limit.", []string{"listener"}, nil)
-	descEvicted = prometheus.NewDesc("lastcall_connections_evicted_total",
-		"Connections ended because the memory for unfinished requests, or for connections, was used up, by what they were doing.", []string{"listener", "kind"}, nil)
-	descUnfinished = prometheus.NewDesc("lastcall_unfinished_bytes",
-		"Memory that requests which are not complete hold.", nil, nil)
-	descUnfinishedLimit = prometheus.NewDesc("lastcall_unfinished_limit_bytes", "Limit of lastcall_unfinished_bytes.",
-		nil, nil)
-	descIdleEnded = prometheus.NewDesc("lastcall_idle_timeouts_total", "Connections ended by the idle timeout.",
-		[]string{"listener"}, nil)
-	descResponseTimeout = prometheus.NewDesc("lastcall_response_timeouts_total",
-		"Requests ended by the response timeout.", []string{"listener"}, nil)
-	descOpaque = prometheus.NewDesc("lastcall_opaque_connections_total",
-		"Connections forwarded as bytes, which count as busy while they are open, by the reason.",
-		[]string{"listener", "kind"}, nil)
-	descLogLost = prometheus.NewDesc("lastcall_access_log_lost_total", "Access log lines that were not written.",
-		nil, nil)
+	descByListener = desc("lastcall_listener_connections",
+		"Open inbound connections of a listener.", "listener", "state")
+	descListenerTotal = desc("lastcall_listener_connections_total",
+		"Accepted inbound connections of a listener.", "listener")
+	descRequestTime = desc("lastcall_request_duration_seconds",
+		"Time from a request's head to the end of its response; class none: without a response.", "listener", "protocol", "response_class")
+	descOverflowed = desc("lastcall_connections_refused_total",
+		"Connections refused because of a listener's limit.", "listener")
+	descEvicted = desc("lastcall_connections_evicted_total",
+		"Connections ended because the memory for unfinished requests, or for connections, was used up, by what they were doing.",
+		"listener", "kind")
+	descUnfinished      = desc("lastcall_unfinished_bytes", "Memory that requests which are not complete hold.")
+	descUnfinishedLimit = desc("lastcall_unfinished_limit_bytes", "Limit of lastcall_unfinished_bytes.")
+	descIdleEnded       = desc("lastcall_idle_timeouts_total", "Connections ended by the idle timeout.", "listener")
+	descResponseTimeout = desc("lastcall_response_timeouts_total",
+		"Requests ended by the response timeout.", "listener")
+	descOpaque = desc("lastcall_opaque_connections_total",
+		"Connections forwarded as bytes, which count as busy while they are open, by the reason.", "listener", "kind")
+	descLogLost = desc("lastcall_access_log_lost_total", "Access log lines that were not written.")
 
-	descHandshakes = prometheus.NewDesc("lastcall_tls_handshakes_total", "Successful TLS handshakes.",
-		[]string{"listener", "resumed"}, nil)
-	descHandshakesFail = prometheus.NewDesc("lastcall_tls_handshake_failures_total", "Failed TLS handshakes.",
-		[]string{"listener", "reason"}, nil)
-	descReloads = prometheus.NewDesc("lastcall_certificate_reloads_total",
-		"Reloads of a certificate's files; after a failed one the previous certificate stays in use.",
-		[]string{"listener", "result"}, nil)
-	descNotAfter = prometheus.NewDesc("lastcall_certificate_expiry_timestamp_seconds",
-		"When the current certificate expires.", []string{"listener"}, nil)
+	descHandshakes     = desc("lastcall_tls_handshakes_total", "Successful TLS handshakes.", "listener", "resumed")
+	descHandshakesFail = desc("lastcall_tls_handshake_failures_total", "Failed TLS handshakes.", "listener", "reason")
+	descReloads        = desc("lastcall_certificate_reloads_total",
+		"Reloads of a certificate's files; after a failed one the previous certificate stays in use.", "listener", "result")
+	descNotAfter = desc("lastcall_certificate_expiry_timestamp_seconds",
+		"When the current certificate expires.", "listener")
 )
 
 // collectPipe collects the metrics of each listener.

@@ -21,18 +21,23 @@ import (
 //	max-connections=N
 //	tls-cert=FILE and tls-key=FILE, with tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.2|1.3
 func Parse(s string) (pipe.Inbound, error) {
-	fail := func(err error) (pipe.Inbound, error) {
+	in, err := parse(s)
+	if err != nil {
 		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp][,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
 	}
+	return in, nil
+}
+
+func parse(s string) (in pipe.Inbound, err error) {
 	addresses, options, _ := strings.Cut(s, ",")
 	listen, app, found := strings.Cut(addresses, "=")
 	if !found {
-		return fail(errors.New("missing ="))
+		return in, errors.New("missing =")
 	}
-	in := pipe.Inbound{Listen: listen, App: app}
+	in.Listen, in.App = listen, app
 	for _, address := range []string{listen, app} {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			return fail(err)
+			return in, err
 		}
 	}
 	for option := range strings.SplitSeq(options, ",") {
@@ -40,7 +45,6 @@ func Parse(s string) (pipe.Inbound, error) {
 			continue
 		}
 		name, value, _ := strings.Cut(option, "=")
-		var err error
 		switch name {
 		case "protocol":
 			in.Protocol, err = Protocol(value)
@@ -55,15 +59,13 @@ func Parse(s string) (pipe.Inbound, error) {
 			err = parseTLS(in.TLS, name, value)
 		}
 		if err != nil {
-			return fail(err)
+			return in, err
 		}
 	}
 	if in.TLS != nil {
-		if err := in.TLS.Check(); err != nil {
-			return fail(err)
-		}
+		err = in.TLS.Check()
 	}
-	return in, nil
+	return in, err
 }
 
 // Protocol parses "auto", "http" or "tcp".

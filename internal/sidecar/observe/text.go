@@ -92,4 +92,4 @@ func (s Sample) String() string {
 	return fmt.Sprintf("%s at port %d: %s after %s, %s old", peer, s.Port, s.Reason, seconds(s.At), seconds(s.Age))
 }
 
-func seconds(d drain.Millis) string { return fmt.Sprintf("%.2f s", time.Duration(d).Seconds()) }
+func seconds(d drain.Millis) string { return terminal.Measured(time.Duration(d)) }

@@ -187,7 +187,7 @@ func (d *down) endIfSurplus() bool {
 	c.mu.Unlock()
 	if !isDue && !isDone {
 		c.p.warn("app sent a response without a request; closing its connection", "app", c.appName())
-		c.endBy(&endAppIdle, 0)
+		c.endBy(&endAppIdle)
 	}
 	return !isDue
 }

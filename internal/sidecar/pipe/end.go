@@ -66,15 +66,16 @@ func (c *conn) claimLocked(e *ending) *claim {
 	return one
 }
 
-// endBy ends the connection as e says. limit bounds the write of a reply; 0 for no limit.
-func (c *conn) endBy(e *ending, limit time.Duration) {
+// endBy ends the connection as e says.
+func (c *conn) endBy(e *ending) {
 	c.mu.Lock()
 	one := c.claimLocked(e)
 	c.mu.Unlock()
-	c.carryOut(one, limit)
+	c.carryOut(one, 0)
 }
 
-// carryOut sends the reply, logs the requests and ends the connection. It does nothing for a nil claim.
+// carryOut sends the reply, logs the requests and ends the connection. It does nothing for a nil claim. limit bounds the
+// write of the reply; 0 for no limit.
 func (c *conn) carryOut(one *claim, limit time.Duration) {
 	if one == nil {
 		return

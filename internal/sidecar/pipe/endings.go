@@ -228,7 +228,7 @@ func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
 	if !waits {
 		c.in.stats.CountRefused(r.Status)
 		e := same(r, outcome)
-		c.endBy(&e, 0)
+		c.endBy(&e)
 	}
 }
 
@@ -260,7 +260,7 @@ func (d *down) appEnded() {
 	isFIN, isInvalid := errors.Is(d.err, io.EOF), isMalformed(d.err)
 	switch {
 	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
-		c.endBy(&endClientGone, 0)
+		c.endBy(&endClientGone)
 	case mode == modeH2 && isInvalid:
 		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
 		c.h2.failStreams(&endAppInvalid, http2.NoError)
@@ -268,21 +268,21 @@ func (d *down) appEnded() {
 		c.h2.failStreams(&endAppClosed, http2.NoError)
 	case mode == modeH2:
 		c.h2.sendFinalGoAway()
-		c.endBy(&endAppIdle, 0)
+		c.endBy(&endAppIdle)
 	case mode == modeWS:
-		c.endBy(&endAppIdle, 0)
+		c.endBy(&endAppIdle)
 	case responding && d.body.Kind == http1.CloseBody && isFIN: // the response is complete
 		d.responseEnds(true)
 	case responding:
 		c.in.stats.Truncated.Add(1)
-		c.endBy(&endAppClosed, 0)
+		c.endBy(&endAppClosed)
 	case due && (isInvalid || isFIN && d.scanned > 0): // not HTTP, or a part of a head
 		c.p.warn("invalid response from the app; its client gets 502", "app", c.appName(), "error", d.err)
-		c.endBy(&endAppInvalid, 0)
+		c.endBy(&endAppInvalid)
 	case due:
-		c.endBy(&endAppClosed, 0)
+		c.endBy(&endAppClosed)
 	default:
-		c.endBy(&endAppIdle, 0)
+		c.endBy(&endAppIdle)
 	}
 	c.app.Shut()
 }
@@ -354,7 +354,7 @@ func (u *up) clientTimedOut() bool {
 	case u.timed:
 		u.clearDeadline()
 		if u.endAwaitFirst() {
-			c.endBy(&endClientGone, 0)
+			c.endBy(&endClientGone)
 			return true
 		}
 		outcome := accesslog.HeadTimeout

@@ -103,7 +103,7 @@ func (u *up) handshakeFailed(err error, silent bool) {
 		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400,
 			Body: "the client sent an HTTP request to an HTTPS port"}, false), true)
 	}
-	c.endBy(&endClientGone, 0)
+	c.endBy(&endClientGone)
 	if !silent && reason != tlsserver.Overloaded { // read on, so that no reset overtakes the alert
 		_, _ = io.Copy(io.Discard, c.client)
 	}

@@ -132,7 +132,7 @@ func (u *up) endUnfinished() {
 		c.h2.failStreams(&e, http2.EnhanceYourCalm)
 	case isHello:
 		u.state = upDiscard
-		c.endBy(&endClientGone, 0)
+		c.endBy(&endClientGone)
 	case isLarge:
 		u.endRefused(&replyTooLarge, accesslog.HeadersTooLarge)
 	default:

@@ -180,7 +180,7 @@ func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 		u.admit(h, raw)
 		u.buf.R = u.buf.W
 		u.state = upDiscard
-		u.c.endBy(&endOverLimit, 0)
+		u.c.endBy(&endOverLimit)
 		return false
 	}
 	u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
@@ -191,7 +191,7 @@ func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 	u.admit(h, raw)
 	u.buf.R = u.buf.W
 	u.state = upDiscard
-	u.c.endBy(u.whyUnreachable(), 0)
+	u.c.endBy(u.whyUnreachable())
 	return false
 }
 

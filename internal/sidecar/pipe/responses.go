@@ -275,10 +275,10 @@ func (d *down) responseEnds(last bool) bool {
 	case refusal != nil:
 		c.in.stats.CountRefused(refusal.Status)
 		e := same(refusal, accesslog.InvalidHTTP1)
-		c.endBy(&e, 0)
+		c.endBy(&e)
 		return false
 	case leave:
-		c.endBy(&endDrained, 0)
+		c.endBy(&endDrained)
 		return false
 	}
 	return true

@@ -80,6 +80,9 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// Measured writes a measured duration: "5.07 s".
+func Measured(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
 // Printable keeps another's text from controlling a terminal or breaking a table: escapes, line ends and what else is
 // not printable are written as in Go.
 func Printable(s string) string {
