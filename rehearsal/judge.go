@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // check is one expectation and its outcome.
@@ -61,7 +61,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 
 	got := outcome(r.answer)
 	add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
-	addTime(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(), "after "+console.Seconds(r.lastByte()))
+	addTime(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(), "after "+terminal.Measured(r.lastByte()))
 	if e.body != "" {
 		add(string(r.answer.body) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.body, len(r.answer.body)))
 	}
@@ -69,7 +69,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 		add(strings.Contains(r.logLine, e.log), "the gateway's log line", "… "+e.log+" …", r.logLine)
 	}
 
-	addTime(e.gone.Holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(), "after "+console.Seconds(r.stayed()))
+	addTime(e.gone.Holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(), "after "+terminal.Measured(r.stayed()))
 	if e.lag > 0 {
 		lag, most := r.lag(e.stays), e.lag+c.allowance
 		addTime(lag <= most && lag >= -transit-c.allowance, "the pod stayed after the last byte and the minimum drain",

@@ -110,10 +110,7 @@ func Cut(text string, width int) string {
 	return strings.TrimRight(string([]rune(text)[:width-1]), " ,") + "…"
 }
 
-// Seconds formats a measured duration: "5.07 s".
-func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-
-// Millis is Seconds of milliseconds.
+// Millis formats measured milliseconds as terminal.Measured does: "5.07 s".
 func Millis(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
 
 // Answer is a response's status, and after how many milliseconds it was complete or ended early; status 0 is none.

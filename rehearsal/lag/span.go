@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // early is a tolerance for the clock.
@@ -33,7 +33,7 @@ func (s Span) Holds(d, slack time.Duration) bool { return d >= s.From-early && d
 
 func (s Span) String() string {
 	if s.To-s.From < 10*time.Millisecond {
-		return "after " + console.Seconds(s.From)
+		return "after " + terminal.Measured(s.From)
 	}
-	return fmt.Sprintf("after %s to %s", console.Seconds(s.From), console.Seconds(s.To))
+	return fmt.Sprintf("after %s to %s", terminal.Measured(s.From), terminal.Measured(s.To))
 }

@@ -3,6 +3,7 @@ package outcome
 import (
 	"fmt"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
@@ -25,7 +26,7 @@ func (t *table) pods(row Row) {
 		if at < 0 || from < 0 {
 			return "-"
 		}
-		return console.Seconds(ms(max(0, at-from)))
+		return terminal.Measured(ms(max(0, at-from)))
 	}
 	for _, p := range pods[:min(len(pods), maxPods)] {
 		t.podLine(p.Name, after(p.DeletedMS, 0), after(p.TermMS, p.DeletedMS), after(p.EndedMS, p.DeletedMS), after(p.GoneMS, p.DeletedMS))

@@ -70,7 +70,7 @@ func (t *table) head(r *Result) {
 	for _, k := range r.Requests {
 		took := "without an end"
 		if k.TookMS > 0 {
-			took = fmt.Sprintf("undisturbed in %s, %d bytes", console.Seconds(ms(k.TookMS)), k.Bytes)
+			took = fmt.Sprintf("undisturbed in %s, %d bytes", terminal.Measured(ms(k.TookMS)), k.Bytes)
 		}
 		dim("%s: weight %d, %s", k.Request, k.Weight, took)
 	}
@@ -98,7 +98,7 @@ func (t *table) columns(rows []Row) {
 	for _, reason := range reasons(rows) {
 		one("  "+string(reason), func(r Row) string { return strconv.Itoa(r.Reasons[reason]) }, nil)
 	}
-	one("pod gone after", func(r Row) string { return console.Seconds(ms(r.GoneMS())) }, nil)
+	one("pod gone after", func(r Row) string { return terminal.Measured(ms(r.GoneMS())) }, nil)
 	one("the app ended by", Row.EndedBy, nil)
 	one("load", func(r Row) string { return fmt.Sprintf("%.1f/s", r.Load) }, nil)
 	t.line("")
@@ -172,7 +172,7 @@ func (row Row) endings() (all []string) {
 
 // Span is when the requests were lost, in words; from the deletion.
 func (l Loss) Span() string {
-	first, last := console.Seconds(ms(l.FirstMS)), console.Seconds(ms(l.LastMS))
+	first, last := terminal.Measured(ms(l.FirstMS)), terminal.Measured(ms(l.LastMS))
 	if first == last {
 		return "at " + first
 	}
@@ -184,7 +184,7 @@ func (t *table) wrapped(indent, text string) { t.line("%s", console.Wrap(indent,
 
 func (t *table) foot(r *Result) {
 	first := r.Rows[0]
-	t.line("%s %s", t.style.Mark(r.OK), t.style.Bold(fmt.Sprintf("%s lost %d of %d requests, in %s.", first.Strategy, first.Lost, first.Requests, console.Seconds(ms(r.TookMS)))))
+	t.line("%s %s", t.style.Mark(r.OK), t.style.Bold(fmt.Sprintf("%s lost %d of %d requests, in %s.", first.Strategy, first.Lost, first.Requests, terminal.Measured(ms(r.TookMS)))))
 	if !r.OK {
 		for _, row := range r.Rows[1:] {
 			if row.Lost == 0 {

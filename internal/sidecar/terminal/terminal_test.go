@@ -14,6 +14,12 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+func TestMeasured(t *testing.T) {
+	if got := Measured(5074 * time.Millisecond); got != "5.07 s" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestDraining(t *testing.T) {
 	fixed, istio := drain.DefaultConfig(), drain.DefaultConfig()
 	fixed.Mode, istio.Mode = drain.Fixed, drain.IstioExitOnZero
