@@ -570,7 +570,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestMissedRestart: what a container has lost that ended before the observer found it is not known at the pod's end.
+// TestMissedRestart: what a container has lost that ended before the observer found it is unknown at the pod's end.
 func TestMissedRestart(t *testing.T) {
 	n := newNode(t)
 	n.kernel.seen = observe.Termination{Ports: []uint16{8080}}

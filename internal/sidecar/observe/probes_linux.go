@@ -149,7 +149,7 @@ func (p *probes) guessRefused(began time.Time, r refusal) (is, isCertain bool) {
 	return false, false
 }
 
-// waits reports whether the kubelet may not have closed the socket of a refused probe yet, when the node was asked.
+// waits reports whether the kubelet may not have closed the socket of a refused probe yet at the look at the node.
 func (p *probes) waits(r refusal) bool { return p.asked.Before(r.now.Add(probeSlack)) }
 
 // isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of a
