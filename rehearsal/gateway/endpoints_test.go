@@ -10,15 +10,6 @@ import (
 	"testing"
 )
 
-// addresses returns the current endpoints.
-func (r *running) addresses() []string {
-	var all []string
-	for _, ep := range *r.endpoints.Load() {
-		all = append(all, ep.address)
-	}
-	return all
-}
-
 // A removed endpoint completes its requests in flight, its idle connections are closed, and it gets no new requests.
 func TestRemovedEndpoint(t *testing.T) {
 	arrived, more := make(chan struct{}, 1), make(chan struct{})
