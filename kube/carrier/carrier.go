@@ -24,7 +24,7 @@ const (
 // MeshOf is the name of the mesh that carries the pod's traffic, or will when its injector has seen the pod; empty for
 // none. proxy is its container in the pod: nil before the injector has run, and in ambient pods.
 func MeshOf(pod *corev1.Pod, ns Namespace) (name string, proxy *corev1.Container) {
-	if c := Find(&pod.Spec, IstioProxy); c != nil || IsIstioAsked(pod, ns) {
+	if c := Find(&pod.Spec, IstioProxy); c != nil || IsIstioExpected(pod, ns) {
 		return MeshIstio, c
 	}
 	name = OtherMeshOf(pod, ns)

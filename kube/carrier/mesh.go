@@ -23,31 +23,31 @@ type mesh struct {
 	keys   []string
 	values []string
 
-	// marks are annotations or labels that its injector writes.
-	marks []string
+	// injectedKeys are annotations or labels that its injector writes.
+	injectedKeys []string
 }
 
 var meshes = []mesh{
 	{
 		name: MeshLinkerd, containers: []string{"linkerd-proxy"},
 		keys: []string{"linkerd.io/inject"}, values: []string{"enabled", "ingress"},
-		marks: []string{"linkerd.io/proxy-version"},
+		injectedKeys: []string{"linkerd.io/proxy-version"},
 	}, {
 		name: "Kuma", containers: []string{"kuma-sidecar"},
 		keys: []string{"kuma.io/sidecar-injection"}, values: []string{"enabled", "true"},
-		marks: []string{"kuma.io/sidecar-injected"},
+		injectedKeys: []string{"kuma.io/sidecar-injected"},
 	}, {
 		name: "Consul", containers: []string{"consul-dataplane", "consul-dataplane-*"},
 		keys: []string{"consul.hashicorp.com/connect-inject"}, values: []string{"true"},
-		marks: []string{"consul.hashicorp.com/connect-inject-status"},
+		injectedKeys: []string{"consul.hashicorp.com/connect-inject-status"},
 	}, {
 		name: MeshDapr, containers: []string{"daprd"},
 		keys: []string{"dapr.io/enabled"}, values: []string{"true"},
-		marks: []string{"dapr.io/sidecar-injected"},
+		injectedKeys: []string{"dapr.io/sidecar-injected"},
 	}, {
 		name: "Open Service Mesh", containers: []string{"envoy"}, neighbours: []string{"osm-init"},
 		keys: []string{"openservicemesh.io/sidecar-injection"}, values: []string{"enabled", "true"},
-		marks: []string{"osm-proxy-uuid"},
+		injectedKeys: []string{"osm-proxy-uuid"},
 	}, {
 		name: "AWS App Mesh", containers: []string{"envoy"}, neighbours: []string{"proxyinit"},
 		keys: []string{"appmesh.k8s.aws/sidecarInjectorWebhook"}, values: []string{"enabled"},
@@ -102,14 +102,14 @@ func (m *mesh) isIn(pod *corev1.Pod, ns Namespace) bool {
 	if slices.ContainsFunc(Containers(&pod.Spec), func(c *corev1.Container) bool { return m.owns(&pod.Spec, c) }) {
 		return true
 	}
-	for _, mark := range m.marks {
-		if pod.Annotations[mark] != "" || pod.Labels[mark] != "" {
+	for _, key := range m.injectedKeys {
+		if pod.Annotations[key] != "" || pod.Labels[key] != "" {
 			return true
 		}
 	}
 	for _, places := range []map[string]string{pod.Labels, pod.Annotations, ns.Labels, ns.Annotations} {
 		for _, key := range m.keys {
-			if value, said := places[key]; said {
+			if value, isSet := places[key]; isSet {
 				return slices.Contains(m.values, value)
 			}
 		}
@@ -120,17 +120,17 @@ func (m *mesh) isIn(pod *corev1.Pod, ns Namespace) bool {
 // isAmbient reports whether the pod is in Istio's ambient mesh: ztunnel, on the node, carries its traffic.
 func isAmbient(pod *corev1.Pod, ns Namespace) bool {
 	const mode = "istio.io/dataplane-mode"
-	if value, said := pod.Labels[mode]; said {
+	if value, isSet := pod.Labels[mode]; isSet {
 		return value == "ambient"
 	}
 	return pod.Annotations["ambient.istio.io/redirection"] == "enabled" || ns.Labels[mode] == "ambient"
 }
 
-// IsIstioAsked reports whether Istio's injector will put its sidecar into the pod.
-func IsIstioAsked(pod *corev1.Pod, ns Namespace) bool {
+// IsIstioExpected reports whether Istio's injector will put its sidecar into the pod.
+func IsIstioExpected(pod *corev1.Pod, ns Namespace) bool {
 	const inject = "sidecar.istio.io/inject"
-	for _, said := range []map[string]string{pod.Labels, pod.Annotations} {
-		if text, ok := said[inject]; ok {
+	for _, values := range []map[string]string{pod.Labels, pod.Annotations} {
+		if text, ok := values[inject]; ok {
 			return text == "true" && ns.Labels["istio-injection"] != "disabled"
 		}
 	}

@@ -143,10 +143,10 @@ func (r *run) round(ctx context.Context, number int) (left []string, err error) 
 		})
 	}
 	if r.Restart != nil {
-		yes, asked := r.Restart(number, len(all))
+		yes, failure := r.Restart(number, len(all))
 		switch {
-		case asked != nil:
-			err = asked
+		case failure != nil:
+			err = failure
 		case !yes:
 			err = errDeclined
 		default:

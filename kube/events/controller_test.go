@@ -66,18 +66,18 @@ func ended(name, text string) *corev1.Pod {
 // cluster is an API server that keeps Events and reports their creation.
 type cluster struct {
 	*fake.Clientset
-	pods    *watch.FakeWatcher
-	watched chan struct{}
-	created chan *corev1.Event // every attempt
-	answer  func(n int) error  // to the n-th attempt
-	n       int
-	asked   clienttesting.WatchRestrictions
+	pods      *watch.FakeWatcher
+	watched   chan struct{}
+	created   chan *corev1.Event // every attempt
+	answer    func(n int) error  // to the n-th attempt
+	n         int
+	requested clienttesting.WatchRestrictions
 }
 
 func newCluster(pods ...runtime.Object) *cluster {
 	c := &cluster{Clientset: fake.NewClientset(pods...), pods: watch.NewFakeWithChanSize(64, false), watched: make(chan struct{}, 8), created: make(chan *corev1.Event, 256)}
 	c.PrependWatchReactor("pods", func(a clienttesting.Action) (bool, watch.Interface, error) {
-		c.asked = a.(clienttesting.WatchAction).GetWatchRestrictions()
+		c.requested = a.(clienttesting.WatchAction).GetWatchRestrictions()
 		c.watched <- struct{}{}
 		return true, c.pods, nil
 	})
@@ -147,7 +147,7 @@ func TestEventOfATermination(t *testing.T) {
 		t.Errorf("created twice, or wrong: %+v", e)
 	}
 	stop()
-	if got := c.asked.Labels.String(); got != "lastcall.dev/injected=true" {
+	if got := c.requested.Labels.String(); got != "lastcall.dev/injected=true" {
 		t.Errorf("pods were selected by %q", got)
 	}
 }
@@ -193,8 +193,8 @@ func counted(c *Controller, result string) float64 {
 	return testutil.ToFloat64(c.made.WithLabelValues(result))
 }
 
-// TestAskedAgain: an API server that is away for a moment loses nothing.
-func TestAskedAgain(t *testing.T) {
+// TestRequestedAgain: an API server that is away for a moment loses nothing.
+func TestRequestedAgain(t *testing.T) {
 	c := newCluster(ended("web", message(t, reportOf(drain.Clean))))
 	c.answer = func(n int) error {
 		if n < 3 {

@@ -37,7 +37,7 @@ const (
 // A Selection describes the pods that one webhook of the configuration injects into.
 type Selection struct {
 	Namespace, Object labels.Selector
-	IsAsked           bool // for pods without a label
+	ByDefault         bool // for pods without a label
 }
 
 // Missed finds pods that a webhook should have injected but did not: pods start without it while it does not answer
@@ -185,7 +185,7 @@ func (f *finder) isMissed(ctx context.Context, pod *metav1.PartialObjectMetadata
 		if !s.Namespace.Matches(labels.Set(namespace.Labels)) {
 			continue
 		}
-		if inject.IsMissed(&pod.ObjectMeta, inject.Options{IsAsked: s.IsAsked, Namespace: *namespace}) {
+		if inject.IsMissed(&pod.ObjectMeta, inject.Options{ByDefault: s.ByDefault, Namespace: *namespace}) {
 			return true
 		}
 	}

@@ -14,8 +14,8 @@ const consulOn = "consul.hashicorp.com/enable-sidecar-proxy-lifecycle"
 // it with Istio's own setting, which has precedence.
 func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
 	for _, name := range []string{carrier.LinkerdGrace, carrier.KumaDrain, carrier.ConsulGrace} {
-		text, said := j.pod.Annotations[name]
-		if !said || name == carrier.ConsulGrace && j.pod.Annotations[consulOn] == "false" {
+		text, isSet := j.pod.Annotations[name]
+		if !isSet || name == carrier.ConsulGrace && j.pod.Annotations[consulOn] == "false" {
 			continue
 		}
 		limit, ok := carrier.Timer(name, text)
@@ -31,7 +31,7 @@ func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
 			j.note("using %s: the drain lasts at most %v", name, grace)
 		}
 	}
-	if text, said := j.pod.Annotations[carrier.LinkerdWait]; said {
+	if text, isSet := j.pod.Annotations[carrier.LinkerdWait]; isSet {
 		wait, ok := carrier.Timer(carrier.LinkerdWait, text)
 		switch {
 		case !ok:

@@ -26,29 +26,29 @@ func rights(p *corev1.Pod) (all map[string][]corev1.Capability) {
 // Each form of the capture, for both forms of the sidecar: the rights of the containers, and what sets the rules.
 func TestCaptureForms(t *testing.T) {
 	for _, form := range []Sidecar{Native, Classic} {
-		for said, want := range map[Capture]map[string][]corev1.Capability{
+		for chosen, want := range map[Capture]map[string][]corev1.Capability{
 			CaptureSidecar: {carrier.Sidecar: {"NET_ADMIN", "SETPCAP"}},
 			CaptureInit:    {containerCapture: {"NET_ADMIN"}},
 			CaptureCNI:     {},
 		} {
 			o := testOptions()
-			o.Sidecar, o.Capture = form, said
+			o.Sidecar, o.Capture = form, chosen
 			byOption, r := Pod(pod(exclude9100), o)
 			if got := rights(byOption); r.Outcome != Injected || !reflect.DeepEqual(got, want) {
-				t.Fatalf("%s, %s: %v, %+v", form, said, got, r)
+				t.Fatalf("%s, %s: %v, %+v", form, chosen, got, r)
 			}
 			o.Capture = CaptureInit
-			if said == CaptureInit {
+			if chosen == CaptureInit {
 				o.Capture = CaptureCNI
 			}
 			byAnnotation, _ := Pod(pod(func(p *corev1.Pod) {
 				exclude9100(p)
-				p.Annotations[annotationCapture] = string(said)
+				p.Annotations[annotationCapture] = string(chosen)
 			}), o)
 			delete(byOption.Annotations, annotationCapture)
 			delete(byAnnotation.Annotations, annotationCapture)
 			if !reflect.DeepEqual(byOption, byAnnotation) {
-				t.Errorf("%s, %s: the annotation and the option differ", form, said)
+				t.Errorf("%s, %s: the annotation and the option differ", form, chosen)
 			}
 
 			sidecar := carrier.Find(&byOption.Spec, carrier.Sidecar)
@@ -56,22 +56,22 @@ func TestCaptureForms(t *testing.T) {
 			if form == Classic {
 				agent = append(agent, "--copy-to", mountCopy+"/lastcall")
 			}
-			if said == CaptureCNI {
+			if chosen == CaptureCNI {
 				agent = append(agent, "--check-capture")
 			}
-			if marked := byOption.Annotations["lastcall.dev/cni"]; marked != "" != (said == CaptureCNI) || marked != "" && marked != "15000,15020" {
-				t.Errorf("%s, %s: annotation lastcall.dev/cni is %q", form, said, marked)
+			if marked := byOption.Annotations["lastcall.dev/cni"]; marked != "" != (chosen == CaptureCNI) || marked != "" && marked != "15000,15020" {
+				t.Errorf("%s, %s: annotation lastcall.dev/cni is %q", form, chosen, marked)
 			}
-			if said == CaptureSidecar {
+			if chosen == CaptureSidecar {
 				agent = append([]string{"capture", "--exclude-inbound-ports=9100", "--", program}, agent...)
 			}
 			if !slices.Equal(sidecar.Args, agent) {
-				t.Errorf("%s, %s: %q, want %q", form, said, sidecar.Args, agent)
+				t.Errorf("%s, %s: %q, want %q", form, chosen, sidecar.Args, agent)
 			}
 			s := sidecar.SecurityContext
 			if *s.RunAsUser != istio.ProxyID || *s.RunAsGroup != istio.ProxyID || !*s.RunAsNonRoot || *s.Privileged || !*s.ReadOnlyRootFilesystem ||
 				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || *s.AllowPrivilegeEscalation {
-				t.Errorf("%s, %s: %+v", form, said, s)
+				t.Errorf("%s, %s: %+v", form, chosen, s)
 			}
 		}
 	}
@@ -83,12 +83,12 @@ func exclude9100(p *corev1.Pod) {
 
 // A namespace without NET_ADMIN admits the form that needs no right.
 func TestCaptureAndPodSecurity(t *testing.T) {
-	for said, want := range map[Capture]Proxy{CaptureSidecar: Sockets, CaptureInit: Sockets, CaptureCNI: Pipe} {
+	for chosen, want := range map[Capture]Proxy{CaptureSidecar: Sockets, CaptureInit: Sockets, CaptureCNI: Pipe} {
 		o := testOptions()
-		o.Capture = said
+		o.Capture = chosen
 		o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
 		if got, r := Pod(pod(nil), o); r.Proxy != want || len(rights(got)) != 0 || carrier.Find(&got.Spec, containerCapture) != nil || (carrier.Find(&got.Spec, containerCopy) != nil) != (want == Sockets) {
-			t.Errorf("%s: %+v, rights %v", said, r, rights(got))
+			t.Errorf("%s: %+v, rights %v", chosen, r, rights(got))
 		}
 	}
 }

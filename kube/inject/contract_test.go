@@ -50,12 +50,12 @@ func TestAgentReadsWhatIsWritten(t *testing.T) {
 }
 
 func TestCaptureReadsWhatIsWritten(t *testing.T) {
-	said := map[string]string{
+	annotations := map[string]string{
 		"traffic.sidecar.istio.io/includeInboundPorts":     "80, 443",
 		"traffic.sidecar.istio.io/excludeOutboundIPRanges": "10.0.0.0/8",
 		"traffic.sidecar.istio.io/excludeOutboundPorts":    "",
 	}
-	got, r := Pod(pod(func(p *corev1.Pod) { p.Annotations = said }), testOptions())
+	got, r := Pod(pod(func(p *corev1.Pod) { p.Annotations = annotations }), testOptions())
 	if r.Outcome != Injected {
 		t.Fatalf("%+v", r)
 	}
@@ -69,7 +69,7 @@ func TestCaptureReadsWhatIsWritten(t *testing.T) {
 		flags[name] = value
 	}
 	c, err := capture.Resolve(capture.Input{Flags: flags})
-	if err != nil || len(flags) != len(said) || len(c.ExcludeRanges) != 1 {
+	if err != nil || len(flags) != len(annotations) || len(c.ExcludeRanges) != 1 {
 		t.Errorf("%v: %+v, %v", flags, c, err)
 	}
 }
@@ -88,7 +88,7 @@ func TestCopyAndHookAgree(t *testing.T) {
 	if len(from.VolumeMounts) != 1 || len(from.Args) != 2 || from.Args[0] != "copy" {
 		t.Fatalf("mounts %+v, arguments %q", from.VolumeMounts, from.Args)
 	}
-	if _, said := carrier.Variable(to, "LASTCALL_IGNORE_FROM"); said {
+	if _, isSet := carrier.Variable(to, "LASTCALL_IGNORE_FROM"); isSet {
 		t.Error("clients behind a Service of externalTrafficPolicy Cluster come from the node's address, and must count")
 	}
 	copied := from.VolumeMounts[0]

@@ -47,7 +47,7 @@ func TestThousandPods(t *testing.T) {
 			t.Errorf("%s (%s): %s", pod.Name, r.Outcome, wrong)
 		}
 	}
-	if outcomes[Injected] < 600 || outcomes[LeftAlone] < 50 || outcomes[NotAsked] < 5 || len(reasons) < 8 {
+	if outcomes[Injected] < 600 || outcomes[LeftAlone] < 50 || outcomes[NotRequested] < 5 || len(reasons) < 8 {
 		t.Errorf("the corpus has little to say: %v, %d reasons", outcomes, len(reasons))
 	}
 	for _, p := range []Proxy{Pipe, Sockets, Istio} {
@@ -138,7 +138,7 @@ func inconsistencies(pod *corev1.Pod) []string {
 		}
 		if own := pod.Spec.Resources; own != nil && (c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy) {
 			for name, limit := range c.Resources.Limits { // a limit alone is a request too
-				if request, said := c.Resources.Requests[name]; !said || !request.IsZero() {
+				if request, isSet := c.Resources.Requests[name]; !isSet || !request.IsZero() {
 					say("container %s asks for %s (limit %v) of a pod that has a budget", c.Name, name, limit.String())
 				}
 			}

@@ -23,25 +23,25 @@ func IsMissed(pod *metav1.ObjectMeta, o Options) bool {
 	if pod.DeletionTimestamp != nil || pod.Annotations[AnnotationStatus] != "" || pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return false
 	}
-	asked, _, err := isAsked(&corev1.Pod{ObjectMeta: *pod}, o)
-	return asked && err == nil
+	isEnabled, _, err := enabled(&corev1.Pod{ObjectMeta: *pod}, o)
+	return isEnabled && err == nil
 }
 
-// isAsked reports whether injection is enabled, and if not why: the pod's label, then its annotation, then the namespace's
+// enabled reports whether injection is enabled, and if not why: the pod's label, then its annotation, then the namespace's
 // label, then the default.
-func isAsked(pod *corev1.Pod, o Options) (bool, string, error) {
+func enabled(pod *corev1.Pod, o Options) (bool, string, error) {
 	if IsSystem(o.Namespace.Name) || IsSystem(pod.Namespace) {
 		return false, "a system namespace", nil
 	}
 	for _, place := range []struct {
-		name string
-		said map[string]string
+		name   string
+		values map[string]string
 	}{
 		{"the pod's label", pod.Labels},
 		{"the pod's annotation", pod.Annotations},
 		{"the namespace's label", o.Namespace.Labels},
 	} {
-		text, ok := place.said[AnnotationInject]
+		text, ok := place.values[AnnotationInject]
 		if !ok {
 			continue
 		}
@@ -53,7 +53,7 @@ func isAsked(pod *corev1.Pod, o Options) (bool, string, error) {
 		}
 		return false, "", fmt.Errorf("%s %s is %q: must be true or false", place.name, AnnotationInject, text)
 	}
-	return o.IsAsked, "neither the pod nor its namespace requests injection", nil
+	return o.ByDefault, "neither the pod nor its namespace requests injection", nil
 }
 
 // unfit returns the reason why a pod cannot be injected whatever it requests, or "".
@@ -98,40 +98,40 @@ func portsTaken(spec *corev1.PodSpec, own []int32) string {
 
 // chooseProxy returns the part that carries the pod's traffic.
 func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
-	said := Proxy(pod.Annotations[annotationProxy])
-	switch said {
+	chosen := Proxy(pod.Annotations[annotationProxy])
+	switch chosen {
 	case "", Pipe, Envoy, Sockets, Istio:
 	default:
-		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s", annotationProxy, said, Pipe, Envoy, Sockets, Istio)
+		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s", annotationProxy, chosen, Pipe, Envoy, Sockets, Istio)
 	}
-	wants := said == Pipe || said == Envoy
+	wants := chosen == Pipe || chosen == Envoy
 	hasSidecar := carrier.Find(&pod.Spec, carrier.IstioProxy) != nil
 	name, note := meshOf(pod, o.Namespace)
 	isThere := name != carrier.MeshDapr && slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) })
-	asked := carrier.IsIstioAsked(pod, o.Namespace) && !isThere
+	isIstioExpected := carrier.IsIstioExpected(pod, o.Namespace) && !isThere
 	switch {
-	case (hasSidecar || asked) && isProxyless(pod):
+	case (hasSidecar || isIstioExpected) && isProxyless(pod):
 		return Sockets, "Istio's agent runs without Envoy here (proxyless gRPC), so the app's preStop watches its sockets", nil
 	case hasSidecar && wants:
 		return Istio, "the pod has Istio's sidecar: a second one is not added, although " + annotationProxy + " asks for it", nil
-	case hasSidecar && said != Sockets:
+	case hasSidecar && chosen != Sockets:
 		return Istio, "", nil
-	case asked && wants:
+	case isIstioExpected && wants:
 		return Istio, "Istio's injection is enabled: a second proxy is not added, although " + annotationProxy + " asks for it; sidecar.istio.io/inject: \"false\" leaves Istio's out", nil
-	case asked && said == "":
+	case isIstioExpected && chosen == "":
 		return Istio, "Istio's injection is enabled: its sidecar is expected; sidecar.istio.io/inject: \"false\" replaces it by lastcall's", nil
-	case said == Istio && name == carrier.MeshDapr: // which captures nothing
+	case chosen == Istio && name == carrier.MeshDapr: // which captures nothing
 		return Istio, "", nil
-	case name != "" && (wants || said == Istio):
-		return Sockets, note + ", although " + annotationProxy + " is " + string(said), nil
+	case name != "" && (wants || chosen == Istio):
+		return Sockets, note + ", although " + annotationProxy + " is " + string(chosen), nil
 	case name != "":
 		return Sockets, note, nil
-	case said == Istio && isIstioRefused(pod):
+	case chosen == Istio && isIstioRefused(pod):
 		return Sockets, "Istio's injection is disabled (sidecar.istio.io/inject), so the app's preStop watches its sockets", nil
-	case said == Envoy && o.EnvoyImage == "":
+	case chosen == Envoy && o.EnvoyImage == "":
 		return "", "", unableError{"annotation " + annotationProxy + " requires Envoy, but the injection has no image with Envoy (--envoy-image)"}
-	case said != "":
-		return said, "", nil
+	case chosen != "":
+		return chosen, "", nil
 	}
 	return earlierProxy(pod), "", nil
 }
@@ -151,8 +151,8 @@ func earlierProxy(pod *corev1.Pod) Proxy {
 // isIstioRefused reports whether the pod itself disables Istio's injection.
 func isIstioRefused(pod *corev1.Pod) bool {
 	const inject = "sidecar.istio.io/inject"
-	text, said := pod.Labels[inject]
-	if !said {
+	text, isSet := pod.Labels[inject]
+	if !isSet {
 		text = pod.Annotations[inject]
 	}
 	return text == "false"
@@ -160,12 +160,12 @@ func isIstioRefused(pod *corev1.Pod) bool {
 
 // chooseSidecar returns the form of the sidecar.
 func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
-	switch said := Sidecar(pod.Annotations[annotationSidecar]); said {
+	switch form := Sidecar(pod.Annotations[annotationSidecar]); form {
 	case Native, Classic:
-		return said, nil
+		return form, nil
 	case "":
 	default:
-		return "", fmt.Errorf("annotation %s is %q: must be %s or %s", annotationSidecar, said, Native, Classic)
+		return "", fmt.Errorf("annotation %s is %q: must be %s or %s", annotationSidecar, form, Native, Classic)
 	}
 	switch pod.Annotations["sidecar.istio.io/nativeSidecar"] { // Istio's setting for the same
 	case "true":
@@ -181,14 +181,14 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 
 // chooseCapture returns what redirects the pod's traffic.
 func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
-	said := Capture(pod.Annotations[annotationCapture])
-	if said == "" {
-		said = cmp.Or(o.Capture, CaptureSidecar)
+	form := Capture(pod.Annotations[annotationCapture])
+	if form == "" {
+		form = cmp.Or(o.Capture, CaptureSidecar)
 	}
-	if !said.isKnown() {
-		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationCapture, said, CaptureSidecar, CaptureInit, CaptureCNI)
+	if !form.isKnown() {
+		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationCapture, form, CaptureSidecar, CaptureInit, CaptureCNI)
 	}
-	return said, nil
+	return form, nil
 }
 
 func (c Capture) isKnown() bool { return c == CaptureSidecar || c == CaptureInit || c == CaptureCNI }

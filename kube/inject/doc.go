@@ -9,7 +9,7 @@
 // # When a pod is injected
 //
 // The pod's label lastcall.dev/inject: "true" or "false" decides, else its annotation, else the namespace's label, else
-// Options.IsAsked. System namespaces are never injected.
+// Options.ByDefault. System namespaces are never injected.
 //
 // # What is added
 //

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write the golden files")
 const testToken = "0123456789abcdef"
 
 func testOptions() Options {
-	return Options{Image: "lastcall:test", Token: testToken, IsAsked: true}
+	return Options{Image: "lastcall:test", Token: testToken, ByDefault: true}
 }
 
 func TestAsIstioTheAppHasNoHook(t *testing.T) {
@@ -105,7 +105,7 @@ func sameWithoutDone(t *testing.T, before, after []byte, done []Done) {
 	touched := map[string]bool{}
 	for _, d := range done {
 		name, _, _ := strings.Cut(d.Where, " (")
-		touched[name] = touched[name] || d.Result.Outcome != NotAsked
+		touched[name] = touched[name] || d.Result.Outcome != NotRequested
 	}
 	for i := range a {
 		if name := fmt.Sprintf("document %d", i+1); !touched[name] && !bytes.Equal(a[i].Text, b[i].Text) {
@@ -196,7 +196,7 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAsked(t *testing.T) {
+func TestEnabled(t *testing.T) {
 	with := func(label, annotation string) *corev1.Pod {
 		return pod(func(p *corev1.Pod) {
 			if label != "" {
@@ -211,19 +211,19 @@ func TestAsked(t *testing.T) {
 		name                         string
 		label, annotation, namespace string
 		in                           string
-		isAsked                      bool
+		byDefault                    bool
 		want                         Outcome
 	}{
-		{name: "no setting anywhere", want: NotAsked},
-		{name: "by hand", isAsked: true, want: Injected},
+		{name: "no setting anywhere", want: NotRequested},
+		{name: "by hand", byDefault: true, want: Injected},
 		{name: "the namespace", namespace: "true", want: Injected},
-		{name: "the annotation against the namespace", annotation: "false", namespace: "true", want: NotAsked},
+		{name: "the annotation against the namespace", annotation: "false", namespace: "true", want: NotRequested},
 		{name: "the label against the annotation", label: "true", annotation: "false", want: Injected},
-		{name: "the cluster's own", label: "true", in: "kube-system", want: NotAsked},
+		{name: "the cluster's own", label: "true", in: "kube-system", want: NotRequested},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions()
-			o.IsAsked = c.isAsked
+			o.ByDefault = c.byDefault
 			o.Namespace = Namespace{Name: c.in, Labels: map[string]string{}}
 			if c.namespace != "" {
 				o.Namespace.Labels[AnnotationInject] = c.namespace
@@ -233,7 +233,7 @@ func TestAsked(t *testing.T) {
 			if r.Outcome != c.want {
 				t.Errorf("%+v, want %s", r, c.want)
 			}
-			if r.Outcome == NotAsked && !reflect.DeepEqual(got, before) {
+			if r.Outcome == NotRequested && !reflect.DeepEqual(got, before) {
 				t.Error("the pod was changed")
 			}
 		})
@@ -510,7 +510,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-func TestNothingSaidStaysNothing(t *testing.T) {
+func TestUnsetStaysUnset(t *testing.T) {
 	const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels:}\nspec:\n  nodeName:\n  containers:\n  - {name: a, image: a, command:, tty}\n"
 	out, _, err := Manifest([]byte(text), offline)
 	if err != nil {

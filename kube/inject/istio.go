@@ -34,11 +34,11 @@ func (j *injection) addIstio() error {
 	if word == preStopNone {
 		return unableError{"annotation " + annotationPreStop + " is none, and next to Istio's sidecar the preStop hooks are all that lastcall adds"}
 	}
-	said, err := parseWatched(j.pod.Annotations[annotationPorts])
+	configured, err := parseWatched(j.pod.Annotations[annotationPorts])
 	if err != nil {
 		return err
 	}
-	if err := j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler { return j.envoyHook(c, said) }); err != nil {
+	if err := j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler { return j.envoyHook(c, configured) }); err != nil {
 		return err
 	}
 	j.hookIstioProxy()
@@ -50,8 +50,8 @@ func (j *injection) addIstio() error {
 
 // envoyHook is the hook of an app next to Istio's Envoy. Containers without a port get it too: Envoy shows the activity of
 // the whole pod. A container whose ports all bypass Envoy is watched by its sockets.
-func (j *injection) envoyHook(c *corev1.Container, said []watched) *corev1.LifecycleHandler {
-	ports := said
+func (j *injection) envoyHook(c *corev1.Container, configured []watched) *corev1.LifecycleHandler {
+	ports := configured
 	if len(ports) == 0 {
 		ports = watchedPorts(c)
 	}
@@ -80,7 +80,7 @@ func (j *injection) istioAdmin() string {
 
 // agentPort is the port of pilot-agent's status server, 0 if it has none.
 func (j *injection) agentPort() int {
-	if text, said := j.pod.Annotations[istioStatusPort]; said {
+	if text, isSet := j.pod.Annotations[istioStatusPort]; isSet {
 		if port, err := strconv.ParseUint(text, 10, 16); err == nil {
 			return int(port)
 		}
@@ -174,12 +174,12 @@ func (j *injection) pilotDrain() *corev1.LifecycleHandler {
 // container that redirects, or else by the pod's annotations.
 func (j *injection) bypasses(port uint16) bool {
 	mode, include, exclude := j.settings.Proxy.GetInterceptionMode().String(), "*", ""
-	for _, said := range []struct {
+	for _, override := range []struct {
 		annotation string
 		value      *string
 	}{{istioMode, &mode}, {istioIncludePort, &include}, {istioExcludePort, &exclude}} {
-		if text, ok := j.pod.Annotations[said.annotation]; ok {
-			*said.value = text
+		if text, ok := j.pod.Annotations[override.annotation]; ok {
+			*override.value = text
 		}
 	}
 	for _, name := range []string{"istio-init", "istio-validation"} {

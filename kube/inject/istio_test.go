@@ -77,7 +77,7 @@ func TestIstio(t *testing.T) {
 				t.Errorf("%s, native %v: istio-proxy's hook is %q, want %q", order, isNative, got, want)
 			}
 			proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
-			if _, said := carrier.Variable(proxy, variableExitOnZero); said {
+			if _, isSet := carrier.Variable(proxy, variableExitOnZero); isSet {
 				t.Errorf("%s, native %v: EXIT_ON_ZERO_ACTIVE_CONNECTIONS is set, which makes idle clients hold the pod", order, isNative)
 			}
 			if isMounted := len(proxy.VolumeMounts) == 1; isMounted == isNative {

@@ -57,9 +57,9 @@ const (
 func (j *injection) shortenLinkerdIdle(ports []watched) {
 	proxy := carrier.Find(&j.pod.Spec, "linkerd-proxy")
 	value, _ := lookUp(proxy, linkerdIdleVariable)
-	_, said := j.pod.Annotations[linkerdIdleAnnotation]
+	_, isSet := j.pod.Annotations[linkerdIdleAnnotation]
 	isMuxed := slices.ContainsFunc(ports, func(w watched) bool { return meshconfig.IsMuxedPort(w.protocol) })
-	if j.linkerdFlags() == nil || said || !isMuxed || proxy != nil && value != linkerdIdleDefault {
+	if j.linkerdFlags() == nil || isSet || !isMuxed || proxy != nil && value != linkerdIdleDefault {
 		return
 	}
 	j.pod.Annotations[linkerdIdleAnnotation] = linkerdIdle

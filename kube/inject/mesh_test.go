@@ -55,29 +55,29 @@ func TestMeshes(t *testing.T) {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "proxyinit"})
 		}, "App Mesh"},
 	} {
-		for _, said := range []string{"", "pipe", "istio"} {
+		for _, chosen := range []string{"", "pipe", "istio"} {
 			o := testOptions()
 			o.Namespace = c.ns
 			p := pod(c.change)
-			if said != "" {
-				p.Annotations[annotationProxy] = said
+			if chosen != "" {
+				p.Annotations[annotationProxy] = chosen
 			}
 			got, r := Pod(p, o)
 			notes := strings.Join(r.Notes, "\n")
 			switch isCaptured := carrier.Find(&got.Spec, carrier.Sidecar) != nil; {
-			case c.note == "" && said != "istio":
+			case c.note == "" && chosen != "istio":
 				if !isCaptured {
-					t.Errorf("%s, %q: %+v", c.name, said, r)
+					t.Errorf("%s, %q: %+v", c.name, chosen, r)
 				}
 			case c.note == "":
-			case c.note == "Dapr" && said == "istio":
+			case c.note == "Dapr" && chosen == "istio":
 				if r.Proxy != Istio {
-					t.Errorf("%s, %q: %+v", c.name, said, r)
+					t.Errorf("%s, %q: %+v", c.name, chosen, r)
 				}
-			case isCaptured || r.Proxy != Sockets || !strings.Contains(notes, c.note) || said != "" && !strings.Contains(notes, "although "+annotationProxy):
-				t.Errorf("%s, %q: captured %v, %+v", c.name, said, isCaptured, r)
+			case isCaptured || r.Proxy != Sockets || !strings.Contains(notes, c.note) || chosen != "" && !strings.Contains(notes, "although "+annotationProxy):
+				t.Errorf("%s, %q: captured %v, %+v", c.name, chosen, isCaptured, r)
 			case strings.Replace(command(t, got, "web"), "--linkerd 4191 ", "", strings.Count(c.note, "linkerd")) != "wait --ports 8080/http --report /dev/termination-log":
-				t.Errorf("%s, %q: the hook is %q", c.name, said, command(t, got, "web"))
+				t.Errorf("%s, %q: the hook is %q", c.name, chosen, command(t, got, "web"))
 			}
 		}
 	}

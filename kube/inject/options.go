@@ -78,8 +78,8 @@ type Options struct {
 	// LogFormat of the sidecar, text or json; empty is text.
 	LogFormat string
 
-	// IsAsked is the default for pods and namespaces without a setting: false in a webhook, true for lastcallctl inject.
-	IsAsked bool
+	// ByDefault is the default for pods and namespaces without a setting: false in a webhook, true for lastcallctl inject.
+	ByDefault bool
 
 	// Offline means that the pod is injected in a manifest: what other injectors add later is not seen. Manifest sets it.
 	Offline bool
@@ -109,9 +109,9 @@ type Namespace = carrier.Namespace
 type Outcome string
 
 const (
-	Injected  Outcome = carrier.Injected
-	LeftAlone Outcome = "left alone" // injection is enabled but not possible
-	NotAsked  Outcome = "not asked"
+	Injected     Outcome = carrier.Injected
+	LeftAlone    Outcome = "left alone" // injection is enabled but not possible
+	NotRequested Outcome = "not asked"
 )
 
 // Result is the outcome and its reason.
@@ -122,7 +122,7 @@ type Result struct {
 	Proxy   Proxy
 	Sidecar Sidecar
 
-	// Reason of LeftAlone and NotAsked.
+	// Reason of LeftAlone and NotRequested.
 	Reason string
 
 	// Err is the error in the pod's own settings, if that is the reason.

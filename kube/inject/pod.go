@@ -52,12 +52,12 @@ func (e unableError) Error() string { return e.reason }
 // Pod returns an injected copy of pod, and the result. It does not change its argument, and the same arguments give the
 // same result.
 func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
-	asked, why, err := isAsked(pod, o)
+	isEnabled, why, err := enabled(pod, o)
 	switch {
 	case err != nil:
 		return leave(pod, err)
-	case !asked:
-		return pod.DeepCopy(), Result{Outcome: NotAsked, Reason: why}
+	case !isEnabled:
+		return pod.DeepCopy(), Result{Outcome: NotRequested, Reason: why}
 	}
 	if reason := unfit(pod); reason != "" {
 		return leave(pod, unableError{reason})

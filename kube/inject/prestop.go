@@ -66,11 +66,11 @@ const (
 
 // preStopWord is the pod's setting for its own hooks.
 func preStopWord(pod *corev1.Pod) (string, error) {
-	switch said := pod.Annotations[annotationPreStop]; said {
+	switch word := pod.Annotations[annotationPreStop]; word {
 	case "", preStopKeep, preStopReplace, preStopNone:
-		return said, nil
+		return word, nil
 	default:
-		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationPreStop, said, preStopKeep, preStopReplace,
+		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationPreStop, word, preStopKeep, preStopReplace,
 			preStopNone)
 	}
 }

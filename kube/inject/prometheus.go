@@ -33,7 +33,7 @@ func (j *injection) mergeMetrics() error {
 		j.note("%s is %s: Prometheus scrapes the app directly; the sidecar's metrics are at :%s%s", prometheusScheme, a[prometheusScheme], status, mergedPath)
 		return nil
 	}
-	if text, said := a[prometheusScrape]; said {
+	if text, isSet := a[prometheusScrape]; isSet {
 		if yes, err := strconv.ParseBool(text); err != nil || !yes {
 			return nil
 		}

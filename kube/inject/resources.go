@@ -39,7 +39,7 @@ func (j *injection) resources() corev1.ResourceRequirements {
 // sidecarResources are resources, overridden by the pod's annotations.
 func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 	r := j.resources()
-	for _, said := range []struct {
+	for _, override := range []struct {
 		annotation string
 		list       *corev1.ResourceList
 		name       corev1.ResourceName
@@ -49,22 +49,22 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 		{annotationCPULimit, &r.Limits, corev1.ResourceCPU},
 		{annotationMemoryLimit, &r.Limits, corev1.ResourceMemory},
 	} {
-		text := j.pod.Annotations[said.annotation]
+		text := j.pod.Annotations[override.annotation]
 		if text == "" {
 			continue
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil || q.Sign() <= 0 {
-			return r, fmt.Errorf("annotation %s is %q: must be a quantity, such as 100m of cpu or 64Mi of memory", said.annotation, text)
+			return r, fmt.Errorf("annotation %s is %q: must be a quantity, such as 100m of cpu or 64Mi of memory", override.annotation, text)
 		}
-		if *said.list == nil {
-			*said.list = corev1.ResourceList{}
+		if *override.list == nil {
+			*override.list = corev1.ResourceList{}
 		}
-		(*said.list)[said.name] = q
+		(*override.list)[override.name] = q
 	}
 	if j.pod.Spec.Resources != nil {
 		for name := range r.Limits {
-			if _, said := r.Requests[name]; !said { // a limit without a request implies one, which may exceed the pod's resources
+			if _, isSet := r.Requests[name]; !isSet { // a limit without a request implies one, which may exceed the pod's resources
 				if r.Requests == nil {
 					r.Requests = corev1.ResourceList{}
 				}
@@ -74,7 +74,7 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 	}
 	for name, limit := range r.Limits {
 		if request, ok := r.Requests[name]; ok && request.Cmp(limit) > 0 {
-			if _, isLimitSaid := j.pod.Annotations["lastcall.dev/"+string(name)+"-limit"]; isLimitSaid {
+			if _, isLimitSet := j.pod.Annotations["lastcall.dev/"+string(name)+"-limit"]; isLimitSet {
 				r.Requests[name] = limit // the API server refuses a request above the limit
 			} else {
 				r.Limits[name] = request
@@ -90,8 +90,8 @@ func isGuaranteed(spec *corev1.PodSpec) bool {
 	for _, c := range carrier.Containers(spec) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			limit, ok := c.Resources.Limits[name]
-			request, said := c.Resources.Requests[name]
-			if !ok || limit.IsZero() || said && request.Cmp(limit) != 0 {
+			request, isSet := c.Resources.Requests[name]
+			if !ok || limit.IsZero() || isSet && request.Cmp(limit) != 0 {
 				return false
 			}
 		}

@@ -161,22 +161,22 @@ var own = []struct{ annotation, variable string }{
 // that the agent accepts them.
 func (j *injection) settle() (err error) {
 	annotations := j.pod.Annotations
-	said, err := Resolve(j.MeshConfig, annotations, proxyConfigOf(j.pod))
+	configured, err := Resolve(j.MeshConfig, annotations, proxyConfigOf(j.pod))
 	if err != nil { // perhaps because of another version's PROXY_CONFIG, which is not the user's
-		said, err = Resolve(j.MeshConfig, annotations, nil)
+		configured, err = Resolve(j.MeshConfig, annotations, nil)
 	}
 	if err != nil {
 		return err
 	}
 	env := &j.env
-	text, err := proxyConfig(said)
+	text, err := proxyConfig(configured)
 	if err != nil {
 		return err
 	}
 	if text != "" {
 		env.set(variableProxyConfig, escape(text))
 	}
-	metadata := said.Proxy.GetProxyMetadata()
+	metadata := configured.Proxy.GetProxyMetadata()
 	for _, name := range slices.Sorted(maps.Keys(metadata)) {
 		switch value := metadata[name]; {
 		case strings.ContainsAny(name, "=\x00") || name == "":
@@ -195,14 +195,14 @@ func (j *injection) settle() (err error) {
 		return err
 	}
 	grace := GraceOf(&j.pod.Spec)
-	if said.GracePeriod.IsSet() {
-		if said.GracePeriod.Value > grace {
-			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead", variableGracePeriod, said.GracePeriod.Value, grace)
+	if configured.GracePeriod.IsSet() {
+		if configured.GracePeriod.Value > grace {
+			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead", variableGracePeriod, configured.GracePeriod.Value, grace)
 		}
-		grace = min(grace, said.GracePeriod.Value)
+		grace = min(grace, configured.GracePeriod.Value)
 	}
 	minimum := variableMinimumDrain
-	if said.MinimumDrain.IsSet() {
+	if configured.MinimumDrain.IsSet() {
 		minimum = ""
 	}
 	grace = j.aliases(grace, minimum)
@@ -211,7 +211,7 @@ func (j *injection) settle() (err error) {
 	}
 	env.set(variableGracePeriod, strconv.Itoa(int(grace/time.Second)))
 	if isJob(j.pod, j.Options) && !hasPorts(&j.pod.Spec) {
-		j.letJobsEnd(said)
+		j.letJobsEnd(configured)
 	}
 	if j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs()); err != nil || !j.keepSleeps() {
 		return err
@@ -221,11 +221,11 @@ func (j *injection) settle() (err error) {
 }
 
 // letJobsEnd sets the waits for clients to 0 in a Job's pod without ports.
-func (j *injection) letJobsEnd(said *meshconfig.Settings) {
-	if !said.MinimumDrain.IsSet() && j.env.get(variableMinimumDrain) == "" {
+func (j *injection) letJobsEnd(configured *meshconfig.Settings) {
+	if !configured.MinimumDrain.IsSet() && j.env.get(variableMinimumDrain) == "" {
 		j.env.set(variableMinimumDrain, "0s")
 	}
-	if !said.QuietTime.IsSet() && j.env.get(variableQuietTime) == "" {
+	if !configured.QuietTime.IsSet() && j.env.get(variableQuietTime) == "" {
 		j.env.set(variableQuietTime, "0s")
 	}
 }

@@ -94,7 +94,7 @@ func (j *injection) captureArgs() []string {
 	args := []string{"capture"}
 	for _, s := range capture.Settings {
 		for _, name := range s.Annotations {
-			if value, said := j.pod.Annotations[name]; said {
+			if value, isSet := j.pod.Annotations[name]; isSet {
 				args = append(args, "--"+s.Flag+"="+strings.TrimSpace(value))
 				break
 			}

@@ -24,12 +24,12 @@ const mountCopy = "/lastcall-bin"
 // addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
 // because the image may not even have a shell.
 func (j *injection) addSockets() error {
-	said, err := parseWatched(j.pod.Annotations[annotationPorts])
+	configured, err := parseWatched(j.pod.Annotations[annotationPorts])
 	if err != nil {
 		return err
 	}
 	err = j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
-		ports := said
+		ports := configured
 		if len(ports) == 0 {
 			ports = watchedPorts(c)
 		}
@@ -43,7 +43,7 @@ func (j *injection) addSockets() error {
 	if err != nil {
 		return err
 	}
-	j.hookMeshProxies(said)
+	j.hookMeshProxies(configured)
 	j.equipHooks()
 	return nil
 }
@@ -142,7 +142,7 @@ func mounts(c *corev1.Container) bool {
 // a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equip(c *corev1.Container) {
 	j.mountProgram(c)
-	if _, said := carrier.Variable(c, variableGracePeriod); !said {
+	if _, isSet := carrier.Variable(c, variableGracePeriod); !isSet {
 		setVariable(c, variableGracePeriod, j.env.get(variableGracePeriod))
 	}
 	j.announceAppEnd(c)

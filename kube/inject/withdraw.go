@@ -20,27 +20,27 @@ import (
 func (j *injection) withdraw() error {
 	spec := &j.pod.Spec
 	sidecar := carrier.Find(spec, carrier.Sidecar)
-	heir := carrier.Find(spec, carrier.IstioProxy)
+	istioProxy := carrier.Find(spec, carrier.IstioProxy)
 	if text, _ := carrier.Variable(sidecar, variableProbes); text != "" {
 		probers := map[string]prober{}
 		if err := json.Unmarshal([]byte(unescape(text)), &probers); err != nil {
 			return fmt.Errorf("read the sidecar's %s: %w", variableProbes, err)
 		}
-		if heir == nil {
+		if istioProxy == nil {
 			j.restoreProbes(probers)
-		} else if err := inherit(heir, probers); err != nil {
+		} else if err := inherit(istioProxy, probers); err != nil {
 			return err
 		}
 	}
 	a := j.pod.Annotations
-	if text, said := carrier.Variable(sidecar, variablePrometheus); a[prometheusPath] == mergedPath {
-		switch _, has := lookUp(heir, variablePrometheus); {
-		case heir != nil && said && !has:
-			setVariable(heir, variablePrometheus, text)
-		case heir != nil:
+	if text, isSet := carrier.Variable(sidecar, variablePrometheus); a[prometheusPath] == mergedPath {
+		switch _, has := lookUp(istioProxy, variablePrometheus); {
+		case istioProxy != nil && isSet && !has:
+			setVariable(istioProxy, variablePrometheus, text)
+		case istioProxy != nil:
 		default:
 			var was struct{ Scrape, Path, Port string }
-			if err := json.Unmarshal([]byte(unescape(text)), &was); said && err != nil {
+			if err := json.Unmarshal([]byte(unescape(text)), &was); isSet && err != nil {
 				return fmt.Errorf("read the sidecar's %s: %w", variablePrometheus, err)
 			}
 			for name, value := range map[string]string{prometheusScrape: was.Scrape, prometheusPath: was.Path, prometheusPort: was.Port} {
@@ -78,9 +78,9 @@ func lookUp(c *corev1.Container, name string) (string, bool) {
 }
 
 // inherit adds probes to those that Istio's agent runs.
-func inherit(heir *corev1.Container, probers map[string]prober) error {
+func inherit(istioProxy *corev1.Container, probers map[string]prober) error {
 	had := map[string]json.RawMessage{}
-	if text, _ := carrier.Variable(heir, variableProbes); text != "" {
+	if text, _ := carrier.Variable(istioProxy, variableProbes); text != "" {
 		if err := json.Unmarshal([]byte(unescape(text)), &had); err != nil {
 			return fmt.Errorf("read istio-proxy's %s: %w", variableProbes, err)
 		}
@@ -99,7 +99,7 @@ func inherit(heir *corev1.Container, probers map[string]prober) error {
 	if err != nil {
 		return err
 	}
-	setVariable(heir, variableProbes, escape(string(text)))
+	setVariable(istioProxy, variableProbes, escape(string(text)))
 	return nil
 }
 

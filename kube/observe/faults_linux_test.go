@@ -162,7 +162,7 @@ func TestNewsInOne(t *testing.T) {
 
 // TestNamespaceGone: nothing but the observer holds the network namespace any longer.
 func TestNamespaceGone(t *testing.T) {
-	for name, isTold := range map[string]bool{"the news come then": true, "no news come": false} {
+	for name, isNotified := range map[string]bool{"the news come then": true, "no news come": false} {
 		t.Run(name, func(t *testing.T) {
 			n, wire := onKernel(t), nettest.New(t)
 			pod := running(1)
@@ -174,7 +174,7 @@ func TestNamespaceGone(t *testing.T) {
 			app()
 			process()
 			wire.Pod.Close()
-			if isTold {
+			if isNotified {
 				n.changes.Modify(last)
 				n.changes.Delete(exited(last, 1))
 				if !known(t, n.next()) {

@@ -36,7 +36,7 @@ func OpenNamespace(ctx context.Context, proc string) Open {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.Arm(); err != nil {
+		if err := w.Standby(); err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
 		return w, nil

@@ -76,8 +76,8 @@ func (r *reader) istioForm() inject.Sidecar {
 func (r *reader) readProxy(c *Container, env []string) {
 	fixed := func(name string, d time.Duration) {
 		source := "default"
-		if said, ok := r.duration(name); ok {
-			d, source = said, "annotation "+name
+		if configured, ok := r.duration(name); ok {
+			d, source = configured, "annotation "+name
 		}
 		c.Reaction, c.Drain = course.FixedDrain, d
 		c.Settings = append(c.Settings, Setting{name, d.String(), source})

@@ -54,9 +54,9 @@ type Handler struct {
 func NewHandler(h *Handler) *Handler {
 	h.metrics = newMetrics()
 	h.limits = newLimits()
-	for path, isAsked := range map[string]bool{PathInjectNamespace: true, PathInjectPod: false} {
+	for path, byDefault := range map[string]bool{PathInjectNamespace: true, PathInjectPod: false} {
 		h.mux.Handle(path, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
-			return h.inject(ctx, r, isAsked)
+			return h.inject(ctx, r, byDefault)
 		}))
 	}
 	h.mux.Handle(PathLint, h.reviewed("lint", "not examined", 2*maxObject+maxAround, h.lint))
@@ -162,7 +162,7 @@ func admit(warnings ...string) *admission.AdmissionResponse {
 }
 
 // inject returns nil if the time was too short.
-func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admission.AdmissionResponse {
+func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admission.AdmissionResponse {
 	if r.Operation != admission.Create || r.SubResource != "" {
 		return admit()
 	}
@@ -180,7 +180,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 		return admit("lastcall: not injected: the object is not a Pod")
 	}
 	o := h.Inject
-	o.IsAsked = isAsked
+	o.ByDefault = byDefault
 	o.Token = rand.Text() // 26 letters and digits, 130 bits
 	o.Namespace = namespace
 	if h.Learned != nil {
@@ -188,7 +188,7 @@ func (h *Handler) inject(ctx context.Context, r *review, isAsked bool) *admissio
 	}
 	pod, result := inject.Pod(w.Pod, o)
 	switch result.Outcome {
-	case inject.NotAsked:
+	case inject.NotRequested:
 		return admit()
 	case inject.LeftAlone:
 		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone", "namespace", r.Namespace, "pod", w.Name, "reason", result.Reason)

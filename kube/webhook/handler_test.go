@@ -91,14 +91,14 @@ func TestAdmittedAsItIs(t *testing.T) {
 	}
 }
 
-func TestLeftAloneIsSaid(t *testing.T) {
+func TestLeftAloneIsReported(t *testing.T) {
 	r := responseOf(t, post(testHandler(t), PathInjectNamespace, reviewOf(strings.Replace(podJSON, `"spec":{`, `"spec":{"hostNetwork":true,`, 1), "CREATE")))
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "hostNetwork") || !strings.Contains(string(r.Patch), "left alone: hostNetwork") {
 		t.Errorf("%+v", r)
 	}
 }
 
-func TestLintWarnsAndDeniesOnlyWhenAsked(t *testing.T) {
+func TestLintWarnsAndDeniesOnlyWhenRequested(t *testing.T) {
 	const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"template":{"spec":{"containers":[
 		{"name":"web","image":"web","lifecycle":{"preStop":{"exec":{"command":["sleep","60"]}}}}]}}}}`
 	h := testHandler(t)

@@ -20,16 +20,16 @@ import (
 
 // apiServer answers the few requests that the webhook makes, and keeps the patches.
 type apiServer struct {
-	mu      sync.Mutex
-	secret  map[string]any
-	patches []string
-	asked   map[string]int
+	mu       sync.Mutex
+	secret   map[string]any
+	patches  []string
+	requests map[string]int
 }
 
 func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked[r.Method+" "+r.URL.Path]++
+	a.requests[r.Method+" "+r.URL.Path]++
 	w.Header().Set("Content-Type", "application/json")
 	body, _ := io.ReadAll(r.Body)
 	say := func(code int, object any) {
@@ -75,7 +75,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestKubernetes(t *testing.T) {
-	api := &apiServer{asked: map[string]int{}}
+	api := &apiServer{requests: map[string]int{}}
 	server := httptest.NewServer(api)
 	defer server.Close()
 	k, err := NewKubernetes(&rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}, "system", "hook")
@@ -110,7 +110,7 @@ func TestKubernetes(t *testing.T) {
 			t.Errorf("%+v %v", ns, err)
 		}
 	}
-	if n := api.asked["GET /api/v1/namespaces/shop"]; n != 1 {
+	if n := api.requests["GET /api/v1/namespaces/shop"]; n != 1 {
 		t.Errorf("a namespace was read %d times", n)
 	}
 	if _, err := k.Namespace(ctx, "nowhere"); err == nil {
@@ -159,7 +159,7 @@ func TestSelections(t *testing.T) {
 			continue
 		}
 		shop := labels.Set{"kubernetes.io/metadata.name": "shop", inject.AnnotationInject: "true"}
-		if !got[0].IsAsked || !got[0].Namespace.Matches(shop) || got[0].Namespace.Matches(labels.Set{}) || got[1].IsAsked || !got[1].Object.Matches(labels.Set{inject.AnnotationInject: "true"}) {
+		if !got[0].ByDefault || !got[0].Namespace.Matches(shop) || got[0].Namespace.Matches(labels.Set{}) || got[1].ByDefault || !got[1].Object.Matches(labels.Set{inject.AnnotationInject: "true"}) {
 			t.Errorf("%+v", got)
 		}
 	}

@@ -33,7 +33,7 @@ func (k *Kubernetes) Selections(ctx context.Context) ([]events.Selection, error)
 		if err != nil {
 			return nil, fmt.Errorf("MutatingWebhookConfiguration %s: %s: objectSelector: %w", k.name, w.Name, err)
 		}
-		out = append(out, events.Selection{Namespace: namespace, Object: object, IsAsked: *w.ClientConfig.Service.Path == PathInjectNamespace})
+		out = append(out, events.Selection{Namespace: namespace, Object: object, ByDefault: *w.ClientConfig.Service.Path == PathInjectNamespace})
 	}
 	return out, nil
 }

@@ -46,7 +46,7 @@ func TestThousandPods(t *testing.T) {
 					t.Errorf("%s, as generated: %v", pod.Name, err)
 					continue
 				}
-				after, result := inject.Pod(pod, inject.Options{Image: "lastcall:test", Token: strings.Repeat("t", 26), IsAsked: true})
+				after, result := inject.Pod(pod, inject.Options{Image: "lastcall:test", Token: strings.Repeat("t", 26), ByDefault: true})
 				if _, err := plain.submit(after); err != nil {
 					t.Errorf("%s, %s (%s, %s): %v", pod.Name, result.Outcome, result.Proxy, result.Sidecar, err)
 				}

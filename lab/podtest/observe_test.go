@@ -200,7 +200,7 @@ func (p *pod) observeIstio() *observe.Watch {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { _ = w.Close() })
-	if err := w.Arm(); err != nil {
+	if err := w.Standby(); err != nil {
 		p.t.Fatal(err)
 	}
 	return w

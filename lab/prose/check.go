@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -50,7 +49,7 @@ func checkTree(top string) (found []finding, err error) {
 				found = append(found, f)
 			}
 		}
-		if !strings.HasSuffix(name, ".go") || hasOldNames(name) {
+		if !strings.HasSuffix(name, ".go") {
 			continue
 		}
 		for _, p := range identifierPassages(content) {
@@ -67,11 +66,6 @@ func checkTree(top string) (found []finding, err error) {
 // holds the wordings themselves, as does the page that explains them.
 func skipped(name string) bool {
 	return name == "" || strings.Contains(name, "testdata/") || strings.HasPrefix(name, "lab/prose/") || name == "docs/writing.md"
-}
-
-// hasOldNames reports whether a file's identifiers are not checked yet.
-func hasOldNames(name string) bool {
-	return slices.ContainsFunc(oldNames, func(folder string) bool { return strings.HasPrefix(name, folder) })
 }
 
 // check finds the wordings of the rules in a text; lines count from 0.

@@ -72,15 +72,12 @@ var rules = []rule{
 // nameRules are for the words of Go identifiers.
 var nameRules = []rule{
 	newRule("name: said", `\bsaid\b`, ``, "the thing: output, logged, reported"),
-	newRule("name: asked", `\basked\b`, `Is Asked`, "requested, inFlight, hadRequest"),
+	newRule("name: asked", `\basked\b`, ``, "requested, inFlight, hadRequest"),
 	newRule("name: told", `\btold\b`, ``, "notified, received, signals"),
 	newRule("name: deaf", `\bdeaf\b`, ``, "the thing that is ignored: ignoresContext"),
 	newRule("name: role", `\b(heir|guest|meetings?|(?-i:visits?))\b`, ``, "client, server, connection"),
 	newRule("name: state", `\b(glance|parting|armed)\b`, ``, "what is measured or awaited"),
 }
-
-// oldNames are the folders whose identifiers are not checked yet.
-var oldNames = []string{"gateway/", "internal/sidecar/", "kube/", "rehearsal/"}
 
 // allowed are texts that keep a wording, each with the reason.
 var allowed = []struct{ text, reason string }{

@@ -47,11 +47,11 @@ const postgresQuery = `TCP "\x00\x00\x00$\x00\x03\x00\x00user\x00app\x00database
 // Rows returns the hall.
 func Rows() []Row {
 	const (
-		cuts    = "exits at SIGTERM with requests in flight"
-		deaf    = "ignores SIGTERM, as each PID 1 without a handler does: it serves kept connections until SIGKILL"
-		refuses = "finishes its requests, but closes its listener while clients still have the endpoint"
-		sleep   = "preStop: {sleep: {seconds: 3}}"
-		close   = "at SIGTERM server.close(), and Connection: close on each response; " + sleep
+		cuts          = "exits at SIGTERM with requests in flight"
+		ignoresSignal = "ignores SIGTERM, as each PID 1 without a handler does: it serves kept connections until SIGKILL"
+		refuses       = "finishes its requests, but closes its listener while clients still have the endpoint"
+		sleep         = "preStop: {sleep: {seconds: 3}}"
+		close         = "at SIGTERM server.close(), and Connection: close on each response; " + sleep
 	)
 	node := Setup{Command: "node {apps}/node.js"}
 	closes := node.with("ON_TERM=close")
@@ -93,7 +93,7 @@ func Rows() []Row {
 	grpcJavaRequests := []string{`GRPC grpc.testing.SimpleService/UnaryRpc -d '{"requestMessage": "slow"}'`, "4 GRPC grpc.testing.SimpleService/UnaryRpc"}
 
 	return []Row{
-		{Name: "node", Needs: "node", Bug: deaf, Fix: close, Buggy: untilKill(node), Fixed: closes},
+		{Name: "node", Needs: "node", Bug: ignoresSignal, Fix: close, Buggy: untilKill(node), Fixed: closes},
 		{Name: "node-close", Needs: "node", Bug: refuses, Fix: sleep, Buggy: with(node, func(s *Setup) { s.Env = []string{"ON_TERM=close"} }), Fixed: closes},
 		{Name: "node-hurry", Needs: "node", Bug: "closes its listener, but calls process.exit before the last response", Fix: "remove process.exit; " + sleep,
 			Buggy: with(node, func(s *Setup) { s.Env = []string{"ON_TERM=hurry"} }), Fixed: closes},
@@ -105,15 +105,15 @@ func Rows() []Row {
 			Buggy: with(closes, func(s *Setup) { s.PreStop = &service.Hook{Exec: []string{"/bin/no-such-sleep", "3"}} }), Fixed: closes},
 		{Name: "event-stream", Needs: "node", Bug: "event streams end within a chunk", Fix: "end each stream at SIGTERM", Buggy: untilKill(node), Fixed: closes, Requests: []string{"SSE /events", "GET /fast"}},
 		{Name: "websocket", Needs: "node", Bug: "WebSockets end without a close frame", Fix: "send a close frame 1001 at SIGTERM", Buggy: untilKill(node), Fixed: closes, Requests: []string{"WS /chat -d hello", "GET /fast"}},
-		{Name: "express", Needs: "node", Bug: deaf, Fix: close, Buggy: untilKill(framework("express")), Fixed: framework("express").with("ON_TERM=close")},
-		{Name: "fastify", Needs: "node", Bug: deaf, Fix: close, Buggy: untilKill(framework("fastify")), Fixed: framework("fastify").with("ON_TERM=close")},
+		{Name: "express", Needs: "node", Bug: ignoresSignal, Fix: close, Buggy: untilKill(framework("express")), Fixed: framework("express").with("ON_TERM=close")},
+		{Name: "fastify", Needs: "node", Bug: ignoresSignal, Fix: close, Buggy: untilKill(framework("fastify")), Fixed: framework("fastify").with("ON_TERM=close")},
 		{Name: "http.server", Needs: "python3", Bug: "its handler exits at once; HTTP/1.0 without a length: its client takes a part for the whole", Fix: "send Content-Length, call shutdown at SIGTERM; " + sleep,
 			Buggy: with(python, func(s *Setup) { s.Env = []string{"EXIT=1"} }), Fixed: python.with("LENGTH=1", "FINISH=1")},
 		{Name: "gunicorn", Needs: "gunicorn", Bug: "a graceful timeout that is shorter than its requests", Fix: "--graceful-timeout 30, the default; " + sleep, Buggy: gunicorn("1"), Fixed: gunicorn("30").with()},
 		{Name: "uvicorn", Needs: "uvicorn", Bug: refuses, Fix: sleep, Buggy: uvicorn, Fixed: uvicorn.with()},
 		{Name: "hypercorn", Needs: "hypercorn", Bug: "closes its listener, and connections with requests in flight", Fix: "--graceful-timeout 10; " + sleep,
 			Buggy: with(hypercorn, func(s *Setup) { s.Command = "env PYTHONPATH={apps} hypercorn -b 127.0.0.1:{port} asgi:app" }), Fixed: hypercorn.with()},
-		{Name: "waitress", Needs: "waitress-serve", Bug: deaf, Fix: "lastcall, or another server: waitress has no graceful stop", Buggy: untilKill(waitress), Fixed: Setup{}},
+		{Name: "waitress", Needs: "waitress-serve", Bug: ignoresSignal, Fix: "lastcall, or another server: waitress has no graceful stop", Buggy: untilKill(waitress), Fixed: Setup{}},
 		{Name: "aiohttp", Needs: "python", Bug: refuses, Fix: sleep, Buggy: aiohttp, Fixed: aiohttp.with()},
 		{Name: "java", Needs: "java", Bug: cuts, Fix: "Runtime.getRuntime().addShutdownHook(… server.stop(10)), and Connection: close on each response; " + sleep, Buggy: java, Fixed: java.with("FINISH=1")},
 		{Name: "tomcat", Needs: "{stacks}/tomcat", Bug: "waits 2 s for its requests, which take 3 s; kept connections are closed with requests on them", Fix: `Context unloadDelay="20000", Connector maxKeepAliveRequests="1"; ` + sleep,

@@ -121,9 +121,9 @@ func gone(t *testing.T, pid int) {
 
 func TestCloseLeavesNothing(t *testing.T) {
 	n := New()
-	deaf, child := shell(t, n, "trap '' TERM; sleep 60 >/dev/null & echo $!; wait")
+	stubborn, child := shell(t, n, "trap '' TERM; sleep 60 >/dev/null & echo $!; wait")
 	n.Close()
-	if got := deaf.Ending(); got != "SIGKILL" {
+	if got := stubborn.Ending(); got != "SIGKILL" {
 		t.Errorf("it ended by %s", got)
 	}
 	pid, err := strconv.Atoi(child)

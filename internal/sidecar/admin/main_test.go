@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakePlane records its calls.
 type fakePlane struct {
 	mu          sync.Mutex
-	asked       []string
+	calls       []string
 	listeners   []pipe.Listener
 	connections []pipe.Connection
 }
@@ -31,15 +31,15 @@ type fakePlane struct {
 func (p *fakePlane) note(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = append(p.asked, what)
+	p.calls = append(p.calls, what)
 }
 
 // was returns the calls since the last time.
 func (p *fakePlane) was() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := strings.Join(p.asked, " ")
-	p.asked = nil
+	out := strings.Join(p.calls, " ")
+	p.calls = nil
 	return out
 }
 

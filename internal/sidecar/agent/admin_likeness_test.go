@@ -36,13 +36,13 @@ type side struct {
 	client  *http.Client
 }
 
-type said struct {
+type adminResponse struct {
 	status int
 	header map[string]string
 	body   string
 }
 
-func (s *side) ask(t *testing.T, method, target string) said {
+func (s *side) ask(t *testing.T, method, target string) adminResponse {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://"+s.admin+target, nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *side) ask(t *testing.T, method, target string) said {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := said{resp.StatusCode, make(map[string]string), strings.ReplaceAll(string(body), pipeHost, envoyHost)}
+	out := adminResponse{resp.StatusCode, make(map[string]string), strings.ReplaceAll(string(body), pipeHost, envoyHost)}
 	for name := range resp.Header {
 		out.header[strings.ToLower(name)] = strings.Join(resp.Header[name], ", ")
 	}

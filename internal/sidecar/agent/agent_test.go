@@ -37,17 +37,17 @@ func TestMain(m *testing.M) {
 
 // running is an agent under test with an app behind it.
 type running struct {
-	t       *testing.T
-	log     *logstest.Buffer
-	url     string // of the inbound
-	status  string // of the status server
-	signals chan drain.Signal
-	asked   chan string   // paths of the app's requests, answered when free
-	free    chan struct{} // lets the app answer
-	done    chan struct{}
-	code    int
-	err     error
-	message string // file of the termination message
+	t        *testing.T
+	log      *logstest.Buffer
+	url      string // of the inbound
+	status   string // of the status server
+	signals  chan drain.Signal
+	requests chan string   // paths of the app's requests, answered when free
+	free     chan struct{} // lets the app answer
+	done     chan struct{}
+	code     int
+	err      error
+	message  string // file of the termination message
 }
 
 // start runs an agent whose timers are short unless env says else.
@@ -55,7 +55,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	t.Helper()
 	r := &running{
 		t: t, log: &logstest.Buffer{}, signals: make(chan drain.Signal, 4),
-		asked: make(chan string, 10), free: make(chan struct{}), done: make(chan struct{}),
+		requests: make(chan string, 10), free: make(chan struct{}), done: make(chan struct{}),
 		message: filepath.Join(t.TempDir(), "termination-log"),
 	}
 	app, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +66,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 		if req.URL.Path == "/ready" {
 			return
 		}
-		r.asked <- req.URL.Path
+		r.requests <- req.URL.Path
 		select {
 		case <-r.free:
 		case <-req.Context().Done():
@@ -161,7 +161,7 @@ func (r *running) get(path string) <-chan string {
 // inFlight is get, with a request that the app has and does not answer yet.
 func (r *running) inFlight(path string) <-chan string {
 	answer := r.get(path)
-	<-r.asked
+	<-r.requests
 	return answer
 }
 
@@ -443,7 +443,7 @@ func TestApp(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprint(conn, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n")
-		<-r.asked
+		<-r.requests
 		r.signals <- drain.Terminate
 		r.until("the app has its stop signal", func() bool { _, err := os.Stat(trace); return err == nil })
 		close(r.free) // the connection is forwarded to its end

@@ -178,17 +178,17 @@ func TestReplacedAtomically(t *testing.T) {
 		}
 		done <- err
 	}()
-	for asked := 0; ; asked++ {
+	for tried := 0; ; tried++ {
 		to := netip.AddrPortFrom(s.Pod.IPv4, appPort)
 		if got, want := ask(t, s.Client, netip.Addr{}, to), "inbound "+to.String(); got != want {
-			t.Errorf("connection %d: %q, want %q", asked, got, want)
+			t.Errorf("connection %d: %q, want %q", tried, got, want)
 		}
 		select {
 		case err := <-done:
 			if err != nil {
 				t.Error(err)
 			}
-			t.Logf("%d connections meanwhile", asked+1)
+			t.Logf("%d connections meanwhile", tried+1)
 			return
 		default:
 		}

@@ -27,7 +27,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestSettingsCanBeSaid(t *testing.T) {
+func TestSettingsInAllPlaces(t *testing.T) {
 	p := netip.MustParsePrefix
 	for _, c := range []struct {
 		name        string
@@ -65,7 +65,7 @@ func TestSettingsCanBeSaid(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsTold(t *testing.T) {
+func TestErrorsNameTheSetting(t *testing.T) {
 	for _, c := range []struct{ flag, value, want string }{
 		{"exclude-inbound-ports", "80,80a,0,65536", `--exclude-inbound-ports: "80a", "0", "65536": must be ports, 1 to 65535, separated by commas`},
 		{"exclude-inbound-ports", "*", `--exclude-inbound-ports: "*": must be ports, 1 to 65535, separated by commas`},

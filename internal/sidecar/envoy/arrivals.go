@@ -72,7 +72,7 @@ func (a *arrivals) sent(now time.Time, countsRequests bool) {
 }
 
 // answer adds a response of Envoy's.
-func (a *arrivals) answer(now tally, countsConnections bool, asked time.Time) {
+func (a *arrivals) answer(now tally, countsConnections bool, requestedAt time.Time) {
 	before := a.gauges
 	known := a.answered
 	a.gauges, a.answered = now, true
@@ -80,7 +80,7 @@ func (a *arrivals) answer(now tally, countsConnections bool, asked time.Time) {
 	if now.counted {
 		last := a.counters
 		seen, guessed := a.seen, a.guessed
-		a.counters, a.countedAt, a.seen, a.guessed = now, asked, 0, 0
+		a.counters, a.countedAt, a.seen, a.guessed = now, requestedAt, 0, 0
 		if counted {
 			a.total += growth(last.total, now.total, guessed)
 			if countsConnections {

@@ -154,9 +154,9 @@ func TestCountersTellOfConnections(t *testing.T) {
 	b.wantDue(false) // it has a price
 	b.see(time.Millisecond)
 	b.wantDue(true)
-	asked := b.now
+	requestedAt := b.now
 	b.answered(accepted(7))
-	b.wantAsOf(asked)
+	b.wantAsOf(requestedAt)
 	b.wantArrivals(0)
 	b.see(time.Second, open(1, httpPort, 1)) // one is seen
 	b.answered(accepted(10))

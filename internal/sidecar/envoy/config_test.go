@@ -184,7 +184,7 @@ func TestUnixListener(t *testing.T) {
 	if _, err := io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	<-r.app.asked
+	<-r.app.requests
 	o := r.held()
 	r.app.let()
 	b := make([]byte, 15)

@@ -48,13 +48,13 @@ type ledger struct {
 	stillAt time.Time // movedAt at the last look
 	moves   int       // looks that found moved bytes, since the last quiet period
 
-	tally      tally
-	askedAt    time.Time
-	answeredAt time.Time // zero: never, or the last request failed
-	restUntil  time.Time
-	hook       bool
-	cost       time.Duration   // of the last response
-	wanted     map[string]bool // gauges that an answer must have
+	tally       tally
+	requestedAt time.Time
+	answeredAt  time.Time // zero: never, or the last request failed
+	restUntil   time.Time
+	hook        bool
+	cost        time.Duration   // of the last response
+	wanted      map[string]bool // gauges that an answer must have
 }
 
 // sighting is a connection at the last look.
@@ -170,7 +170,7 @@ func (g *ledger) settled() bool {
 
 // holds reports whether no bytes have moved that the last response may lack.
 func (g *ledger) holds() bool {
-	return !g.answeredAt.IsZero() && !g.askedAt.Before(g.movedAt.Add(settle))
+	return !g.answeredAt.IsZero() && !g.requestedAt.Before(g.movedAt.Add(settle))
 }
 
 // due reports whether to read the stats now.
@@ -226,29 +226,29 @@ func (g *ledger) question(now time.Time) question {
 	return question{gaugesOnly: g.cost > expensive && !counters, forCount: counters && !g.dueForIdle(now)}
 }
 
-// stats adds a response that was requested at asked, took this long and cost Envoy this much. The error is the reason
+// stats adds a response that was requested at requestedAt, took this long and cost Envoy this much. The error is the reason
 // why it is not valid.
-func (g *ledger) stats(stats Stats, q question, asked time.Time, took, cost time.Duration) error {
+func (g *ledger) stats(stats Stats, q question, requestedAt time.Time, took, cost time.Duration) error {
 	now, gauges := g.layout.read(stats)
 	now.counted = !q.gaugesOnly
 	for _, name := range gauges {
 		if stats[name] < 0 {
-			return g.failed(asked, took, fmt.Errorf("%s is %d: envoy's accounting is wrong", name, stats[name]))
+			return g.failed(requestedAt, took, fmt.Errorf("%s is %d: envoy's accounting is wrong", name, stats[name]))
 		}
 	}
 	for name := range g.wanted {
 		if _, ok := stats[name]; !ok {
-			return g.failed(asked, took, fmt.Errorf("the response lacks %s", name))
+			return g.failed(requestedAt, took, fmt.Errorf("the response lacks %s", name))
 		}
 	}
 	for _, name := range gauges {
 		g.wanted[name] = true // once used, always shown
 	}
-	g.arrivals.answer(now, g.layout.countsConnections, asked)
+	g.arrivals.answer(now, g.layout.countsConnections, requestedAt)
 	before := g.tally
-	g.tally, g.askedAt, g.answeredAt = now, asked, asked.Add(took)
+	g.tally, g.requestedAt, g.answeredAt = now, requestedAt, requestedAt.Add(took)
 	if len(g.layout.unseen) > 0 && !before.agrees(now) {
-		g.moved(asked) // there, two equal responses are needed
+		g.moved(requestedAt) // there, two equal responses are needed
 	}
 	if now.counted {
 		g.arrivals.rest(g.answeredAt, cost)
@@ -266,10 +266,10 @@ func (g *ledger) stats(stats Stats, q question, asked time.Time, took, cost time
 }
 
 // failed notes that the stats are unavailable: everything is busy until they are back.
-func (g *ledger) failed(asked time.Time, took time.Duration, err error) error {
+func (g *ledger) failed(requestedAt time.Time, took time.Duration, err error) error {
 	g.forget()
-	g.arrivals.rest(asked.Add(took), took)
-	g.rest(asked.Add(took), took, busyShare)
+	g.arrivals.rest(requestedAt.Add(took), took)
+	g.rest(requestedAt.Add(took), took, busyShare)
 	return err
 }
 

@@ -121,9 +121,9 @@ func (p *Plane) ask() {
 		ctx, cancel := context.WithTimeout(p.life, statsTimeout)
 		defer cancel()
 		before, known := mainThreadTime(c)
-		asked := time.Now()
+		requestedAt := time.Now()
 		body, err := p.admin.Stats(ctx, everyFilter, l.usedOnly, q.gaugesOnly)
-		took := time.Since(asked)
+		took := time.Since(requestedAt)
 		cost := took
 		if after, ok := mainThreadTime(c); ok && known {
 			cost = min(took, after-before) // the rest was waiting for a processor
@@ -136,9 +136,9 @@ func (p *Plane) ask() {
 		case l != p.layout:
 			return // requested for the previous layout
 		case err == nil:
-			err = p.ledger.stats(ParseStats(body), q, asked, took, cost)
+			err = p.ledger.stats(ParseStats(body), q, requestedAt, took, cost)
 		default:
-			_ = p.ledger.failed(asked, took, err)
+			_ = p.ledger.failed(requestedAt, took, err)
 		}
 		if bad := err != nil; bad != p.statsWarned && p.life.Err() == nil {
 			if p.statsWarned = bad; bad {

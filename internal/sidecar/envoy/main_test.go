@@ -38,10 +38,10 @@ const patience = time.Minute
 // app answers /slow when it is released, everything else at once, and echoes what
 // is no HTTP.
 type app struct {
-	address string
-	asked   chan struct{}
-	free    chan struct{}
-	once    sync.Once
+	address  string
+	requests chan struct{}
+	free     chan struct{}
+	once     sync.Once
 }
 
 func (a *app) let() { a.once.Do(func() { close(a.free) }) }
@@ -52,20 +52,20 @@ func startApp(t *testing.T) *app {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{address: ln.Addr().String(), asked: make(chan struct{}, 100), free: make(chan struct{})}
+	a := &app{address: ln.Addr().String(), requests: make(chan struct{}, 100), free: make(chan struct{})}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/upload":
-			a.asked <- struct{}{}
+			a.requests <- struct{}{}
 			_, _ = io.Copy(io.Discard, r.Body)
 		case "/big":
 			_, _ = w.Write(make([]byte, bigAnswer))
 			return
 		case "/slow":
-			a.asked <- struct{}{}
+			a.requests <- struct{}{}
 			select {
 			case <-a.free:
 			case <-r.Context().Done():
@@ -132,7 +132,7 @@ func (r *running) busy() *loadtest.Kept {
 	r.t.Helper()
 	c := r.dial()
 	c.Ask("/slow")
-	<-r.app.asked
+	<-r.app.requests
 	return c
 }
 

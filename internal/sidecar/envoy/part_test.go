@@ -23,10 +23,10 @@ import (
 
 // The parts that this test's program plays when it is started again.
 const (
-	partVariable = "LASTCALL_ENVOY_TEST_PART"
-	partAgent    = "agent" // starts a real Envoy, says its number, and stays
-	partDeaf     = "deaf"  // an Envoy that serves its admin, and that nothing ends but SIGKILL
-	optionsOf    = "LASTCALL_ENVOY_TEST_OPTIONS"
+	partVariable       = "LASTCALL_ENVOY_TEST_PART"
+	partAgent          = "agent" // starts a real Envoy, says its number, and stays
+	partIgnoresSignals = "deaf"  // an Envoy that serves its admin, and that nothing ends but SIGKILL
+	optionsOf          = "LASTCALL_ENVOY_TEST_OPTIONS"
 )
 
 func playPart() {
@@ -43,14 +43,14 @@ func playPart() {
 		}
 		fmt.Println(p.running().Pid())
 		select {}
-	case partDeaf:
+	case partIgnoresSignals:
 		signal.Ignore(syscall.SIGTERM)
-		panic(http.ListenAndServe(os.Getenv(optionsOf), http.HandlerFunc(answerDeaf)))
+		panic(http.ListenAndServe(os.Getenv(optionsOf), http.HandlerFunc(answerIgnoringSignals)))
 	}
 }
 
-// answerDeaf agrees to everything and does nothing.
-func answerDeaf(w http.ResponseWriter, r *http.Request) {
+// answerIgnoringSignals agrees to everything and does nothing.
+func answerIgnoringSignals(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/config_dump", "/listeners":
 		fmt.Fprint(w, "{}")
@@ -61,12 +61,12 @@ func answerDeaf(w http.ResponseWriter, r *http.Request) {
 
 // An Envoy that ignores SIGTERM and /quitquitquit is killed, and that is no cut
 // when no client was there.
-func TestDeaf(t *testing.T) {
+func TestSignalsIgnored(t *testing.T) {
 	t.Parallel()
 	admin := nettest.FreeAddress(t, "127.0.0.1")
 	log := &logstest.Buffer{}
 	script := filepath.Join(t.TempDir(), "envoy")
-	text := fmt.Sprintf("#!/bin/sh\n%s=%s %s=%s exec %s\n", partVariable, partDeaf, optionsOf, admin, os.Args[0])
+	text := fmt.Sprintf("#!/bin/sh\n%s=%s %s=%s exec %s\n", partVariable, partIgnoresSignals, optionsOf, admin, os.Args[0])
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestAuto(t *testing.T) {
 	c := r.idle()
 	r.awaitActivity(1, 0)
 	c.Ask("/slow")
-	<-r.app.asked
+	<-r.app.requests
 	r.awaitActivity(1, 1)
 	r.app.let()
 	c.Answer(t)

@@ -110,8 +110,8 @@ func (o *termination) want(t *testing.T, verdict drain.Verdict, lines ...string)
 			t.Errorf("verdict %s; want %s: %+v\n%s", report.Verdict, verdict, report, o.log)
 		}
 		for _, line := range lines {
-			said := slices.ContainsFunc(report.Faults, func(f string) bool { return strings.Contains(f, line) })
-			if !said && !strings.Contains(o.log.String(), line) {
+			isFault := slices.ContainsFunc(report.Faults, func(f string) bool { return strings.Contains(f, line) })
+			if !isFault && !strings.Contains(o.log.String(), line) {
 				t.Errorf("%q is not logged: %+v\n%s", line, report, o.log)
 			}
 		}

@@ -72,7 +72,7 @@ func TestShortConnections(t *testing.T) {
 							tick.Stop()
 							return
 						}
-						if r.visit() {
+						if r.shortConnection() {
 							g.served()
 						}
 					}
@@ -95,8 +95,8 @@ func TestShortConnections(t *testing.T) {
 	}
 }
 
-// visit is a connection with one request. It is false when it was refused.
-func (r *running) visit() bool {
+// shortConnection is a connection with one request. It is false when it was refused.
+func (r *running) shortConnection() bool {
 	c, err := net.Dial("tcp", r.listen)
 	if err != nil {
 		return false

@@ -40,7 +40,7 @@ func TestHTTP2(t *testing.T) {
 		}()
 	}
 	for range cap(got) {
-		<-r.app.asked
+		<-r.app.requests
 	}
 	r.awaitActivity(1, 1)
 	o := r.held()

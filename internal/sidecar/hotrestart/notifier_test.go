@@ -37,12 +37,12 @@ func manager(t *testing.T, name string) (heard func() map[string]string) {
 		if err != nil {
 			t.Fatalf("nothing heard: %v", err)
 		}
-		said := make(map[string]string)
+		state := make(map[string]string)
 		for line := range strings.SplitSeq(string(b[:n]), "\n") {
 			name, value, _ := strings.Cut(line, "=")
-			said[name] = value
+			state[name] = value
 		}
-		return said
+		return state
 	}
 }
 
@@ -58,8 +58,8 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 			if err := n.Ready("serving"); err != nil {
 				t.Fatal(err)
 			}
-			if said := heard(); said["READY"] != "1" || said["STATUS"] != "serving" {
-				t.Errorf("when ready: %v", said)
+			if state := heard(); state["READY"] != "1" || state["STATUS"] != "serving" {
+				t.Errorf("when ready: %v", state)
 			}
 
 			var before, after unix.Timespec
@@ -72,17 +72,17 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &after); err != nil {
 				t.Fatal(err)
 			}
-			said := heard()
-			at, err := strconv.ParseInt(said["MONOTONIC_USEC"], 10, 64)
-			if said["RELOADING"] != "1" || err != nil || at < before.Nano()/1000 || at > after.Nano()/1000 {
-				t.Errorf("when reloading: %v, want a moment between %d and %d", said, before.Nano()/1000, after.Nano()/1000)
+			state := heard()
+			at, err := strconv.ParseInt(state["MONOTONIC_USEC"], 10, 64)
+			if state["RELOADING"] != "1" || err != nil || at < before.Nano()/1000 || at > after.Nano()/1000 {
+				t.Errorf("when reloading: %v, want a moment between %d and %d", state, before.Nano()/1000, after.Nano()/1000)
 			}
 
 			if err := n.HandedOver(4711); err != nil {
 				t.Fatal(err)
 			}
-			if said := heard(); said["MAINPID"] != "" || said["STATUS"] != "serving (pid 4711)" || said["READY"] != "1" || said["WATCHDOG"] != "1" {
-				t.Errorf("when handed over: %v", said)
+			if state := heard(); state["MAINPID"] != "" || state["STATUS"] != "serving (pid 4711)" || state["READY"] != "1" || state["WATCHDOG"] != "1" {
+				t.Errorf("when handed over: %v", state)
 			}
 
 			// The old process is no longer the service.
@@ -92,8 +92,8 @@ func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
 			if err := NotifierFromEnvironment().Stopping(); err != nil {
 				t.Fatal(err)
 			}
-			if said := heard(); said["STOPPING"] != "1" {
-				t.Errorf("when another one stops: %v", said)
+			if state := heard(); state["STOPPING"] != "1" {
+				t.Errorf("when another one stops: %v", state)
 			}
 		})
 	}
@@ -155,33 +155,33 @@ func TestWatchFeedsOnlyWhatIsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
-		var asked []time.Duration
+		var checks []time.Duration
 		var watching sync.WaitGroup
 		watching.Go(func() {
 			n.Watch(ctx, 20*time.Second, func(context.Context) error {
-				if asked = append(asked, time.Since(began)); len(asked) == 2 {
+				if checks = append(checks, time.Since(began)); len(checks) == 2 {
 					return errors.New("stuck")
 				}
-				if len(asked) == 3 {
+				if len(checks) == 3 {
 					cancel()
 				}
 				return nil
 			}, slog.New(slog.DiscardHandler))
 		})
 		watching.Wait()
-		if want := []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second}; !slices.Equal(asked, want) {
-			t.Errorf("asked at %v, want %v", asked, want)
+		if want := []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second}; !slices.Equal(checks, want) {
+			t.Errorf("asked at %v, want %v", checks, want)
 		}
 	})
 	for range 2 {
-		if said := heard(); said["WATCHDOG"] != "1" || len(said) != 1 {
-			t.Errorf("heard %v, want WATCHDOG=1 alone", said)
+		if state := heard(); state["WATCHDOG"] != "1" || len(state) != 1 {
+			t.Errorf("heard %v, want WATCHDOG=1 alone", state)
 		}
 	}
 	if err := n.Stopping(); err != nil {
 		t.Fatal(err)
 	}
-	if said := heard(); said["STOPPING"] != "1" {
-		t.Errorf("heard %v: one ping too many", said)
+	if state := heard(); state["STOPPING"] != "1" {
+		t.Errorf("heard %v: one ping too many", state)
 	}
 }

@@ -171,7 +171,7 @@ func TestDeadlineAfterFallback(t *testing.T) {
 }
 
 // The connections of app containers end with them, and are counted.
-func TestMeeting(t *testing.T) {
+func TestRendezvous(t *testing.T) {
 	const name = "@lastcall.dev/test-hooks"
 	if err := connectToSidecar(name).leave(nil); err != nil { // it returned before the sidecar's hook began, which sees its sockets
 		t.Error(err)
@@ -215,7 +215,7 @@ func TestMeeting(t *testing.T) {
 }
 
 // A process of the pod cannot make the sidecar's hook hold connections without a bound.
-func TestMeetingIsBounded(t *testing.T) {
+func TestRendezvousIsBounded(t *testing.T) {
 	const name = "@lastcall.dev/test-bounded"
 	h := acceptContainers(name, slog.New(slog.DiscardHandler))
 	defer h.close()

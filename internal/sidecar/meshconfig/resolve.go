@@ -120,16 +120,16 @@ func (r *resolver) variable(name string) (entry, bool) {
 	if f, ok := r.flags[name]; ok {
 		return entry{text: f.Text, source: Source{Origin: FlagGiven, Name: f.Name}, path: f.Name}, true
 	}
-	said, ok := r.metadata()[name]
+	configured, ok := r.metadata()[name]
 	if text := r.env[name]; text != "" {
 		own := entry{text: text, source: Source{Origin: Environment, Name: name}, path: name}
-		if ok && said.text != text {
-			r.warn(said.source, said.path, "%q is not used: the container's own environment sets %q, which takes precedence",
-				brief(said.text), brief(text))
+		if ok && configured.text != text {
+			r.warn(configured.source, configured.path, "%q is not used: the container's own environment sets %q, which takes precedence",
+				brief(configured.text), brief(text))
 		}
 		return own, true
 	}
-	return said, ok && said.text != ""
+	return configured, ok && configured.text != ""
 }
 
 // flagLayer holds the ProxyConfig fields that flags override.

@@ -22,41 +22,41 @@ const (
 // warning: metrics stop no pod. statusPort is ours: it means the merged metrics, not an app.
 func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 	source := Source{Origin: Annotation, Name: annotationScrape}
-	said := struct{ Scrape, Port, Path, Scheme string }{
+	target := struct{ Scrape, Port, Path, Scheme string }{
 		r.annotations[annotationScrape], r.annotations[annotationPort], r.annotations[annotationPath],
 		r.annotations[annotationScheme],
 	}
 	if text := r.env[variablePrometheus]; text != "" {
 		source = Source{Origin: Environment, Name: variablePrometheus}
-		said = struct{ Scrape, Port, Path, Scheme string }{}
-		if err := json.Unmarshal([]byte(text), &said); err != nil {
+		target = struct{ Scrape, Port, Path, Scheme string }{}
+		if err := json.Unmarshal([]byte(text), &target); err != nil {
 			r.warn(source, variablePrometheus, `%s is not used: must be {"scrape":"true","port":"8080","path":"/metrics"}: %v`,
 				brief(text), err)
 			return Value[string]{}
 		}
 	}
-	if yes, _ := strconv.ParseBool(said.Scrape); !yes {
+	if yes, _ := strconv.ParseBool(target.Scrape); !yes {
 		return Value[string]{}
 	}
-	if said.Port == "" {
-		said.Port = "80" // Istio's agent's default
+	if target.Port == "" {
+		target.Port = "80" // Istio's agent's default
 	}
-	port, err := strconv.ParseUint(said.Port, 10, 16)
+	port, err := strconv.ParseUint(target.Port, 10, 16)
 	switch {
 	case err != nil || port == 0:
 		r.warn(source, annotationPort, "%s is not used, the app's metrics are not merged: must be a port, 1 to 65535",
-			brief(said.Port))
+			brief(target.Port))
 		return Value[string]{}
 	case int(port) == statusPort:
 		return Value[string]{}
-	case said.Scheme != "" && said.Scheme != "http":
-		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: must be http", brief(said.Scheme))
+	case target.Scheme != "" && target.Scheme != "http":
+		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: must be http", brief(target.Scheme))
 		return Value[string]{}
 	}
-	path := "/" + strings.TrimPrefix(said.Path, "/")
-	if said.Path == "" {
+	path := "/" + strings.TrimPrefix(target.Path, "/")
+	if target.Path == "" {
 		path = "/metrics"
 	}
-	return Value[string]{Value: "http://" + net.JoinHostPort("127.0.0.1", said.Port) + path, Source: source,
+	return Value[string]{Value: "http://" + net.JoinHostPort("127.0.0.1", target.Port) + path, Source: source,
 		Path: annotationScrape}
 }

@@ -86,7 +86,7 @@ func (s *Settings) Environ(env []string) []string {
 	out := make([]string, 0, len(env)+len(s.Proxy.GetProxyMetadata()))
 	for _, pair := range env {
 		name, _, _ := strings.Cut(pair, "=")
-		if _, said := s.Proxy.GetProxyMetadata()[name]; said && own[name] == "" {
+		if _, isSet := s.Proxy.GetProxyMetadata()[name]; isSet && own[name] == "" {
 			continue
 		}
 		out = append(out, pair)

@@ -23,7 +23,7 @@ func TestAmbient(t *testing.T) {
 	n := nettest.New(t)
 	front, app := n.Pod.Listen(t, "tcp", n.Pod.TCP4(hbone)), n.Pod.Listen(t, "tcp", n.Pod.TCP4(port))
 	loop(t, n.Pod, port)
-	w := watched(t, n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}}, (*Watch).Arm)
+	w := watched(t, n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}}, (*Watch).Standby)
 	// ask has a client send a request through its tunnel, and ztunnel connect to the app for it.
 	ask := func() (client, tunnel, inner net.Conn, err error) {
 		t.Helper()

@@ -23,33 +23,33 @@ const (
 
 // ledger follows the connections of one namespace. It has no clock and is not safe for concurrent use.
 type ledger struct {
-	options   Options
-	owned     func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
-	acks      func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
-	listeners map[uint64]bool      // by cookie, whether it counts; also those that have closed, until their reports
-	ports     map[uint16]bool      // that have or had a listener that counts
-	listening []uint16             // that have one now
-	unlisten  bool                 // a listener that counts has closed, and no look has followed
-	closed    map[uint16]time.Time // when a port's first listener closed, unless a later look has shown one
-	open      map[uint64]*connection
-	roll      sockdiag.Roll // ends that were counted without a report
-	endings   []ending      // before Begin, of the last foldTime
-	evidence  map[uint16]evidence
-	probes    probes
-	looked    time.Time
-	refusing  int       // counter at based
-	based     time.Time // the last look, or before Begin the close of a listener
-	queued    int       // resets since of connections that were not accepted, which the counter contains
-	refusals  []refusal
-	parting   map[ends]parting
-	parted    []parting                  // whose peers may have been reset
-	attempts  int                        // those of them, since Begin, that were the proxy's attempts to connect to the app
-	unheard   int                        // likewise, that were the app's answers to a proxy that had ended
-	halves    []half                     // lost requests without another half so far
-	marks     map[uint64]bool            // whose reports are missing
-	blind     bool                       // reports from before Begin are missing
-	since     time.Time                  // see Watch.Reacted
-	others    map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as the app's to its database
+	options       Options
+	owned         func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
+	acks          func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
+	listeners     map[uint64]bool      // by cookie, whether it counts; also those that have closed, until their reports
+	ports         map[uint16]bool      // that have or had a listener that counts
+	listening     []uint16             // that have one now
+	unlisten      bool                 // a listener that counts has closed, and no look has followed
+	closed        map[uint16]time.Time // when a port's first listener closed, unless a later look has shown one
+	open          map[uint64]*connection
+	roll          sockdiag.Roll // ends that were counted without a report
+	endings       []ending      // before Begin, of the last foldTime
+	evidence      map[uint16]evidence
+	probes        probes
+	looked        time.Time
+	refusing      int       // counter at based
+	based         time.Time // the last look, or before Begin the close of a listener
+	queued        int       // resets since of connections that were not accepted, which the counter contains
+	refusals      []refusal
+	halfClosed    map[ends]halfClosed
+	wasHalfClosed []halfClosed               // whose peers may have been reset
+	attempts      int                        // those of them, since Begin, that were the proxy's attempts to connect to the app
+	unheard       int                        // likewise, that were the app's answers to a proxy that had ended
+	unpaired      []lostRequest              // lost requests that are not counted at another connection so far
+	sentinels     map[uint64]bool            // whose reports are missing
+	blind         bool                       // reports from before Begin are missing
+	since         time.Time                  // see Watch.Reacted
+	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as the app's to its database
 
 	begun    bool
 	result   Termination
@@ -57,7 +57,7 @@ type ledger struct {
 }
 
 func newLedger(o Options) *ledger {
-	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), parting: make(map[ends]parting), evidence: make(map[uint16]evidence), probes: newProbes(o.Probes, o.Node)}
+	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), halfClosed: make(map[ends]halfClosed), evidence: make(map[uint16]evidence), probes: newProbes(o.Probes, o.Node)}
 	g.probes.isPassed = len(o.ProxyPorts) > 0
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
@@ -84,7 +84,7 @@ func (g *ledger) counts(s sockdiag.Socket) (counts, isInner bool) {
 // look adds a look at the table, without the sockets that the kernel has reported since.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.listen(sockets)
-	g.depart(sockets, now)
+	g.findEnded(sockets, now)
 	present := make(map[uint64]bool, len(sockets))
 	before := g.others
 	g.others = make(map[uint64]sockdiag.Socket)
@@ -264,8 +264,8 @@ func (g *ledger) unlistened(s sockdiag.Socket) bool {
 
 // destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
 func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
-	if g.marks[s.Cookie] {
-		delete(g.marks, s.Cookie)
+	if g.sentinels[s.Cookie] {
+		delete(g.sentinels, s.Cookie)
 		return
 	}
 	now := s.Ended
@@ -283,7 +283,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 			g.attempts++
 		}
 		if was, ok := g.others[s.Cookie]; ok {
-			g.part(s, &was, left)
+			g.noteHalfClosed(s, &was, left)
 		}
 		return
 	}
@@ -305,19 +305,19 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	switch {
 	case f == left:
 	case c == nil:
-		g.part(s, nil, f)
+		g.noteHalfClosed(s, nil, f)
 	default:
-		g.part(s, &c.Socket, f)
+		g.noteHalfClosed(s, &c.Socket, f)
 	}
-	e := ending{at: now, fate: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), asked: now.Add(-s.LastReceived), sample: Sample{
+	e := ending{at: now, fate: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived), sample: Sample{
 		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
 	}}
 	if c != nil {
 		e.arrived, e.known, e.busy, e.active, e.isInner, e.probe = c.arrived, true, c.busy(), c.active, c.isInner, c.probe
 	}
 	if c != nil && s.Remote.Port() == 0 {
-		e.asked = g.looked.Add(-c.LastReceived)
-		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(now.Sub(e.asked))
+		e.requestedAt = g.looked.Add(-c.LastReceived)
+		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(now.Sub(e.requestedAt))
 	} else if s.Remote.Port() == 0 {
 		e.sample.Peer, e.sample.Age = netip.AddrPort{}, 0
 	}

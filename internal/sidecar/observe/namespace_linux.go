@@ -77,7 +77,7 @@ func openHere(buffer int) (k *kernel, err error) {
 		k.counters.close()
 		return nil, err
 	}
-	if k.reports, err = sockdiag.WatchAll(buffer, func() { notify(allArmed.now) }); err != nil {
+	if k.reports, err = sockdiag.WatchAll(buffer, func() { notify(allStandby.now) }); err != nil {
 		_ = k.table.Close()
 		k.counters.close()
 		return nil, err

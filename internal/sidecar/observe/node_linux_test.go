@@ -23,7 +23,7 @@ func TestNode(t *testing.T) {
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	w := watched(t, n.Pod.Path(), Options{
 		Local: func(netip.Addr) bool { return true }, Probes: []Probe{{80, 10 * time.Second}}, Node: node,
-	}, (*Watch).Arm)
+	}, (*Watch).Standby)
 	probe := func(from *nettest.Namespace) error {
 		c, err := from.Dial(t.Context(), "tcp", n.Pod.TCP4(80))
 		if err == nil {

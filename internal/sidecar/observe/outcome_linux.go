@@ -11,19 +11,19 @@ import (
 
 // ending is the end of a connection.
 type ending struct {
-	at       time.Time
-	fate     fate
-	requests int // that it may have carried at once, at least 1
-	arrived  time.Time
-	moved    time.Time // data, in any direction
-	asked    time.Time // when the client's last byte came
-	known    bool      // a look has shown it; then
-	busy     bool      // at that look
-	active   bool      // with a request since Begin, or in flight then
-	queued   bool      // the app had not accepted it
-	probe    likeness
-	isInner  bool // between proxy and app
-	sample   Sample
+	at          time.Time
+	fate        fate
+	requests    int // that it may have carried at once, at least 1
+	arrived     time.Time
+	moved       time.Time // data, in any direction
+	requestedAt time.Time // when the client's last byte came
+	known       bool      // a look has shown it; then
+	busy        bool      // at that look
+	active      bool      // with a request since Begin, or in flight then
+	queued      bool      // the app had not accepted it
+	probe       likeness
+	isInner     bool // between proxy and app
+	sample      Sample
 }
 
 // arrive counts a connection that no look has shown before, and returns whether it is taken for a probe. One whose peer the
@@ -74,7 +74,7 @@ func (g *ledger) count(e ending) {
 		case probe.is:
 			t.Maybe.Probes++
 			return
-		case g.isOtherHalf(e):
+		case g.isCountedAtOther(e):
 			return
 		}
 		*n++
@@ -142,7 +142,7 @@ func (g *ledger) from(at time.Time) time.Time {
 	if from := at.Add(-foldTime); g.since.IsZero() || from.Before(g.since) {
 		return from
 	}
-	return later(g.since, at.Add(-holdTime))
+	return later(g.since, at.Add(-bufferTime))
 }
 
 // base sets what later counters of resets are compared with.
@@ -198,7 +198,7 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 	proxys, each := min(g.attempts, all), max(g.options.Attempts, 1)
 	errors := (proxys + each - 1) / each
 	t.Lost.Refused = errors
-	for _, h := range g.halves {
+	for _, h := range g.unpaired {
 		if h.isInner {
 			errors++
 		}
@@ -295,7 +295,7 @@ func (g *ledger) conclude(now time.Time) {
 // end counts a connection whose report has not come.
 func (g *ledger) end(c *connection, f fate, now time.Time) {
 	f = g.refine(f, c.Socket, c, func() bool { return true })
-	g.count(ending{at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, asked: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+	g.count(ending{at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, requestedAt: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
 }
 
 func later(a, b time.Time) time.Time {

@@ -17,10 +17,10 @@ type pacer struct {
 	free time.Time // when everything until now is paid
 }
 
-// Those of all watches of the process: looks after Begin, and glances of armed watches.
+// Those of all watches of the process: looks after Begin, and scans of the listeners on standby.
 var (
-	looks   = pacer{share: 20}
-	glances = pacer{share: 1000}
+	looks = pacer{share: 20}
+	scans = pacer{share: 1000}
 )
 
 // reserve pays for work that ended at now, and returns the earliest time of the next look of the watch that did it.

@@ -50,12 +50,12 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// An armed watch knows the ends and refusals between the close of the listener and Begin, and the time of the close.
-func TestArmed(t *testing.T) {
+// A watch on standby knows the ends and refusals between the close of the listener and Begin, and the time of the close.
+func TestStandby(t *testing.T) {
 	n := nettest.New(t)
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	own := n.Client.IPv4
-	w := watched(t, n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }}, (*Watch).Arm)
+	w := watched(t, n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }}, (*Watch).Standby)
 	dial := func() net.Conn {
 		t.Helper()
 		c, err := n.Client.Dial(context.Background(), "tcp", ln.Addr().String())

@@ -30,11 +30,11 @@ type probes struct {
 	seen map[uint16][]time.Time // connections from the node to a probe's port, and refused probes; the oldest first
 	free map[Probe]int          // refused connections that were attributed to a probe whose moment is not confirmed
 
-	node     *Node               // nil: unknown
-	own      map[netip.Addr]bool // the pod's addresses, as its connections show them
-	refused  []sockdiag.Socket   // the node's connections to a probe's port that were refused
-	asked    time.Time           // until when these are complete
-	isPassed bool                // a sidecar passes probes on, and may be refused within the pod
+	node          *Node               // nil: unknown
+	own           map[netip.Addr]bool // the pod's addresses, as its connections show them
+	refused       []sockdiag.Socket   // the node's connections to a probe's port that were refused
+	completeUntil time.Time           // until when these are complete
+	isPassed      bool                // a sidecar passes probes on, and may be refused within the pod
 }
 
 func newProbes(all []Probe, node *Node) probes {
@@ -45,7 +45,7 @@ func newProbes(all []Probe, node *Node) probes {
 // clone is a copy, but of own.
 func (p *probes) clone() probes {
 	out := newProbes(p.all, p.node)
-	out.refused, out.asked, out.own, out.isPassed = slices.Clone(p.refused), p.asked, p.own, p.isPassed
+	out.refused, out.completeUntil, out.own, out.isPassed = slices.Clone(p.refused), p.completeUntil, p.own, p.isPassed
 	for port, seen := range p.seen {
 		out.seen[port] = slices.Clone(seen)
 	}
@@ -119,10 +119,10 @@ func (p *probes) ask() {
 	if p.node == nil || len(p.own) == 0 {
 		return
 	}
-	refused, until, known := p.node.since(p.asked, func(to netip.AddrPort) bool {
+	refused, until, known := p.node.since(p.completeUntil, func(to netip.AddrPort) bool {
 		return p.own[to.Addr()] && p.has(to.Port())
 	})
-	if p.refused, p.asked = append(p.refused, refused...), until; !known || len(p.refused) > nodeMost {
+	if p.refused, p.completeUntil = append(p.refused, refused...), until; !known || len(p.refused) > nodeMost {
 		p.node = nil
 	}
 }
@@ -150,7 +150,7 @@ func (p *probes) guessRefused(began time.Time, r refusal) (is, isCertain bool) {
 }
 
 // waits reports whether the kubelet may not have closed the socket of a refused probe yet at the look at the node.
-func (p *probes) waits(r refusal) bool { return p.asked.Before(r.now.Add(probeSlack)) }
+func (p *probes) waits(r refusal) bool { return p.completeUntil.Before(r.now.Add(probeSlack)) }
 
 // isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of a
 // container may come at another one (the prober's manual trigger).

@@ -108,7 +108,7 @@ func TestRefusedProbe(t *testing.T) {
 		for _, ms := range tt.shown {
 			g.probes.refused = append(g.probes.refused, sockdiag.Socket{Remote: pod, Ended: at(ms)})
 		}
-		g.probes.asked = at(9000)
+		g.probes.completeUntil = at(9000)
 		got := Termination{Begin: began}
 		if g.addRefused(&got); got.Lost != tt.want || got.Maybe != tt.maybe {
 			t.Errorf("%s: %+v, %+v", tt.name, got.Lost, got.Maybe)

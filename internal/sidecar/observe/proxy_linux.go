@@ -36,32 +36,32 @@ func (g *ledger) isAttempt(s sockdiag.Socket) bool {
 	return isWithin(s.Remote.Addr(), s.Local.Addr()) && g.isInner(s.Local.Addr(), s.Remote.Port()) && s.Acked == 0 && s.Received == 0
 }
 
-// half is a lost request, of a client's connection to the sidecar or of an inner one.
-type half struct {
-	isInner bool
-	asked   time.Time // when its last byte came
+// lostRequest is one of a client's connection to the sidecar or of an inner one.
+type lostRequest struct {
+	isInner     bool
+	requestedAt time.Time // when its last byte came
 }
 
 const (
-	passTime   = 250 * time.Millisecond // a sidecar passes a request on within this, also on a busy machine
-	halvesMost = 1 << 12                // lost requests whose other halves are looked for
+	passTime     = 250 * time.Millisecond // a sidecar passes a request on within this, also on a busy machine
+	unpairedMost = 1 << 12                // lost requests whose other connection is looked for
 )
 
-// isOtherHalf reports whether a lost request has been counted at its other connection: a sidecar that relays bytes relays
+// isCountedAtOther reports whether a lost request has been counted at its other connection: a sidecar that relays bytes relays
 // the end, too, and a pod that is killed loses both.
-func (g *ledger) isOtherHalf(e ending) bool {
+func (g *ledger) isCountedAtOther(e ending) bool {
 	if len(g.options.ProxyPorts) == 0 || !e.isInner && !slices.Contains(g.options.ProxyPorts, e.sample.Port) {
 		return false
 	}
-	one := half{e.isInner, e.asked}
-	for i, other := range g.halves {
-		if other.isInner != one.isInner && one.asked.Sub(other.asked).Abs() <= passTime {
-			g.halves = slices.Delete(g.halves, i, i+1)
+	one := lostRequest{e.isInner, e.requestedAt}
+	for i, other := range g.unpaired {
+		if other.isInner != one.isInner && one.requestedAt.Sub(other.requestedAt).Abs() <= passTime {
+			g.unpaired = slices.Delete(g.unpaired, i, i+1)
 			return true
 		}
 	}
-	if len(g.halves) < halvesMost {
-		g.halves = append(g.halves, one)
+	if len(g.unpaired) < unpairedMost {
+		g.unpaired = append(g.unpaired, one)
 	}
 	return false
 }

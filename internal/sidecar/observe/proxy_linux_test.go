@@ -155,7 +155,7 @@ func TestSidecar(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &sidecar{Net: nettest.New(t), t: t, attempts: 3}
 			s.front, s.behind = s.Pod.Listen(t, "tcp", s.Pod.TCP4(proxyPort)), s.Pod.Listen(t, "tcp", s.Pod.TCP4(behindPort))
-			w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Arm)
+			w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Standby)
 			var all []exchange
 			for range idle {
 				s.answer(s.ask())

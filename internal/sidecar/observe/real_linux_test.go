@@ -101,7 +101,7 @@ func TestLosses(t *testing.T) {
 				see := observed(t, a)
 				w := see
 				if late {
-					w = armed(t, a)
+					w = onStandby(t, a)
 				}
 				var clients []*caller
 				for i := range tt.idle + tt.busy {
@@ -153,10 +153,10 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// armed arms a watch of an app that has begun.
-func armed(t *testing.T, a *program) *Watch {
+// onStandby puts a watch on standby, of an app that has begun.
+func onStandby(t *testing.T, a *program) *Watch {
 	t.Helper()
-	return opened(t, a, (*Watch).Arm)
+	return opened(t, a, (*Watch).Standby)
 }
 
 // awaitReaction waits until the close of the listener has been reported.

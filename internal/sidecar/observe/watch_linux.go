@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	calmInterval  = 250 * time.Millisecond // between looks before Begin, or
-	calmShare     = 500                    // this many times the cost of a look, but no more than
-	calmMost      = time.Second            // this
-	interval      = 25 * time.Millisecond  // between looks after it, or when pacer allows the next
-	stillInterval = 100 * time.Millisecond // likewise, while nothing moves
-	gather        = 5 * time.Millisecond   // one look for many reports
-	settleTime    = time.Second            // End waits at most so long for reports,
-	settled       = 10                     // and until so many attempts have found none;
-	unmarked      = 25                     // without marks this many, because a busy kernel is that late
+	calmInterval     = 250 * time.Millisecond // between looks before Begin, or
+	calmShare        = 500                    // this many times the cost of a look, but no more than
+	calmMost         = time.Second            // this
+	interval         = 25 * time.Millisecond  // between looks after it, or when pacer allows the next
+	stillInterval    = 100 * time.Millisecond // likewise, while nothing moves
+	gather           = 5 * time.Millisecond   // one look for many reports
+	settleTime       = time.Second            // End waits at most so long for reports,
+	settled          = 10                     // and until so many attempts have found none;
+	withoutSentinels = 25                     // without sentinels this many, because a busy kernel is that late
 )
 
 // Watch observes one network namespace. Its methods are safe for concurrent use.
@@ -36,9 +36,9 @@ type Watch struct {
 	due      time.Time // of the next look
 	segments int       // counter at the last look
 	changed  bool      // the next look has to read the table
-	armed    bool      // see Arm
-	held     held
-	pause    time.Duration // between glances
+	standby  bool      // see Standby
+	buffered buffered
+	pause    time.Duration // between scans of the listeners
 	closed   bool
 
 	begun  chan struct{} // wakes run
@@ -85,17 +85,17 @@ func (w *Watch) startLocked() error {
 	}
 	w.kernel, w.ledger.acks, w.started = kernel, kernel.counters.acks, time.Now()
 	first := w.lookLocked
-	if w.armed {
-		first = w.glanceLocked
+	if w.standby {
+		first = w.scanListenersLocked
 	}
-	if err = first(); err == nil && w.armed {
-		err = allArmed.add(w)
+	if err = first(); err == nil && w.standby {
+		err = allStandby.add(w)
 	}
 	if err != nil {
 		w.kernel = nil
 		return errors.Join(err, kernel.close())
 	}
-	if w.armed {
+	if w.standby {
 		return nil
 	}
 	kernel.reports.Follow()
@@ -114,8 +114,8 @@ func (w *Watch) Begin(at time.Time, by string) error {
 	}
 	if !w.ledger.begun {
 		switch w.changed = true; {
-		case w.armed:
-			if err := w.disarmLocked(at); err != nil {
+		case w.standby:
+			if err := w.endStandbyLocked(at); err != nil {
 				return err
 			}
 		case started:
@@ -163,27 +163,27 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 		w.changed = true
 		w.tickLocked()
 		enough := settled
-		marks, cookies, err := openMarks(w.namespace)
+		sentinels, cookies, err := openSentinels(w.namespace)
 		if err == nil {
-			w.ledger.marks = cookies
+			w.ledger.sentinels = cookies
 		} else {
-			enough = unmarked
+			enough = withoutSentinels
 		}
-		w.done.Go(func() { closeMarks(marks) })
+		w.done.Go(func() { closeSentinels(sentinels) })
 		for quiet, limit := 0, time.Now().Add(settleTime); quiet < enough && time.Now().Before(limit); {
 			if w.changed = false; w.ledger.result.Overruns > 0 {
 				w.tickLocked()
 			} else {
 				w.collectLocked()
 			}
-			if quiet++; w.ledger.closing() > 0 || len(w.ledger.marks) > 0 || w.changed {
+			if quiet++; w.ledger.closing() > 0 || len(w.ledger.sentinels) > 0 || w.changed {
 				quiet = 0
 			}
 			w.mu.Unlock()
 			<-clock.C
 			w.mu.Lock()
 		}
-		if len(w.ledger.marks) > 0 {
+		if len(w.ledger.sentinels) > 0 {
 			w.ledger.result.Overruns++
 		}
 		if w.ledger.closing() > 0 || w.ledger.isDoubtful() {
@@ -196,8 +196,8 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 			w.tickLocked() // what the node shows by now, the counters have
 		}
 	}
-	if life := at.Sub(w.started); len(w.ledger.ports) == 0 && life < glanceFirst {
-		w.ledger.result.Blind += max(drain.Millis(life), 1) // listeners may have come and gone between two glances
+	if life := at.Sub(w.started); len(w.ledger.ports) == 0 && life < scanFirst {
+		w.ledger.result.Blind += max(drain.Millis(life), 1) // listeners may have come and gone between two scans
 	}
 	w.ledger.conclude(at)
 	t := w.ledger.peek(at)
@@ -308,13 +308,13 @@ func (w *Watch) readLocked() (still bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	asked := time.Now() // the kernel answers within the call; when this process reads the answer is its scheduler's business
+	readAt := time.Now() // the kernel answers within the call; when this process reads the answer is its scheduler's business
 	sockets, err := w.kernel.table.All(states)
 	if err != nil {
 		return false, err
 	}
-	w.ledger.look(sockets, asked)
-	w.ledger.refused(resets.refusing(), asked)
+	w.ledger.look(sockets, readAt)
+	w.ledger.refused(resets.refusing(), readAt)
 	w.ledger.explain(w.isWaiting())
 	w.segments, w.changed = segments, false
 	if len(w.ledger.listening) < len(w.ledger.ports) {

@@ -85,7 +85,7 @@ func TestClientAnnouncesCloseInADrain(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	c := dialPipe(t, p)
 	c.send(closing)
-	<-g.asked
+	<-g.requests
 	_ = p.Drain(ctx)
 	g.open()
 	if resp := c.response(http.MethodGet); resp.StatusCode != http.StatusOK {

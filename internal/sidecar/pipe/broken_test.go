@@ -255,7 +255,7 @@ func TestClientGoesAway(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	c := dialPipe(t, p)
 	c.send(get("/"))
-	<-g.asked
+	<-g.requests
 	_ = c.SetLinger(0)
 	_ = c.Close()
 	awaitActivity(t, p, 0, 0)

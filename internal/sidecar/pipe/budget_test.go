@@ -149,7 +149,7 @@ func TestPipeliningWithAFullBudget(t *testing.T) {
 	p.budget.add(int(p.budget.limit))
 	c := dialPipe(t, p)
 	c.send(strings.Repeat(get("/"), 3))
-	<-g.asked
+	<-g.requests
 	g.open()
 	for range 3 {
 		if resp := c.response("GET"); resp.StatusCode != 200 {

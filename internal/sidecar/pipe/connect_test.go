@@ -95,7 +95,7 @@ func TestEnvelopes(t *testing.T) {
 			first := part(t, resp, 1)
 			report := lastCall(t, p, 300*time.Millisecond)
 			if tt.after != "" {
-				awaitAsked(t, p)
+				awaitCloseRequested(t, p)
 				app.send(tt.after)
 			}
 			rest, err := io.ReadAll(resp.Body)

@@ -27,7 +27,7 @@ func TestConnections(t *testing.T) {
 	if _, err := io.WriteString(busy, get("/slow?\x41")); err != nil {
 		t.Fatal(err)
 	}
-	<-g.asked
+	<-g.requests
 	silent := dialPipe(t, p)
 	awaitActivity(t, p, 2, 1)
 	raw, err := net.Dial("tcp", p.Addr(1).String())

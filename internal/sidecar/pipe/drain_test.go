@@ -29,21 +29,21 @@ import (
 // gate is an app whose responses wait until the test releases them.
 type gate struct {
 	net.Addr
-	asked chan string
-	free  chan struct{}
-	once  sync.Once
+	requests chan string
+	free     chan struct{}
+	once     sync.Once
 }
 
 func (g *gate) open() { g.once.Do(func() { close(g.free) }) }
 
 func startGate(t *testing.T) *gate {
-	g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
+	g := &gate{requests: make(chan string, 100), free: make(chan struct{})}
 	g.Addr = startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stream" {
 			fmt.Fprint(w, "begun")
 			_ = http.NewResponseController(w).Flush()
 		}
-		g.asked <- r.URL.Path
+		g.requests <- r.URL.Path
 		select {
 		case <-g.free:
 		case <-r.Context().Done():
@@ -61,12 +61,12 @@ func TestDrainSaysGoodbye(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	busy, idle := dialPipe(t, p), dialPipe(t, p)
 	busy.send(get("/a"))
-	<-g.asked
+	<-g.requests
 	awaitActivity(t, p, 2, 1)
 	_ = p.Drain(ctx)
 	late := dialPipe(t, p) // still accepted
 	late.send(get("/late"))
-	<-g.asked
+	<-g.requests
 	g.open()
 	for _, c := range []*client{busy, late} {
 		resp := c.response("GET")
@@ -90,7 +90,7 @@ func TestDrainPipelined(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	c := dialPipe(t, p)
 	c.send(get("/1") + get("/2") + get("/3"))
-	<-g.asked
+	<-g.requests
 	_ = p.Drain(ctx)
 	g.open()
 	for i := range 3 {
@@ -108,7 +108,7 @@ func TestDrainTellsChanges(t *testing.T) {
 	<-p.Changes()
 	c := dialPipe(t, p)
 	c.send(get("/a"))
-	<-g.asked
+	<-g.requests
 	<-p.Changes()
 	a, _ := p.Activity(ctx)
 	if !a.Known || a.Busy != 1 || a.Arrivals != 2 {
@@ -131,7 +131,7 @@ func TestCloseIdle(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	idle, busy := dialPipe(t, p), dialPipe(t, p)
 	busy.send(get("/a"))
-	<-g.asked
+	<-g.requests
 	awaitActivity(t, p, 2, 1)
 	_ = p.CloseIdle(ctx, 0)
 	idle.wantEnd()
@@ -357,14 +357,14 @@ func TestLastCall(t *testing.T) {
 	p := startPipe(t, g, Auto)
 	waiting, begun, upload, tunnel, idle := dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p)
 	waiting.send(get("/wait?x=1"))
-	<-g.asked
+	<-g.requests
 	begun.send(get("/stream"))
-	<-g.asked
+	<-g.requests
 	if b, err := begun.r.ReadString('n'); err != nil {
 		t.Fatal(b, err)
 	}
 	upload.send("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
-	<-g.asked
+	<-g.requests
 	tunnel.send("\x00\x01")
 	awaitActivity(t, p, 5, 4)
 	_ = p.Drain(ctx)
@@ -431,7 +431,7 @@ func TestCloseGivesUp(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	c := dialPipe(t, p)
 	c.send(get("/"))
-	<-g.asked
+	<-g.requests
 	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
 	if err := p.Close(short); err == nil {
@@ -475,7 +475,7 @@ func TestReportReads(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	c := dialPipe(t, p)
 	c.send(get("/" + strings.Repeat("long", 1000)))
-	<-g.asked
+	<-g.requests
 	open, _ := p.Open(ctx, 1)
 	b, err := json.Marshal(open)
 	if err != nil || len(b) > 600 {
@@ -491,11 +491,11 @@ func TestQuietClients(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	probe, user := dialPipe(t, p), dialPipe(t, p)
 	probe.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
-	<-g.asked
+	<-g.requests
 	awaitActivity(t, p, 2, 0)
 	before, _ := p.Activity(ctx)
 	user.send("GET /user HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8\r\n\r\n")
-	<-g.asked
+	<-g.requests
 	awaitActivity(t, p, 2, 1)
 	if after, _ := p.Activity(ctx); after.Arrivals != before.Arrivals+1 {
 		t.Errorf("arrivals went from %d to %d: the probe counts", before.Arrivals, after.Arrivals)
@@ -513,10 +513,10 @@ func TestQuietClients(t *testing.T) {
 
 // A hanging probe delays no other connection.
 func TestHungProbe(t *testing.T) {
-	asked := make(chan struct{})
+	inFlight := make(chan struct{})
 	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/probe" {
-			close(asked)
+			close(inFlight)
 			<-r.Context().Done()
 		}
 		fmt.Fprint(w, "done")
@@ -524,7 +524,7 @@ func TestHungProbe(t *testing.T) {
 	p := startPipe(t, app, HTTP)
 	probe, user := dialPipe(t, p), dialPipe(t, p)
 	probe.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
-	<-asked
+	<-inFlight
 	user.send(get("/before"))
 	if resp := user.response("GET"); bodyOf(resp) != "done" || resp.Close {
 		t.Errorf("before the drain: %v", resp)

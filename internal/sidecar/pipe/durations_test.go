@@ -25,7 +25,7 @@ func TestDurations(t *testing.T) {
 	unanswered := startPipe(t, g, HTTP)
 	c = dialPipe(t, unanswered)
 	c.send(get("/"))
-	<-g.asked
+	<-g.requests
 	_ = c.SetLinger(0) // a FIN would be a half-close, after which the app may answer
 	_ = c.Close()
 	for _, want := range []struct {

@@ -166,7 +166,7 @@ func TestEndingsByRealClients(t *testing.T) {
 				if c.peer != "" {
 					program = peers.Need(t, c.peer)
 				}
-				asked := make(chan struct{})
+				inFlight := make(chan struct{})
 				app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 					head := tt.head
 					if head == "ws" {
@@ -179,7 +179,7 @@ func TestEndingsByRealClients(t *testing.T) {
 					}
 					defer conn.Close()
 					_, _ = io.WriteString(conn, head+tt.sent)
-					close(asked)
+					close(inFlight)
 					_ = conn.SetReadDeadline(time.Now().Add(patience))
 					_, _ = io.Copy(io.Discard, conn)
 				})
@@ -197,7 +197,7 @@ func TestEndingsByRealClients(t *testing.T) {
 				go func() { defer close(done); c.run(program, scheme+p.Addr(0).String()+"/", &out) }()
 				polltest.Eventually(t, "the program has shown the messages before the end", func() bool {
 					select {
-					case <-asked:
+					case <-inFlight:
 						return strings.Contains(out.String(), tt.until)
 					case <-done:
 						return true

@@ -75,9 +75,9 @@ func TestH2(t *testing.T) {
 
 // startH2Gate is an app of HTTP/2 whose answers wait for the gate.
 func startH2Gate(t *testing.T) *gate {
-	g := &gate{asked: make(chan string, 100), free: make(chan struct{})}
+	g := &gate{requests: make(chan string, 100), free: make(chan struct{})}
 	g.Addr = startH2(t, func(w http.ResponseWriter, r *http.Request) {
-		g.asked <- r.URL.Path
+		g.requests <- r.URL.Path
 		<-g.free
 		fmt.Fprint(w, "done")
 	})
@@ -90,11 +90,11 @@ func TestH2Drain(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	r := dialRaw(t, p)
 	r.request(1, true, ":path", "/a")
-	<-g.asked
+	<-g.requests
 	awaitActivity(t, p, 1, 1)
 	_ = p.Drain(ctx)
 	r.request(3, true, ":path", "/late") // had not seen the GOAWAY yet
-	<-g.asked
+	<-g.requests
 	if open, _ := p.Open(ctx, 10); len(open) != 2 || open[0].Request != "POST /a" || open[1].Request != "POST /late" || open[0].Protocol != "http/2" {
 		t.Errorf("open: %v", open)
 	}
@@ -129,14 +129,14 @@ func awaitRequests(t *testing.T, p *Pipe, n uint64) {
 
 // The last call ends each stream by its own rules.
 func TestH2LastCall(t *testing.T) {
-	asked := make(chan string, 10)
+	requests := make(chan string, 10)
 	free := make(chan struct{})
 	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/begun" || r.URL.Path == "/grpc.begun" {
 			fmt.Fprint(w, "half")
 			_ = http.NewResponseController(w).Flush()
 		}
-		asked <- r.URL.Path
+		requests <- r.URL.Path
 		<-free
 	})
 	t.Cleanup(func() { close(free) })
@@ -149,7 +149,7 @@ func TestH2LastCall(t *testing.T) {
 	r.request(9, false, ":path", "/grpc.begun", "content-type", "application/grpc+proto")
 	r.request(11, true, ":path", "/probe", "user-agent", "kube-probe/1.34")
 	for range 6 {
-		<-asked
+		<-requests
 	}
 	polltest.Eventually(t, "the answers begin", func() bool { return p.Stats().Responses[2] >= 2 })
 	awaitActivity(t, p, 1, 1)

@@ -55,8 +55,8 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startPipe(t, app, HTTP)
-			said := make(chan string, 1)
-			go func() { said <- tt.ask("http://"+p.Addr(0).String(), h2Client(t)) }()
+			output := make(chan string, 1)
+			go func() { output <- tt.ask("http://"+p.Addr(0).String(), h2Client(t)) }()
 			awaitRequests(t, p, 1)
 			awaitActivity(t, p, 1, 1)
 			if tt.ending == "reset" { // the client has its head
@@ -67,7 +67,7 @@ func TestH2LastCallAsClientsSeeIt(t *testing.T) {
 			if err != nil || len(left) != 1 || left[0].Ending != tt.ending {
 				t.Errorf("the report says %+v, %v; want %s", left, err, tt.ending)
 			}
-			if got := <-said; !strings.Contains(got, tt.says) {
+			if got := <-output; !strings.Contains(got, tt.says) {
 				t.Errorf("the client says %s; want %s", got, tt.says)
 			}
 			awaitActivity(t, p, 0, 0)
@@ -109,11 +109,11 @@ func tell(resp *http.Response, err error) string {
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	said := fmt.Sprintf("%d %q", resp.StatusCode, b)
+	output := fmt.Sprintf("%d %q", resp.StatusCode, b)
 	if err != nil {
-		said += " " + err.Error()
+		output += " " + err.Error()
 	}
-	return said
+	return output
 }
 
 // shell runs a program. How it fails differs with its version; that it does must not.

@@ -26,10 +26,10 @@ func TestH2GoodbyeByManners(t *testing.T) {
 			p := startPipe(t, g, HTTP)
 			r := dialRaw(t, p)
 			r.request(1, true, append([]string{":path", "/a"}, tt.fields...)...)
-			<-g.asked
+			<-g.requests
 			awaitActivity(t, p, 1, 1)
 			_ = p.Drain(ctx)
-			if said := p.Stats().H2.GoAways > 0; said && !tt.atOnce {
+			if isAnnounced := p.Stats().H2.GoAways > 0; isAnnounced && !tt.atOnce {
 				t.Error("a GOAWAY while a request is open")
 			}
 			g.open()

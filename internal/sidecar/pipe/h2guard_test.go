@@ -114,7 +114,7 @@ func TestH2Floods(t *testing.T) {
 
 // A client that floods and takes nothing cannot hold anything: neither us nor the
 // goroutine that is stuck in writing to it.
-func TestH2FloodOfADeafClient(t *testing.T) {
+func TestH2FloodOfAClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	full := make(chan struct{})
 	app := startApp(t, func(c net.Conn) {

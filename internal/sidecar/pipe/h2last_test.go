@@ -139,7 +139,7 @@ func TestH2LastMessages(t *testing.T) {
 
 // A client that is cut within a frame, because it reads slowly or not at
 // all, gets no frame of ours in its middle.
-func TestH2LastCallOfADeafClient(t *testing.T) {
+func TestH2LastCallOfAClientThatDoesNotRead(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
 		f := serveFrames(c)
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true})

@@ -22,7 +22,7 @@ func TestRefusedBehindOthers(t *testing.T) {
 		p := startPipe(t, g, HTTP, func(c *Config) { c.HeadTimeout, c.RequestTimeout = 50*time.Millisecond, 50*time.Millisecond })
 		c := dialPipe(t, p)
 		c.send("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx" + bad)
-		<-g.asked
+		<-g.requests
 		awaitRefusal(t, p)
 		g.open()
 		if resp := c.response("POST"); resp.StatusCode != 200 || bodyOf(resp) != "done" {

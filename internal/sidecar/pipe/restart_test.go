@@ -127,9 +127,9 @@ func TestRestartInFlight(t *testing.T) {
 	busy, streaming := dialPipe(t, p), dialPipe(t, p)
 	dialPipe(t, p) // asks for nothing
 	busy.send(get("/a"))
-	<-g.asked
+	<-g.requests
 	streaming.send(get("/stream"))
-	<-g.asked
+	<-g.requests
 	awaitActivity(t, p, 3, 2)
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()
@@ -159,7 +159,7 @@ func TestRestartH2(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	c := dialRaw(t, p)
 	c.request(1, true, ":path", "/a")
-	<-g.asked
+	<-g.requests
 	awaitActivity(t, p, 1, 1)
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()

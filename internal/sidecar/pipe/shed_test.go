@@ -51,17 +51,17 @@ func TestShed(t *testing.T) {
 // A connection that is used does not shed: neither one with a request in flight nor one that has
 // been idle for a moment only.
 func TestShedNotInUse(t *testing.T) {
-	asked, release := make(chan struct{}), make(chan struct{})
+	inFlight, release := make(chan struct{}), make(chan struct{})
 	p := startPipe(t, startHTTP(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
-			close(asked)
+			close(inFlight)
 			<-release
 		}
 	}), HTTP)
 	dialPipe(t, p).wantOK()
 	waits := dialPipe(t, p)
 	waits.send(get("/wait"))
-	<-asked // busy alone would not do: the connection is so before its stacks have grown
+	<-inFlight // busy alone would not do: the connection is so before its stacks have grown
 	awaitActivity(t, p, 2, 1)
 	for _, c := range p.all() {
 		c.mu.Lock()

@@ -87,7 +87,7 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 			}
 			report := lastCall(t, p, window)
 			if tt.after != "" {
-				awaitAsked(t, p)
+				awaitCloseRequested(t, p)
 				app.send(tt.after)
 			}
 			rest, err := io.ReadAll(resp.Body)
@@ -124,7 +124,7 @@ func TestStreamEndsByItself(t *testing.T) {
 	app.send(chunk("data: 1\n"))
 	part(t, resp, 8)
 	report := lastCall(t, p, patience)
-	awaitAsked(t, p)
+	awaitCloseRequested(t, p)
 	app.send(chunk("data: 2") + "0\r\n\r\n")
 	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data: 2" {
 		t.Errorf("%q, %v", b, err)
@@ -143,7 +143,7 @@ func TestStreamCloseEarly(t *testing.T) {
 	part(t, resp, 8)
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
-	awaitAsked(t, p)
+	awaitCloseRequested(t, p)
 	app.send(chunk("data: 2\n\n"))
 	if b, err := io.ReadAll(resp.Body); err != nil || retryTime.ReplaceAllString(string(b), "") != "data: 2\n\n\n" {
 		t.Errorf("%q, %v", b, err)

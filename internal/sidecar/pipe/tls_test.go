@@ -115,7 +115,7 @@ func TestTLSEndings(t *testing.T) {
 		{"a bad request", "bad", func(*Pipe) {}, "400 Bad Request"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			asked := make(chan struct{})
+			inFlight := make(chan struct{})
 			release := make(chan struct{})
 			app := startApp(t, func(conn net.Conn) {
 				r := bufio.NewReader(conn)
@@ -123,7 +123,7 @@ func TestTLSEndings(t *testing.T) {
 					return
 				}
 				_, _ = io.WriteString(conn, c.answer)
-				close(asked)
+				close(inFlight)
 				if strings.Contains(c.answer, "close") {
 					return
 				}
@@ -144,7 +144,7 @@ func TestTLSEndings(t *testing.T) {
 			}
 			got := make([]byte, 0, 1000)
 			if c.answer != "bad" {
-				<-asked
+				<-inFlight
 			}
 			if strings.Contains(c.answer, "Length: 10") {
 				r := make([]byte, 1000)

@@ -262,10 +262,10 @@ func TestDrainAcrossTLS(t *testing.T) {
 	authority := certificatetest.New(t)
 	for _, isH2 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "http/1.1", true: "h2"}[isH2], func(t *testing.T) {
-			asked, answer := make(chan struct{}), make(chan struct{})
+			inFlight, answer := make(chan struct{}), make(chan struct{})
 			app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/slow" {
-					close(asked)
+					close(inFlight)
 					<-answer
 				}
 				fmt.Fprint(w, r.Proto)
@@ -278,7 +278,7 @@ func TestDrainAcrossTLS(t *testing.T) {
 			}
 			slow := make(chan error, 1)
 			go func() { _, _, err := fetch(busy, url+"/slow"); slow <- err }()
-			<-asked
+			<-inFlight
 			var load sync.WaitGroup
 			var requests atomic.Uint64
 			stop := make(chan struct{})

@@ -204,7 +204,7 @@ func TestWebSocketResume(t *testing.T) {
 	c.want("\x81\x05he")
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
-	awaitAsked(t, p)
+	awaitCloseRequested(t, p)
 	if err := p.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -213,8 +213,8 @@ func TestWebSocketResume(t *testing.T) {
 	awaitActivity(t, p, 1, 1)
 }
 
-// awaitAsked waits until every WebSocket has a pending close frame.
-func awaitAsked(t *testing.T, p *Pipe) {
+// awaitCloseRequested waits until every WebSocket has a pending close frame.
+func awaitCloseRequested(t *testing.T, p *Pipe) {
 	t.Helper()
 	for _, c := range p.all() {
 		polltest.Eventually(t, "a close frame is pending", c.lastWordRequested.Load)

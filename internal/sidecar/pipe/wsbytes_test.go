@@ -38,7 +38,7 @@ func TestWebSocketBoundaries(t *testing.T) {
 			app.send(tt.before)
 			c.want(tt.before)
 			report := lastCall(t, p, 200*time.Millisecond)
-			awaitAsked(t, p)
+			awaitCloseRequested(t, p)
 			if tt.after != "" {
 				app.send(tt.after)
 			}

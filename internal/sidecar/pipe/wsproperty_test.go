@@ -89,9 +89,9 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 			t.Fatalf("after the close frame: %q, %v", rest, err)
 		}
 		bye := []byte(wstest.Frame(0x88, goingAway))
-		said, ok := bytes.CutSuffix(got, bye)
-		if !ok || !bytes.HasPrefix(all, said) || !ends[len(said)] {
-			t.Fatalf("the client got %d bytes, which is no end of a message", len(said))
+		messages, ok := bytes.CutSuffix(got, bye)
+		if !ok || !bytes.HasPrefix(all, messages) || !ends[len(messages)] {
+			t.Fatalf("the client got %d bytes, which is no end of a message", len(messages))
 		}
 		b, err := io.ReadAll(fromClient)
 		if err != nil || string(b) != wstest.Masked(0x81, "ahead")+wstest.Masked(0x88, goingAway) {

@@ -136,18 +136,18 @@ func TestCheckHealthFrames(t *testing.T) {
 		_ = f.WriteData(1, false, []byte{8, 1})
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields("grpc-status", "0"), EndStream: true, EndHeaders: true})
 		_, _ = io.ReadFull(conn, make([]byte, len(http2.ClientPreface)))
-		said := ""
+		frames := ""
 		for frame, err := f.ReadFrame(); err == nil; frame, err = f.ReadFrame() {
-			said += frame.Header().Type.String()
+			frames += frame.Header().Type.String()
 			if frame.Header().Flags&http2.FlagSettingsAck != 0 && frame.Header().Type != http2.FrameData {
-				said += " ack"
+				frames += " ack"
 			}
-			said += " "
+			frames += " "
 		}
-		acks <- said
+		acks <- frames
 	}()
 	wantHealth(t, ln.Addr().String(), "")
-	if said := <-acks; said != "SETTINGS HEADERS DATA SETTINGS ack PING ack " {
-		t.Errorf("the client sent %q", said)
+	if frames := <-acks; frames != "SETTINGS HEADERS DATA SETTINGS ack PING ack " {
+		t.Errorf("the client sent %q", frames)
 	}
 }

@@ -132,7 +132,7 @@ func (t *Table) dump(states States, ports []uint16, filter []byte) (out []Socket
 		t.sequence++
 		err := t.execute(request(family, states, filter, t.sequence), func(answer []byte) {
 			if s, ok := parse(answer); ok {
-				if _, asked := slices.BinarySearch(ports, s.Local.Port()); asked || ports == nil {
+				if _, isWatched := slices.BinarySearch(ports, s.Local.Port()); isWatched || ports == nil {
 					out = append(out, s)
 				}
 			}

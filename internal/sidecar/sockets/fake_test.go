@@ -19,14 +19,14 @@ const (
 
 // fakeKernel has connections that are played by hand, and the kernel's clock.
 type fakeKernel struct {
-	mu     sync.Mutex // guards what follows
-	conns  []*fakeConn
-	number uint64
-	broken bool
-	deaf   bool // no process listens
-	acks   acks
-	gone   chan struct{}     // nil: it does not report destroyed sockets
-	ended  []sockdiag.Socket // destroyed and not yet reported
+	mu         sync.Mutex // guards what follows
+	conns      []*fakeConn
+	number     uint64
+	broken     bool
+	noListener bool // no process listens
+	acks       acks
+	gone       chan struct{}     // nil: it does not report destroyed sockets
+	ended      []sockdiag.Socket // destroyed and not yet reported
 }
 
 type fakeConn struct {
@@ -42,18 +42,18 @@ func (k *fakeKernel) kernel() kernel {
 			if k.gone == nil {
 				return nil, errors.New("not here")
 			}
-			return fakeTold{k}, nil
+			return fakeReports{k}, nil
 		},
 		acks: func([]uint16) (acks, error) { return k.acks, nil },
 	}
 }
 
-type fakeTold struct{ k *fakeKernel }
+type fakeReports struct{ k *fakeKernel }
 
-func (f fakeTold) Gone() <-chan struct{} { return f.k.gone }
-func (f fakeTold) Close() error          { return nil }
+func (f fakeReports) Gone() <-chan struct{} { return f.k.gone }
+func (f fakeReports) Close() error          { return nil }
 
-func (f fakeTold) Ended() ([]sockdiag.Socket, bool) { return f.k.report(), false }
+func (f fakeReports) Ended() ([]sockdiag.Socket, bool) { return f.k.report(), false }
 
 func (k *fakeKernel) report() []sockdiag.Socket {
 	k.mu.Lock()
@@ -72,7 +72,7 @@ func (k *fakeKernel) Sockets(states sockdiag.States, _ []uint16) (out []sockdiag
 		return nil, errors.New("no table today")
 	}
 	now := time.Now().Truncate(fakeJiffy)
-	if states&sockdiag.Of(sockdiag.Listen) != 0 && !k.deaf {
+	if states&sockdiag.Of(sockdiag.Listen) != 0 && !k.noListener {
 		at := netip.AddrPortFrom(netip.IPv4Unspecified(), fakePort)
 		out = append(out, sockdiag.Socket{State: sockdiag.Listen, Local: at})
 	}
@@ -118,7 +118,7 @@ func (c *fakeConn) answers() {
 
 func (c *fakeConn) acknowledges() { c.do(func(now time.Time) { c.acked = now }) }
 
-func (c *fakeConn) half() {
+func (c *fakeConn) halfClose() {
 	c.do(func(time.Time) { c.State = sockdiag.CloseWait; c.Received++ })
 }
 
@@ -144,7 +144,7 @@ func (c *fakeConn) closes() {
 // plays does its steps: a word is what happens to the connection, a duration is a pause. more are other words.
 func (c *fakeConn) plays(more map[string]func(), steps ...any) {
 	does := map[string]func(){
-		"asks": c.asks, "answers": c.answers, "acknowledges": c.acknowledges, "half-closes": c.half, "closes": c.closes,
+		"asks": c.asks, "answers": c.answers, "acknowledges": c.acknowledges, "half-closes": c.halfClose, "closes": c.closes,
 		"is unread":    func() { c.ReadQueue = 1 },
 		"is unsent":    func() { c.WriteQueue = 5000 },
 		"app closes":   func() { c.State = sockdiag.FinWait1 },

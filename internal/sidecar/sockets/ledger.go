@@ -47,14 +47,14 @@ type Reason string
 
 // The reasons, the most certain first.
 const (
-	Idle    Reason = ""
-	Opaque  Reason = "opaque protocol: busy while open"
-	Unread  Reason = "the app has not read all bytes"
-	Unsent  Reason = "the client has not received all bytes"
-	Asked   Reason = "the client sent last"
-	Doubted Reason = "unclear which side sent last"
-	Moved   Reason = "bytes moved recently"
-	Paused  Reason = "the response is streaming and may continue"
+	Idle       Reason = ""
+	Opaque     Reason = "opaque protocol: busy while open"
+	Unread     Reason = "the app has not read all bytes"
+	Unsent     Reason = "the client has not received all bytes"
+	ClientLast Reason = "the client sent last"
+	Doubted    Reason = "unclear which side sent last"
+	Moved      Reason = "bytes moved recently"
+	Paused     Reason = "the response is streaming and may continue"
 )
 
 // sighting is a connection at the last look.
@@ -65,7 +65,7 @@ type sighting struct {
 	before            exchange  // what had been sent when the request began
 	streams           bool      // the response is streaming
 	spoke             time.Time // when bytes moved last
-	asked             time.Time // when the request began; with turn app: the last one
+	requestedAt       time.Time // when the request began; with turn app: the last one
 	reason            Reason
 	answered          bool // by the counters of linkerd's proxy, since bytes moved
 	remote            netip.AddrPort
@@ -80,10 +80,10 @@ type exchange struct {
 
 // since is when the request began, or, without one, when bytes moved last.
 func (s *sighting) since() time.Time {
-	if s.asked.IsZero() {
+	if s.requestedAt.IsZero() {
 		return s.spoke
 	}
-	return s.asked
+	return s.requestedAt
 }
 
 // ledger infers the app's activity from looks at the kernel's table. It is not safe for concurrent use and has no
@@ -178,7 +178,7 @@ func (g *ledger) end(s sockdiag.Socket, known bool, now time.Time) {
 	}
 	was := g.seen[s.Cookie]
 	if was == nil {
-		was = &sighting{remote: s.Remote, local: s.Local, asked: now.Add(-s.LastReceived)}
+		was = &sighting{remote: s.Remote, local: s.Local, requestedAt: now.Add(-s.LastReceived)}
 		g.seen[s.Cookie] = was
 	}
 	was.turn, was.spoke, was.reason = app, now.Add(-s.LastSent), Unsent
@@ -212,7 +212,7 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 		g.arrived(s) // a request: during an upload the app has sent nothing
 	}
 	if came && (before != client || went || !known) {
-		was.asked = now.Add(-s.LastReceived)
+		was.requestedAt = now.Add(-s.LastReceived)
 	}
 	was.follow(s, written, came && known)
 	was.received, was.written = received, written
@@ -263,7 +263,7 @@ func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason
 	case unsent > 0:
 		return Unsent
 	case c.turn == client && !muxed:
-		return Asked
+		return ClientLast
 	case c.answered:
 		return Idle
 	case now.Before(c.spoke.Add(g.grace())):

@@ -77,11 +77,11 @@ func TestReasons(t *testing.T) {
 	}{
 		{"it has just been opened", Moved, nil},
 		{"nothing was ever sent", Idle, []any{2 * second}},
-		{"the first request, in the jiffy of the connection", Asked, []any{"asks", long}},
+		{"the first request, in the jiffy of the connection", ClientLast, []any{"asks", long}},
 		{"only the server's greeting was sent", Idle, []any{"answers", 2 * second}},
 		{"answered a moment ago", Moved, []any{"asks", second, "answers", 2*second - fakeJiffy}},
 		{"answered", Idle, []any{"asks", second, "answers", 2 * second}},
-		{"answered and asked again", Asked, []any{"asks", second, "answers", fakeJiffy, "asks", long}},
+		{"answered and asked again", ClientLast, []any{"asks", second, "answers", fakeJiffy, "asks", long}},
 
 		{"answered in a jiffy, with the client's acknowledgement after it", Idle,
 			[]any{"asks, answers", 40 * time.Millisecond, "acknowledges", 2 * second}},
@@ -91,11 +91,11 @@ func TestReasons(t *testing.T) {
 		{"answered in a jiffy, and nothing shows it", Doubted, []any{"asks, answers", doubtTime - fakeJiffy}},
 		{"but not forever", Idle, []any{"asks, answers", doubtTime}},
 		{"a keep-alive probe does not make it answered", Doubted, []any{"asks, answers", 5 * second, "acknowledges"}},
-		{"asked again in that jiffy, before our eyes", Asked, []any{"asks, answers, is seen, asks, is seen", long}},
+		{"asked again in that jiffy, before our eyes", ClientLast, []any{"asks, answers, is seen, asks, is seen", long}},
 		{"answered in that jiffy, before our eyes", Idle, []any{"asks, is seen, answers, is seen", 2 * second}},
 
-		{"an upload that pauses", Asked, slices.Repeat([]any{"asks, is seen", 10 * second}, 5)},
-		{"an upload after 100 Continue", Asked, []any{"asks", second, "answers", second, "asks", long}},
+		{"an upload that pauses", ClientLast, slices.Repeat([]any{"asks, is seen", 10 * second}, 5)},
+		{"an upload after 100 Continue", ClientLast, []any{"asks", second, "answers", second, "asks", long}},
 		{"the app does not read", Unread, []any{"answers, is unread", long}},
 		{"the client does not take its answer", Unsent, []any{"asks", second, "answers, is unsent", long}},
 		{"an answer in pieces, with pauses below the idle grace", Moved,
@@ -104,7 +104,7 @@ func TestReasons(t *testing.T) {
 
 		{"the client has ended after its answer, and the app has not seen it", Idle,
 			[]any{"asks", second, "answers, is seen", 2 * second, "half-closes, is unread"}}, // its FIN
-		{"the client has ended its part and waits for the answer", Asked, []any{"asks, half-closes", long}},
+		{"the client has ended its part and waits for the answer", ClientLast, []any{"asks, half-closes", long}},
 		{"the client came and went without a word", Idle, []any{"half-closes, is unread", 2 * second}},
 		{"the app has ended, the client has not got everything", Unsent, []any{"asks, answers, app closes, is unsent", long}},
 		{"the app has ended, the client has got everything", none, []any{"asks, answers, app closes, owes its FIN"}},
@@ -131,7 +131,7 @@ func TestReasonsByOptions(t *testing.T) {
 		{name: "answered", want: Idle},
 		{name: "opaque", o: Options{Opaque: true}, want: Opaque},
 		{name: "a client that does not count", o: Options{IgnoreFrom: []netip.Prefix{mustPrefix("10.0.0.2/32")}}, want: "none"},
-		{name: "with exact acks, what is not in stride has not been answered", exact: true, want: Asked},
+		{name: "with exact acks, what is not in stride has not been answered", exact: true, want: ClientLast},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stage(t, tt.o, func(s *scene) {

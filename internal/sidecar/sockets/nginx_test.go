@@ -60,7 +60,7 @@ func TestNginx(t *testing.T) {
 			}
 			c := dial(t, address)
 			c.asks("/slow")
-			<-s.asked
+			<-s.requests
 			h := startHook(t, port, nil)
 			if quit {
 				if err := process.Signal(syscall.SIGQUIT); err != nil {

@@ -100,10 +100,10 @@ func (h *preStop) ends(want ...drain.Verdict) drain.Report {
 
 // server is a Go server whose handlers are released by the test.
 type server struct {
-	address string
-	port    uint16
-	asked   chan string   // a request has come
-	free    chan struct{} // lets one handler continue
+	address  string
+	port     uint16
+	requests chan string   // a request has come
+	free     chan struct{} // lets one handler continue
 }
 
 func startServer(t *testing.T, address string) *server {
@@ -114,14 +114,14 @@ func startServer(t *testing.T, address string) *server {
 	}
 	s := &server{
 		address: ln.Addr().String(), port: ln.Addr().(*net.TCPAddr).AddrPort().Port(),
-		asked: make(chan string, 100), free: make(chan struct{}),
+		requests: make(chan string, 100), free: make(chan struct{}),
 	}
 	s.address = strings.Replace(s.address, "[::]", "127.0.0.1", 1)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	handler := func(w http.ResponseWriter, r *http.Request) {
-		s.asked <- r.URL.Path
+		s.requests <- r.URL.Path
 		switch r.URL.Path {
 		case "/slow":
 			<-s.free
@@ -133,7 +133,7 @@ func startServer(t *testing.T, address string) *server {
 				_ = http.NewResponseController(w).Flush()
 				time.Sleep(slowAfter / 2)
 			}
-			s.asked <- "three tokens"
+			s.requests <- "three tokens"
 			<-s.free
 		case "/download":
 			_, _ = w.Write(make([]byte, 16<<20))
@@ -210,15 +210,15 @@ func TestRealRequest(t *testing.T) {
 				for range 5 {
 					c.asks("/")
 					c.reads()
-					<-s.asked
+					<-s.requests
 				}
 			}
 			c := dial(t, s.address)
 			c.asks("/")
 			c.reads()
-			<-s.asked
+			<-s.requests
 			c.asks("/slow")
-			<-s.asked
+			<-s.requests
 			h := startHook(t, s.port, nil)
 			h.stays()
 			s.free <- struct{}{}
@@ -245,7 +245,7 @@ func TestRealPool(t *testing.T) {
 		for range 5 {
 			c.asks("/")
 			c.reads()
-			<-s.asked
+			<-s.requests
 		}
 	}
 	r := startHook(t, s.port, nil).ends(drain.Assumed)
@@ -259,7 +259,7 @@ func TestRealUpload(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	c := dial(t, s.address)
 	c.says("POST /upload HTTP/1.1\r\nHost: app\r\nContent-Length: 10\r\n\r\n")
-	<-s.asked
+	<-s.requests
 	h := startHook(t, s.port, nil)
 	for range 2 { // the pauses are longer than the idle grace
 		c.says("12345")
@@ -293,7 +293,7 @@ func TestRealDownload(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	c := dial(t, s.address)
 	c.says("GET /download HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n")
-	<-s.asked
+	<-s.requests
 	if _, err := c.in.Peek(1); err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +325,7 @@ func TestRealOpaque(t *testing.T) {
 	}
 	answered := make(chan error, 1)
 	go func() { answered <- get("/slow") }()
-	<-s.asked
+	<-s.requests
 	if err := get("/"); err != nil { // its answer hides that the other has none
 		t.Fatal(err)
 	}
@@ -349,12 +349,12 @@ func TestRealPausedStream(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	before, during := dial(t, s.address), dial(t, s.address)
 	before.asks("/tokens")
-	<-s.asked
-	<-s.asked
+	<-s.requests
+	<-s.requests
 	during.asks("/tokens")
-	<-s.asked
+	<-s.requests
 	h := startHook(t, s.port, func(o *Options) { o.StreamPause = time.Hour })
-	<-s.asked
+	<-s.requests
 	h.stays()
 	for range 2 {
 		s.free <- struct{}{}
@@ -371,7 +371,7 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	c := dial(t, s.address)
 	c.asks("/slow")
-	<-s.asked
+	<-s.requests
 	o := Options{Ports: []uint16{s.port}, Log: quiet()}
 	o.IgnoreFrom = append(o.IgnoreFrom, mustPrefix("127.0.0.0/8"))
 	r, err := hook.Wait(t.Context(), New(o), realConfig(), o.Log)
@@ -414,7 +414,7 @@ func TestUnprivileged(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	c := dial(t, s.address)
 	c.asks("/slow")
-	<-s.asked
+	<-s.requests
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"LASTCALL_TEST_WATCH=" + strconv.Itoa(int(s.port))}
 	cmd.Dir = "/"

@@ -79,7 +79,7 @@ func TestWait(t *testing.T) {
 				c.plays(nil, "asks", fakeJiffy, "answers", second)
 			}
 		}, want: 10 * second, late: 2 * second, verdict: drain.Assumed},
-		{name: "a request that is never answered: the app's own time is left to it", play: one("asks"), want: 25 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		{name: "a request that is never answered: the app's own time is left to it", play: one("asks"), want: 25 * second, late: exact, verdict: drain.Cut, open: string(ClientLast)},
 		{name: "an opaque open connection", o: Options{Opaque: true}, play: one(), want: 25 * second, late: exact, verdict: drain.Cut, open: string(Opaque)},
 		{name: "HTTP/2 on a port configured for it: a slow request, and then a quick one",
 			o: Options{OpaquePorts: []uint16{fakePort}}, play: one("asks", fakeJiffy, "asks", fakeJiffy, "answers", 18*second, "closes"),
@@ -123,13 +123,13 @@ func TestWait(t *testing.T) {
 		}, want: 10 * second, late: exact, verdict: drain.Clean},
 		{name: "a request that takes longer, of an app that finishes", config: finishes, play: one("asks"), want: 5 * second, late: exact, verdict: drain.Clean},
 		{name: "by hand, with a timeout", config: func(c drain.Config) drain.Config { return hook.Within(c, 20*second) },
-			play: one("asks"), want: 20 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+			play: one("asks"), want: 20 * second, late: exact, verdict: drain.Cut, open: string(ClientLast)},
 		{name: "a timeout shorter than the minimum drain", config: func(c drain.Config) drain.Config { return hook.Within(c, 3*second) },
 			want: 3 * second, late: exact, verdict: drain.Clean},
 		{name: "a short grace period: a quarter of it is left", config: func(c drain.Config) drain.Config {
 			c.GracePeriod = 8 * second
 			return hook.Until(c, hook.DefaultLeave)
-		}, play: one("asks"), want: 6 * second, late: exact, verdict: drain.Cut, open: string(Asked)},
+		}, play: one("asks"), want: 6 * second, late: exact, verdict: drain.Cut, open: string(ClientLast)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -470,7 +470,7 @@ func TestNode(t *testing.T) {
 // TestCost measures what the observer of a node costs, with 200 pods of 50 connections each:
 // go test -tags cost -run TestCost -v -timeout 30m ./kube/cmd/lastcall-observer
 func TestCost(t *testing.T) {
-	const settle = 10 * time.Second // after the observer's start, until its glances are rare
+	const settle = 10 * time.Second // after the observer's start, until its scans are rare
 	const ending, asking = 20, 20
 	program, proc := build(t), t.TempDir()
 	s := node(t, proc)

@@ -79,7 +79,7 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	out, done, err := inject.Manifest(text, func(w *manifest.Workload) inject.Options {
 		o := o
-		o.IsAsked = true
+		o.ByDefault = true
 		o.Job = w.IsJob()
 		o.Namespace.Name = w.Namespace
 		if o.Namespace.Name == "" {
@@ -98,7 +98,7 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 		case inject.LeftAlone:
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: left alone: %s\n", where, d.Result.Reason)
 			wrong = wrong || d.Result.Err != nil
-		case inject.NotAsked:
+		case inject.NotRequested:
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not injected: %s\n", where, d.Result.Reason)
 		}
 		for _, note := range d.Result.Notes {

@@ -16,12 +16,12 @@ var processors = sync.OnceValue(func() int {
 	return bytes.Count(b, []byte("\ncpu"))
 })
 
-// mark is an unused socket that is closed on a processor. The kernel queues the report of a destroyed socket on the processor
-// that destroyed it (sock_diag_broadcast_destroy): behind the reports of the marks of all processors, none is missing.
-type mark struct{ processor, fd int }
+// sentinel is an unused socket that is closed on a processor. The kernel queues the report of a destroyed socket on the processor
+// that destroyed it (sock_diag_broadcast_destroy): behind the reports of the sentinels of all processors, none is missing.
+type sentinel struct{ processor, fd int }
 
-// openMarks opens a mark for each processor. cookies are those of the marks. It fails where this process may not run on all.
-func openMarks(namespace *os.File) (marks []mark, cookies map[uint64]bool, err error) {
+// openSentinels opens one for each processor. cookies are theirs. It fails where this process may not run on all.
+func openSentinels(namespace *os.File) (sentinels []sentinel, cookies map[uint64]bool, err error) {
 	var all, own unix.CPUSet
 	cookies = make(map[uint64]bool)
 	err = in(namespace, func() error {
@@ -36,7 +36,7 @@ func openMarks(namespace *os.File) (marks []mark, cookies map[uint64]bool, err e
 		if err := unix.SchedGetaffinity(0, &all); err != nil || all.Count() < processors() {
 			return errors.Join(err, errors.New("not all processors are usable"))
 		}
-		for i := 0; len(marks) < all.Count(); i++ {
+		for i := 0; len(sentinels) < all.Count(); i++ {
 			if !all.IsSet(i) {
 				continue
 			}
@@ -44,7 +44,7 @@ func openMarks(namespace *os.File) (marks []mark, cookies map[uint64]bool, err e
 			if err != nil {
 				return err
 			}
-			marks = append(marks, mark{i, fd})
+			sentinels = append(sentinels, sentinel{i, fd})
 			cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 			if err != nil {
 				return err
@@ -53,13 +53,13 @@ func openMarks(namespace *os.File) (marks []mark, cookies map[uint64]bool, err e
 		}
 		return nil
 	})
-	return marks, cookies, err
+	return sentinels, cookies, err
 }
 
-// closeMarks closes each on its processor. The thread ends with the goroutine, because it stays locked to the last one.
-func closeMarks(marks []mark) {
+// closeSentinels closes each on its processor. The thread ends with the goroutine, because it stays locked to the last one.
+func closeSentinels(sentinels []sentinel) {
 	runtime.LockOSThread()
-	for _, m := range marks {
+	for _, m := range sentinels {
 		var one unix.CPUSet
 		one.Set(m.processor)
 		_ = unix.SchedSetaffinity(0, &one) // one that has gone offline has no reports

@@ -14,7 +14,7 @@ import (
 
 // Clients that send something after the app's close, as TLS does, are not refused, whether its report has come or not;
 // nor are those that close, nor the app's servers.
-func TestParting(t *testing.T) {
+func TestHalfClosed(t *testing.T) {
 	const clients, refused = 8, 3
 	for _, tt := range []struct {
 		name              string
@@ -37,7 +37,7 @@ func TestParting(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := nettest.New(t)
 			ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
-			w := watched(t, n.Pod.Path(), Options{}, (*Watch).Arm)
+			w := watched(t, n.Pod.Path(), Options{}, (*Watch).Standby)
 			var theirs, ours []net.Conn
 			known := clients
 			outer := n.Client.Listen(t, "tcp", n.Client.TCP4(80))
@@ -75,7 +75,7 @@ func TestParting(t *testing.T) {
 			for _, s := range ours {
 				_ = s.Close()
 			}
-			await(t, w, func() bool { return len(w.ledger.parting) == clients || len(w.held.sockets) == clients+1 })
+			await(t, w, func() bool { return len(w.ledger.halfClosed) == clients || len(w.buffered.sockets) == clients+1 })
 			for _, c := range theirs {
 				if _, err := io.ReadAll(c); err != nil {
 					t.Fatal(err)
@@ -88,7 +88,7 @@ func TestParting(t *testing.T) {
 			if tt.late {
 				begin()
 			}
-			await(t, w, func() bool { return len(w.ledger.parting) == 0 && len(w.held.sockets) == 0 })
+			await(t, w, func() bool { return len(w.ledger.halfClosed) == 0 && len(w.buffered.sockets) == 0 })
 			for range tt.want.Refused {
 				if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
 					_ = c.Close()
@@ -103,11 +103,11 @@ func TestParting(t *testing.T) {
 	}
 }
 
-// TestMarks: the kernel reports the mark of each processor.
-func TestMarks(t *testing.T) {
+// TestSentinels: the kernel reports the sentinel of each processor.
+func TestSentinels(t *testing.T) {
 	w := watched(t, nettest.New(t).Pod.Path(), Options{}, begun)
-	if got := w.End(time.Now(), Exit{}); got.Overruns > 0 || len(w.ledger.marks) > 0 {
-		t.Errorf("%d marks are missing: %+v", len(w.ledger.marks), got)
+	if got := w.End(time.Now(), Exit{}); got.Overruns > 0 || len(w.ledger.sentinels) > 0 {
+		t.Errorf("%d marks are missing: %+v", len(w.ledger.sentinels), got)
 	}
 }
 

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	roundPause  = 100 * time.Millisecond // between rounds of allArmed: reports are dated by so much too late; or
-	quickPause  = 2 * time.Millisecond   // for the rest, after a report that wakes it
-	glanceFirst = 250 * time.Millisecond // between glances of an armed watch at first, doubled each time
-	glanceMost  = 10 * time.Second       // up to this
-	holdTime    = 3 * time.Second        // an armed watch keeps a report, or longer after a listener has closed
-	closedMost  = time.Minute            // a listener that closed longer ago is none of the termination
-	heldMost    = 1 << 14                // reports that an armed watch keeps
+	roundPause   = 100 * time.Millisecond // between rounds of allStandby: reports are dated by so much too late; or
+	quickPause   = 2 * time.Millisecond   // for the rest, after a report that wakes it
+	scanFirst    = 250 * time.Millisecond // between scans of the listeners by a watch on standby at first, doubled each time
+	scanMost     = 10 * time.Second       // up to this
+	bufferTime   = 3 * time.Second        // a watch on standby keeps a report, or longer after a listener has closed
+	closedMost   = time.Minute            // a listener that closed longer ago is none of the termination
+	bufferedMost = 1 << 14                // reports that a watch on standby keeps
 )
 
-// held are the reports of an armed watch. They are judged at Begin, because only a look shows which side closed first.
-type held struct {
+// buffered are the reports of a watch on standby. They are judged at Begin, because only a look shows which side closed first.
+type buffered struct {
 	sockets []sockdiag.Socket // the oldest first
 	dropped time.Time         // when the youngest one ended that there was no room for
 }
 
-// rounds visits all armed watches of the process in turn, because a goroutine that waits for each report would wake for
+// rounds polls all watches on standby of the process in turn, because a goroutine that waits for each report would wake for
 // each probe of each pod. It is safe for concurrent use.
 type rounds struct {
 	now     chan struct{}       // wakes it: see sockdiag.WatchAll
@@ -38,7 +38,7 @@ type rounds struct {
 	ready   []unix.EpollEvent
 }
 
-var allArmed = rounds{
+var allStandby = rounds{
 	now: make(chan struct{}, 1), watches: map[int32]*Watch{},
 	reports: sync.OnceValues(func() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }),
 }
@@ -62,7 +62,7 @@ func (r *rounds) add(w *Watch) error {
 	return nil
 }
 
-// run ends with the last armed watch.
+// run ends with the last watch on standby.
 func (r *rounds) run() {
 	clock := time.NewTimer(0)
 	defer clock.Stop()
@@ -73,15 +73,15 @@ func (r *rounds) run() {
 		case <-r.now:
 			pause = quickPause
 		}
-		if !r.visit() {
+		if !r.poll() {
 			return
 		}
 		clock.Reset(pause)
 	}
 }
 
-// visit makes a round, and reports whether there is an armed watch.
-func (r *rounds) visit() bool {
+// poll makes a round, and reports whether there is a watch on standby.
+func (r *rounds) poll() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reports, _ := r.reports()
@@ -89,8 +89,8 @@ func (r *rounds) visit() bool {
 	n, _ := unix.EpollWait(reports, r.ready, 0)
 	for _, event := range r.ready[:max(n, 0)] {
 		if w := r.watches[event.Fd]; w != nil && w.mu.TryLock() { // it may be about to wait for r.mu
-			if w.armed && !w.closed {
-				w.holdLocked()
+			if w.standby && !w.closed {
+				w.bufferLocked()
 			}
 			w.mu.Unlock()
 		}
@@ -101,29 +101,29 @@ func (r *rounds) visit() bool {
 			continue
 		}
 		switch {
-		case !w.armed || w.closed:
+		case !w.standby || w.closed:
 			delete(r.watches, fd)
 			_ = unix.EpollCtl(reports, unix.EPOLL_CTL_DEL, int(fd), nil) // a closed one has left the set
 		case !now.Before(w.due):
-			_ = w.glanceLocked() // one that fails is repeated
+			_ = w.scanListenersLocked() // one that fails is repeated
 		}
 		w.mu.Unlock()
 	}
 	return len(r.watches) > 0
 }
 
-// Arm lets the kernel report from now on, so that Begin knows the ends of the seconds before it, too. Unlike Start it
-// costs nothing while nothing ends: the watch only glances at the listeners, every 10 s, and all armed watches of the
-// process together take 0.1 % of a core for that.
-func (w *Watch) Arm() error {
+// Standby lets the kernel report from now on, so that Begin knows the ends of the seconds before it, too. Unlike Start it
+// costs nothing while nothing ends: the watch only scans the listeners, every 10 s, and all watches on standby
+// together take 0.1 % of a core for that.
+func (w *Watch) Standby() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.kernel != nil {
 		return nil
 	}
-	w.armed = true
+	w.standby = true
 	err := w.startLocked()
-	w.armed = err == nil
+	w.standby = err == nil
 	return err
 }
 
@@ -136,9 +136,9 @@ func (w *Watch) Reacted(since time.Time) (first time.Time) {
 	if w.kernel == nil || w.closed {
 		return first
 	}
-	if w.armed {
-		w.holdLocked()
-		_ = w.glanceLocked() // what it knows of a listener may be old
+	if w.standby {
+		w.bufferLocked()
+		_ = w.scanListenersLocked() // what it knows of a listener may be old
 	}
 	w.ledger.since = since
 	for _, at := range w.ledger.closed {
@@ -149,26 +149,26 @@ func (w *Watch) Reacted(since time.Time) (first time.Time) {
 	return first
 }
 
-// glanceLocked looks at the listeners.
-func (w *Watch) glanceLocked() error {
+// scanListenersLocked reads only the listeners.
+func (w *Watch) scanListenersLocked() error {
 	var sockets []sockdiag.Socket
 	var err error
 	cost := measure(func() { sockets, err = w.kernel.table.All(sockdiag.Of(sockdiag.Listen)) })
 	if err == nil {
 		w.ledger.listen(sockets)
 	}
-	w.pause = min(max(2*w.pause, glanceFirst), glanceMost)
+	w.pause = min(max(2*w.pause, scanFirst), scanMost)
 	now := time.Now()
-	w.due = later(now.Add(w.pause), glances.reserve(now, cost))
+	w.due = later(now.Add(w.pause), scans.reserve(now, cost))
 	return err
 }
 
-// holdLocked keeps the kernel's reports. At the close of a listener it takes the counter of resets: clients that are
+// bufferLocked keeps the kernel's reports. At the close of a listener it takes the counter of resets: clients that are
 // refused from then on belong to this termination.
-func (w *Watch) holdLocked() {
+func (w *Watch) bufferLocked() {
 	w.kernel.reports.Receive()
 	sockets, lost := w.kernel.reports.Ended()
-	h, now, isClosed := &w.held, time.Now(), false
+	h, now, isClosed := &w.buffered, time.Now(), false
 	for _, s := range sockets {
 		isClosed = w.ledger.unlistened(s) || isClosed
 		w.ledger.learn(s)
@@ -181,17 +181,17 @@ func (w *Watch) holdLocked() {
 		w.due = now // the listener may have a successor
 	}
 	h.sockets = append(h.sockets, sockets...)
-	first := now.Add(-holdTime)
+	first := now.Add(-bufferTime)
 	for _, at := range w.ledger.closed {
-		if now.Sub(at) < closedMost && at.Add(-holdTime).Before(first) {
-			first = at.Add(-holdTime)
+		if now.Sub(at) < closedMost && at.Add(-bufferTime).Before(first) {
+			first = at.Add(-bufferTime)
 		}
 	}
 	old := 0
 	for old < len(h.sockets) && h.sockets[old].Ended.Before(first) {
 		old++
 	}
-	if over := len(h.sockets) - heldMost; over > old {
+	if over := len(h.sockets) - bufferedMost; over > old {
 		old, h.dropped = over, h.sockets[over-1].Ended
 	}
 	if lost {
@@ -205,17 +205,17 @@ func (w *Watch) holdLocked() {
 	}
 }
 
-// disarmLocked makes an armed watch one that has looked: it takes a look, and judges what ended before it.
-func (w *Watch) disarmLocked(at time.Time) error {
-	w.holdLocked()
-	w.armed, w.changed = false, true
+// endStandbyLocked makes a watch on standby one that has looked: it takes a look, and judges what ended before it.
+func (w *Watch) endStandbyLocked(at time.Time) error {
+	w.bufferLocked()
+	w.standby, w.changed = false, true
 	w.kernel.reports.Follow()
 	w.done.Go(w.run)
 	if err := w.lookLocked(); err != nil {
 		return err
 	}
-	w.judgeLocked(w.held.sockets)
-	w.ledger.blind = w.held.dropped.After(w.ledger.from(at))
-	w.held = held{}
+	w.judgeLocked(w.buffered.sockets)
+	w.ledger.blind = w.buffered.dropped.After(w.ledger.from(at))
+	w.buffered = buffered{}
 	return nil
 }
