@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // understood fails the test when a command line of an example is none of ours.
@@ -100,16 +102,21 @@ func TestSystemdUnit(t *testing.T) {
 		t.Errorf("SIGKILL comes after %v, lastcall takes up to %v", stop, grace)
 	}
 
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		return // systemd-analyze is a second check, where it is installed
-	}
-	file := filepath.Join(t.TempDir(), "lastcall.service")
-	text := regexp.MustCompile(`/usr/local/bin/[a-z-]+`).ReplaceAllString(string(b), "/bin/true")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(analyze, "verify", file).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
-	}
+	t.Run("as systemd reads it", func(t *testing.T) {
+		analyze, err := exec.LookPath("systemd-analyze")
+		switch {
+		case err != nil && peers.InCI():
+			t.Fatal(err)
+		case err != nil:
+			t.Skipf("%v: it comes with the package systemd", err)
+		}
+		file := filepath.Join(t.TempDir(), "lastcall.service")
+		text := regexp.MustCompile(`/usr/local/bin/[a-z-]+`).ReplaceAllString(string(b), "/bin/true")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(analyze, "verify", file).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+		}
+	})
 }

@@ -31,15 +31,35 @@ func sdkNode(t *testing.T, kind, url string) *exec.Cmd {
 	return command
 }
 
-// libraries are those that ask model servers and MCP servers, and what their users' code
-// gets when the pod makes its last call in the middle of the answer.
-var libraries = []struct {
+// library is a client library, and what its users' code gets.
+type library struct {
 	name    string
 	program program
 	kind    string
 	raises  string // the error; "": none, because the library asks again
 	any     string // the error over a way on which no error event is sent
-}{
+}
+
+// ofKinds are the libraries of some kinds, each of which must exist.
+func ofKinds(t *testing.T, kinds ...string) (found []library) {
+	t.Helper()
+	for _, kind := range kinds {
+		before := len(found)
+		for _, l := range libraries {
+			if l.kind == kind {
+				found = append(found, l)
+			}
+		}
+		if len(found) == before {
+			t.Fatalf("no library is of kind %s", kind)
+		}
+	}
+	return found
+}
+
+// libraries are those that ask model servers and MCP servers, and what their users' code
+// gets when the pod makes its last call in the middle of the answer.
+var libraries = []library{
 	{"openai Python", sdkPython, "openai", `^openai\.APIError: the server is shutting down$`, `^httpx\.RemoteProtocolError: `},
 	{"openai Python Responses", sdkPython, "openai-responses", `^openai\.APIError: the server is shutting down$`, `^httpx\.RemoteProtocolError: `},
 	{"anthropic Python", sdkPython, "anthropic", `^anthropic\.APIStatusError: .*overloaded_error.*the server is shutting down`, `RemoteProtocolError: `},
@@ -70,23 +90,19 @@ type sdkResult struct {
 // makes its last call in the middle of the answer, and the user's code gets an error, or
 // the library asks again and gets the rest.
 func TestLibrariesAtTheLastCall(t *testing.T) {
+	behindProxy := ofKinds(t, "openai", "anthropic", "ai") // what the others see differs only by the client's HTTP
 	for _, way := range []struct {
 		name        string
+		libraries   []library
 		proxy       bool // the client connects to it
 		ofProxy     bool // it is the one that ends
 		errorEvents bool // are sent this way: not by the agent over HTTP/2, which the proxy uses
 	}{
-		{"the agent", false, false, true},
-		{"the agent behind a proxy", true, false, false},
-		{"a proxy with package lastcall", true, true, true},
+		{"the agent", libraries, false, false, true},
+		{"the agent behind a proxy", append(ofKinds(t, "eventsource"), behindProxy...), true, false, false},
+		{"a proxy with package lastcall", behindProxy, true, true, true}, // there is no second proxy for EventSource to ask again
 	} {
-		for _, tt := range libraries {
-			if way.proxy && !slices.Contains([]string{"openai", "anthropic", "ai", "eventsource"}, tt.kind) {
-				continue // what they see differs only by the client's HTTP
-			}
-			if way.ofProxy && tt.raises == "" {
-				continue // there is no second proxy to ask again
-			}
+		for _, tt := range way.libraries {
 			t.Run(way.name+"/"+tt.name, func(t *testing.T) {
 				t.Parallel()
 				m := newModel()
@@ -156,10 +172,7 @@ func (m *model) checkEvents(t *testing.T, got sdkResult, ended time.Time) {
 // An answer in flight is waited for, also with --event-streams close: it is whole, and the
 // verdict clean.
 func TestAnswersAcrossADrain(t *testing.T) {
-	for _, tt := range libraries {
-		if !slices.Contains([]string{"openai", "openai-responses", "anthropic", "litellm-ollama"}, tt.kind) {
-			continue
-		}
+	for _, tt := range ofKinds(t, "openai", "openai-responses", "anthropic", "litellm-ollama") {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			m := newModel()
