@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -17,9 +19,9 @@ type Advice struct {
 
 // Figures from which advice follows.
 const (
-	graceReserve  = 5   // seconds that a grace period has beyond the longest termination
-	idleWorth     = 5   // mean seconds without a request that are worth a remark
-	shareNotFixed = 0.5 // of a termination: idle time beyond it looks like a fixed sleep
+	graceReserve  = 5 * time.Second // for what SIGKILL cut, which would have taken longer
+	idleWorth     = 5               // mean seconds without a request that are worth a remark
+	shareNotFixed = 0.5             // of a termination: idle time beyond it looks like a fixed sleep
 )
 
 // defaultMinDrain is lastcall's default minimum drain, seconds: it accepts new connections for so long.
@@ -51,7 +53,7 @@ func Advise(w *Workload) (all []Advice) {
 			Patch: w.patch(fmt.Sprintf("metadata:\n  annotations:\n    "+holdAnnotation, hold))})
 	}
 	if w.Killed > 0 {
-		grace := int(math.Ceil(w.Longest/5)*5) + graceReserve
+		grace := int((course.Grace(time.Duration(w.Longest*float64(time.Second))) + graceReserve) / time.Second)
 		all = append(all, Advice{What: fmt.Sprintf("raise the grace period to %d s or more", grace),
 			Why:   fmt.Sprintf("SIGKILL ended %d of %d terminations; the longest took %s, and how long it needs is unknown", w.Killed, w.Terminations, Seconds(w.Longest)),
 			Patch: w.patch(fmt.Sprintf("spec:\n  terminationGracePeriodSeconds: %d", grace))})

@@ -25,21 +25,18 @@ type Advice struct {
 	lastCall time.Duration
 }
 
-// answered is from the end of the last request until SIGKILL: the app gets its stop signal before.
-const answered = time.Second
-
 // Advise computes the timers of a pod. A request that arrives when the last client learns of the end, and takes as long
 // as the longest, must be answered. The error is that the pod ends otherwise.
 func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 	end := o.Propagation + o.Request
-	a := &Advice{Lastcall: lastcall, Wait: wholeSeconds(o.Propagation)}
+	a := &Advice{Lastcall: lastcall, Wait: course.WholeSeconds(o.Propagation)}
 	if !lastcall && o.appExits() {
-		a.Wait = wholeSeconds(end)
+		a.Wait = course.WholeSeconds(end)
 	}
-	least := max(wholeSeconds(end), a.Wait) + answered
+	least := course.Grace(max(end, a.Wait))
 	// Only the part of the grace period that lastcall keeps grows with it.
 	var c course.Course
-	for a.Grace = least; a.Grace <= 2*least+answered; a.Grace += time.Second {
+	for a.Grace = least; a.Grace <= 2*least+course.Spare; a.Grace += time.Second {
 		a.Pod = a.apply(pod)
 		t := termination.Of(a.Pod, o.Options)
 		a.lastCall = t.LastCall
@@ -52,10 +49,6 @@ func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 
 // appExits reports whether the app ends requests in flight at its stop signal.
 func (o Options) appExits() bool { return o.App == course.Exits || o.App == "" }
-
-func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
-}
 
 // apply is the pod with these timers.
 func (a *Advice) apply(pod *corev1.Pod) *corev1.Pod {
@@ -95,7 +88,7 @@ func (a *Advice) Why(o Options) []string {
 	if o.appExits() {
 		wait += fmt.Sprintf(", and the app, which exits at its stop signal, must have answered requests of up to %s by then", terminal.Seconds(o.Request))
 	}
-	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep", grace, terminal.Seconds(answered))}
+	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep", grace, terminal.Seconds(course.Spare))}
 }
 
 // Patch is a patch of a Deployment in kubectl's strategic form.

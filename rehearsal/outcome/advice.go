@@ -2,9 +2,9 @@ package outcome
 
 import (
 	"fmt"
-	"math"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
@@ -48,7 +48,7 @@ func (r *Rollout) advice(e *Ending, when Phase, why load.Reason, took time.Durat
 		return "clients still used the pod when it no longer listened: keep its listener open for some seconds, with a preStop sleep or lastcall"
 	case why == load.Refused || when == Gone:
 		return fmt.Sprintf("clients learn of the deletion up to %s late: keep the listener open for that long, with a preStop sleep of %d or lastcall",
-			console.Round(r.Propagation), int(math.Ceil((r.Propagation + time.Second).Seconds())))
+			console.Round(r.Propagation), int(course.WholeSeconds(r.Propagation+time.Second)/time.Second))
 	case why.IsStatus():
 		return "the app refuses requests that clients still send, or a proxy had no pod for them: continue to serve until the endpoint is gone, fail readiness at most"
 	case why == load.NoClose && when == Terminating, why == load.Short, why == load.Late:
@@ -69,5 +69,5 @@ func (r *Rollout) graceNeeded(e *Ending, took time.Duration) int {
 	if !e.HookEnded.IsZero() {
 		hook = e.HookEnded.Sub(e.Deleted)
 	}
-	return int(math.Ceil((max(hook, r.Propagation) + took + 2*time.Second).Seconds()))
+	return int(course.Grace(max(hook, r.Propagation)+took) / time.Second)
 }

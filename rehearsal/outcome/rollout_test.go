@@ -101,8 +101,8 @@ func TestAdvice(t *testing.T) {
 	}{
 		{"time was left", 2, 16, time.Second, adviceLingers},
 		{"with a longer grace, the same", 2, 19, time.Second, adviceLingers},
-		{"the hook has used it", 28, 30, 3 * time.Second, "at least 33"},
-		{"the request is too long", 0, 10, 12 * time.Second, "at least 18"},
+		{"the hook has used it", 28, 30, 3 * time.Second, "at least 32"},
+		{"the request is too long", 0, 10, 12 * time.Second, "at least 17"},
 	} {
 		e := &Ending{Deleted: zero, HookEnded: at(tt.hook), Term: at(tt.hook), Killed: at(tt.kill)}
 		if got := r.advice(e, Killed, load.Dropped, tt.took, true); !strings.Contains(got, tt.want) {
