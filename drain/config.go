@@ -43,8 +43,8 @@ const (
 	// IstioPollInterval is how often pilot-agent counts connections: activeConnectionCheckDelay.
 	IstioPollInterval = time.Second
 
-	// LeastGrace is what the kubelet leaves a container after its stop signal, even if a preStop hook has used up the grace
-	// period: minimumGracePeriodInSeconds.
+	// LeastGrace is what the kubelet leaves a container after its stop signal, even if a preStop hook has used up the
+	// grace period: minimumGracePeriodInSeconds.
 	LeastGrace = 2 * time.Second
 )
 

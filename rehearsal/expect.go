@@ -91,8 +91,8 @@ func (e expectation) String() string {
 	return text
 }
 
-// expect returns what a strategy should do: two alternatives if the request ends so close to the moment that would cut it
-// that either is right.
+// expect returns what a strategy should do: two alternatives if the request ends so close to the moment that would cut
+// it that either is right.
 func expect(s strategy.Strategy, c circumstances) []expectation {
 	early, late := c, c
 	near := tooClose + c.allowance

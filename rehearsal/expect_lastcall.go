@@ -10,8 +10,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// expectLastcall: the client gets the app's response, or a 503 at the last call. The pod ends with the last byte, but not
-// before the minimum drain.
+// expectLastcall: the client gets the app's response, or a 503 at the last call. The pod ends with the last byte, but
+// not before the minimum drain.
 func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expectation {
 	ending := p.Course(course.Traffic{Busy: c.left, Idle: s.Idle})
 	no, limit := false, exitLag

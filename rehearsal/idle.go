@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// idleClients are other clients of a pod with idle connections: one has had a response and keeps its connection alive, and
-// one has connected but sent no request, as connection pools do.
+// idleClients are other clients of a pod with idle connections: one has had a response and keeps its connection alive,
+// and one has connected but sent no request, as connection pools do.
 type idleClients struct {
 	conns []closer
 	ended sync.WaitGroup
@@ -93,8 +93,8 @@ func (c *idleClients) watch(conn net.Conn) {
 	}
 }
 
-// await returns when the pod has closed all connections, or after most. The kernel closes those of a killed Envoy a moment
-// after its agent has exited.
+// await returns when the pod has closed all connections, or after most. The kernel closes those of a killed Envoy a
+// moment after its agent has exited.
 func (c *idleClients) await(most time.Duration) {
 	if c == nil {
 		return

@@ -62,8 +62,8 @@ const (
 const hookSuffix = "-" + Hook
 
 // Of is what carries the traffic of a running pod and what ends it, as a label: none, lastcall (its sidecar), hook
-// (lastcall's preStop hook, which carries nothing), istio, istio-ambient, or another mesh such as linkerd; a mesh's name
-// with lastcall's hook is istio-hook, linkerd-hook, and so on.
+// (lastcall's preStop hook, which carries nothing), istio, istio-ambient, or another mesh such as linkerd; a mesh's
+// name with lastcall's hook is istio-hook, linkerd-hook, and so on.
 func Of(pod *corev1.Pod) string {
 	hasOurs := IsOurs(pod)
 	if hasOurs && Find(&pod.Spec, Sidecar) != nil {
@@ -101,8 +101,8 @@ var statusPorts = map[string][]uint16{
 	"linkerd":       {4190, 4191}, // its admin ports
 }
 
-// ProxyPorts are the listening ports at which a mesh's sidecar accepts what its pod's clients and its app send, by a value
-// of Of, and how often it connects to the app for one request if the app refuses. None: there is no such sidecar,
+// ProxyPorts are the listening ports at which a mesh's sidecar accepts what its pod's clients and its app send, by a
+// value of Of, and how often it connects to the app for one request if the app refuses. None: there is no such sidecar,
 // or its ports are unknown.
 func ProxyPorts(carrier string) (ports []uint16, attempts int) {
 	switch WithoutHook(carrier) {

@@ -16,8 +16,8 @@ func IsWaitGet(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.HTTPGet != nil && strings.HasPrefix(h.HTTPGet.Path, PathWait)
 }
 
-// WaitFlags are the flags of a hook that runs lastcall wait, without what runs before the wait (Before); false for other
-// hooks.
+// WaitFlags are the flags of a hook that runs lastcall wait, without what runs before the wait (Before); false for
+// other hooks.
 func WaitFlags(h *corev1.LifecycleHandler) ([]string, bool) {
 	if h == nil || h.Exec == nil || len(h.Exec.Command) < 2 || path.Base(h.Exec.Command[0]) != "lastcall" {
 		return nil, false
@@ -52,7 +52,8 @@ func PreStop(c *corev1.Container) *corev1.LifecycleHandler {
 	return c.Lifecycle.PreStop
 }
 
-// AgentArguments are those of a container that is lastcall agent or lastcall run, without the app's own; false for others.
+// AgentArguments are those of a container that is lastcall agent or lastcall run, without the app's own; false for
+// others.
 func AgentArguments(c *corev1.Container) ([]string, bool) {
 	all := slices.Concat(c.Command, c.Args)
 	switch {
@@ -91,8 +92,8 @@ var shellless = []string{"distroless", "/static", "scratch", "chainguard/", "cgr
 // external are the usual programs of hooks, which few images contain.
 var external = []string{"sh", "bash", "ash", "sleep", "curl", "wget", "nc", "netstat", "killall", "kill"}
 
-// LacksProgram is the program of a hook that its image probably does not contain, so that the hook fails at once; empty if
-// there is none.
+// LacksProgram is the program of a hook that its image probably does not contain, so that the hook fails at once; empty
+// if there is none.
 func LacksProgram(image string, h *corev1.LifecycleHandler) string {
 	if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 || strings.HasSuffix(image, "-debug") || strings.HasSuffix(image, ":debug") {
 		return ""

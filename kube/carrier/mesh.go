@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mesh is a product whose proxy carries the pod's traffic, or calls the app on loopback. lastcall then adds no proxy and
-// captures nothing; the app's preStop watches its sockets.
+// mesh is a product whose proxy carries the pod's traffic, or calls the app on loopback. lastcall then adds no proxy
+// and captures nothing; the app's preStop watches its sockets.
 type mesh struct {
 	name string
 
-	// containers are the names of its proxy; a name ends with * for any that begin so. neighbours are the init containers of
-	// which one must be there if the name says little.
+	// containers are the names of its proxy; a name ends with * for any that begin so. neighbours are the init containers
+	// of which one must be there if the name says little.
 	containers, neighbours []string
 
 	// keys are labels and annotations, of the pod or else of its namespace, that enable its injection with one of values;

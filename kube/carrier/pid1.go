@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// runners are package managers that start the app below a shell of their own: npm's sh -c receives the signal and does not
-// pass it on.
+// runners are package managers that start the app below a shell of their own: npm's sh -c receives the signal and does
+// not pass it on.
 var runners = []string{"npm", "npx", "yarn", "pnpm"}
 
 // keepsShell matches what makes a shell react to a signal, or replaces it by a program: the manifest does not show that
@@ -23,10 +23,10 @@ var separators = regexp.MustCompile(`;|&&|\|\||\n`)
 // idle matches a script that serves no one: what ends it does not matter.
 var idle = regexp.MustCompile(`sleep\s+(?:infinity|[0-9]{4,}|inf)|tail\s+-[fF]`)
 
-// ShellAsPID1 describes a process that becomes PID 1 of its container and does not pass SIGTERM on to the app, as far as the
-// manifest shows; empty if there is none. As PID 1 a process without a handler ignores the signal. dash and busybox (the sh
-// of Debian, Ubuntu and Alpine) run the commands of -c as children; bash, which is also the sh of Red Hat's images, becomes
-// its last command.
+// ShellAsPID1 describes a process that becomes PID 1 of its container and does not pass SIGTERM on to the app, as far
+// as the manifest shows; empty if there is none. As PID 1 a process without a handler ignores the signal. dash and
+// busybox (the sh of Debian, Ubuntu and Alpine) run the commands of -c as children; bash, which is also the sh of Red
+// Hat's images, becomes its last command.
 func ShellAsPID1(spec *corev1.PodSpec, c *corev1.Container) string {
 	if spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
 		return "" // PID 1 is the pod's pause process

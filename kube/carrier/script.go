@@ -16,8 +16,8 @@ var sleepIn = regexp.MustCompile(`(?:^|[;&|({\n]|\bdo\b|\bthen\b)\s*(?:exec\s+)?
 
 const operand = `[0-9][0-9.]*[smhd]?`
 
-// Sleeps is the time that a hook sleeps at least: the sum of its sleeps. In a loop, which may sleep more often, isLoop is
-// true.
+// Sleeps is the time that a hook sleeps at least: the sum of its sleeps. In a loop, which may sleep more often, isLoop
+// is true.
 func Sleeps(h *corev1.LifecycleHandler) (d time.Duration, isLoop bool) {
 	switch {
 	case h == nil:

@@ -8,14 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// cronSuffix is what a CronJob adds to the names of its Jobs: the minute of the run, or since 1.21 that of its schedule.
+// cronSuffix is what a CronJob adds to the names of its Jobs: the minute of the run, or since 1.21 that of its
+// schedule.
 var cronSuffix = regexp.MustCompile(`-\d{7,}$`)
 
 // NoWorkload is WorkloadOf a pod without a controller.
 const NoWorkload = "pod"
 
-// WorkloadOf is the kind and name by which people know a pod, in lower case as in kubectl rollout: deployment/web. A pod
-// without a controller is "pod": its name would be a new series for each pod.
+// WorkloadOf is the kind and name by which people know a pod, in lower case as in kubectl rollout: deployment/web. A
+// pod without a controller is "pod": its name would be a new series for each pod.
 func WorkloadOf(m *metav1.ObjectMeta) string {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// oldestKernel is what internal/sidecar/capture needs: NAT in nf_tables for the families ip and ip6. sock_diag, which lastcall
-// wait --ports and --proxy envoy read, is older.
+// oldestKernel is what internal/sidecar/capture needs: NAT in nf_tables for the families ip and ip6. sock_diag, which
+// lastcall wait --ports and --proxy envoy read, is older.
 var oldestKernel = version.MustParseGeneric("4.18")
 
 func (c *checker) nodes() {

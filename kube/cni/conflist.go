@@ -10,8 +10,8 @@ import (
 // entry is the plugin in the list of plugins.
 const entry = `{"type":"` + Name + `","capabilities":{"io.kubernetes.cri.pod-annotations":true}}`
 
-// insert returns a network configuration list with the plugin at the end of its chain. A list that has it already is returned
-// as it is.
+// insert returns a network configuration list with the plugin at the end of its chain. A list that has it already is
+// returned as it is.
 func insert(text []byte) ([]byte, error) {
 	l, err := readList(text)
 	if err != nil || l.hasEntry {

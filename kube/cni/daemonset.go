@@ -18,8 +18,8 @@ import (
 // account is where Kubernetes puts the credentials of a pod.
 const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// DaemonSet is the DaemonSet that the installer belongs to. It is read with net/http: a client library would make the program
-// on the nodes several times as large.
+// DaemonSet is the DaemonSet that the installer belongs to. It is read with net/http: a client library would make the
+// program on the nodes several times as large.
 type DaemonSet struct {
 	Name string
 	API  string // the API server, https://host:port; empty: that of the pod
@@ -28,8 +28,8 @@ type DaemonSet struct {
 	hasRead bool
 }
 
-// IsRemoved reports whether the DaemonSet is gone or about to go. Once it has been read, the loss of the right to read it
-// means so as well: the account and its role are removed with the DaemonSet.
+// IsRemoved reports whether the DaemonSet is gone or about to go. Once it has been read, the loss of the right to read
+// it means so as well: the account and its role are removed with the DaemonSet.
 func (d *DaemonSet) IsRemoved(ctx context.Context) (bool, error) {
 	status, body, err := d.get(ctx)
 	if err != nil {

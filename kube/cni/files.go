@@ -129,9 +129,9 @@ func (n Node) removeExcept(keep string) error {
 	return errors.Join(err, errors.Join(errs...))
 }
 
-// target is the file behind the name of a list. The runtime follows a symbolic link to what the network's own program writes:
-// the link stays, and its target is changed. A target outside the folder is refused, because the installer sees no other
-// folder of the node: the link's path names another file, or none, in the installer's container.
+// target is the file behind the name of a list. The runtime follows a symbolic link to what the network's own program
+// writes: the link stays, and its target is changed. A target outside the folder is refused, because the installer sees
+// no other folder of the node: the link's path names another file, or none, in the installer's container.
 func (n Node) target(path string) (string, error) {
 	folder, err := filepath.EvalSymlinks(n.Lists)
 	if err != nil {

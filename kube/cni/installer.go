@@ -24,8 +24,8 @@ type Installer struct {
 }
 
 const (
-	// pause is the shortest time between two changes. It doubles, up to interval, against another program that always writes
-	// its own configuration back.
+	// pause is the shortest time between two changes. It doubles, up to interval, against another program that always
+	// writes its own configuration back.
 	pause = time.Second
 
 	// interval is the longest time between two looks, for changes that have not been reported.
@@ -35,8 +35,8 @@ const (
 	askTime = 5 * time.Second
 )
 
-// Run installs the plugin, and again when another program changes the node's configuration, until ctx ends. Then it removes
-// it if IsRemoved.
+// Run installs the plugin, and again when another program changes the node's configuration, until ctx ends. Then it
+// removes it if IsRemoved.
 func (i *Installer) Run(ctx context.Context) error {
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -56,8 +56,8 @@ func (s *sightings) of(p *corev1.Pod) *sighting {
 	return s.all[p.UID]
 }
 
-// await waits until done reports true for a pod, or the pod is gone, and returns the last sighting. It returns early when
-// ctx ends.
+// await waits until done reports true for a pod, or the pod is gone, and returns the last sighting. It returns early
+// when ctx ends.
 func (s *sightings) await(ctx context.Context, p *corev1.Pod, done func(*corev1.Pod) bool) *sighting {
 	for {
 		now := s.of(p)

@@ -15,7 +15,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-// Annotations of an Event whose termination has shown what the app does at SIGTERM with connections that only it can end.
+// Annotations of an Event whose termination has shown what the app does at SIGTERM with connections that only it can
+// end.
 const (
 	AnnotationApp      = "lastcall.dev/app"      // finishes or exits
 	AnnotationWorkload = "lastcall.dev/workload" // of the pod, such as deployment/web

@@ -36,8 +36,8 @@ const (
 	creators      = 2    // goroutines
 )
 
-// Controller watches pods and creates their Events. It needs list and watch on pods and list and create on events, in all
-// namespaces.
+// Controller watches pods and creates their Events. It needs list and watch on pods and list and create on events, in
+// all namespaces.
 type Controller struct {
 	client kubernetes.Interface
 	log    *slog.Logger
@@ -51,8 +51,8 @@ type Controller struct {
 	created *lru.LRUExpireCache
 }
 
-// Clients returns the client for New, and one that reads pods by their metadata, for Missed. Their rate limit suffices for the
-// rollout of a large Deployment, which has many terminations at once.
+// Clients returns the client for New, and one that reads pods by their metadata, for Missed. Their rate limit suffices
+// for the rollout of a large Deployment, which has many terminations at once.
 func Clients(config *rest.Config) (kubernetes.Interface, metadata.Getter, error) {
 	config, client, err := workload.HTTPClient(config, 0)
 	if err != nil {
@@ -198,8 +198,8 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// isFinal reports whether a retry is useless. A forbidden request may soon be allowed (RBAC is installed after the pod),
-// unless the namespace is being deleted.
+// isFinal reports whether a retry is useless. A forbidden request may soon be allowed (RBAC is installed after the
+// pod), unless the namespace is being deleted.
 func isFinal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || errors.Is(err, context.Canceled)
 }

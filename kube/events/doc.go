@@ -8,8 +8,8 @@
 //
 // It promises one Event for each termination, with any number of replicas without a leader, and no second one after a
 // restart of the controller. The Event's name consists of the pod's UID, the container and its restart count, so that a
-// second Create fails; terminations older than Fresh get no Event, because the API server may already have deleted it. A
-// pod that is deleted with its last status update gets its Event from the object in the DELETED watch event.
+// second Create fails; terminations older than Fresh get no Event, because the API server may already have deleted it.
+// A pod that is deleted with its last status update gets its Event from the object in the DELETED watch event.
 //
 // # Why core/v1
 //

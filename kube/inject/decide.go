@@ -17,8 +17,8 @@ var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease",
 // IsSystem reports whether a namespace is never injected, whatever its labels.
 func IsSystem(namespace string) bool { return slices.Contains(systemNamespaces, namespace) }
 
-// IsMissed reports whether injection is enabled, by the same rules as in Pod, for a pod that has none: no webhook was called
-// for it. One that was left alone has the annotation with the reason. An invalid value disables injection.
+// IsMissed reports whether injection is enabled, by the same rules as in Pod, for a pod that has none: no webhook was
+// called for it. One that was left alone has the annotation with the reason. An invalid value disables injection.
 func IsMissed(pod *metav1.ObjectMeta, o Options) bool {
 	if pod.DeletionTimestamp != nil || pod.Annotations[AnnotationStatus] != "" || pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return false
@@ -27,8 +27,8 @@ func IsMissed(pod *metav1.ObjectMeta, o Options) bool {
 	return isEnabled && err == nil
 }
 
-// enabled reports whether injection is enabled, and if not why: the pod's label, then its annotation, then the namespace's
-// label, then the default.
+// enabled reports whether injection is enabled, and if not why: the pod's label, then its annotation, then the
+// namespace's label, then the default.
 func enabled(pod *corev1.Pod, o Options) (bool, string, error) {
 	if IsSystem(o.Namespace.Name) || IsSystem(pod.Namespace) {
 		return false, "a system namespace", nil
@@ -136,8 +136,8 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	return earlierProxy(pod), "", nil
 }
 
-// earlierProxy is the form of an earlier injection, which may have known the namespace, or else the default: without it, a
-// manifest that is injected again alone would get a proxy next to the mesh's.
+// earlierProxy is the form of an earlier injection, which may have known the namespace, or else the default: without
+// it, a manifest that is injected again alone would get a proxy next to the mesh's.
 func earlierProxy(pod *corev1.Pod) Proxy {
 	switch status := pod.Annotations[AnnotationStatus]; {
 	case status == statusIstio && !isIstioRefused(pod):

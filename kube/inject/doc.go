@@ -2,9 +2,9 @@
 // in the right order.
 //
 // It promises: a pod that cannot be interpreted, or could not work afterwards, is unchanged except for an annotation
-// (lastcall.dev/status) with the reason; a pod never has two sidecars; a second injection changes nothing, except because
-// of what another injector added in between: its containers get their hooks and probes. Pod is a pure function: the token of
-// the hook is an argument.
+// (lastcall.dev/status) with the reason; a pod never has two sidecars; a second injection changes nothing, except
+// because of what another injector added in between: its containers get their hooks and probes. Pod is a pure function:
+// the token of the hook is an argument.
 //
 // # When a pod is injected
 //
@@ -25,14 +25,14 @@
 //	                             keeps or gets back Istio's. The default if there is a container istio-proxy, or
 //	                             if Istio's labels enable its injection.
 //
-// A second proxy is never added: with pipe or envoy such a pod gets sockets or istio too, and a pod whose traffic an unknown
-// program redirects is left alone. If another injector adds its proxy after lastcall's, which lastcall could not know, the
-// next call takes lastcall's out again. Next to Istio, the statistics that show which connections are busy are added to the
-// pod's proxyStatsMatcher, which pilot-agent reads when it starts.
+// A second proxy is never added: with pipe or envoy such a pod gets sockets or istio too, and a pod whose traffic an
+// unknown program redirects is left alone. If another injector adds its proxy after lastcall's, which lastcall could
+// not know, the next call takes lastcall's out again. Next to Istio, the statistics that show which connections are
+// busy are added to the pod's proxyStatsMatcher, which pilot-agent reads when it starts.
 //
-// The sidecar's settings are the pod's proxy.istio.io/config over the MeshConfig, as PROXY_CONFIG and, for proxyMetadata,
-// as variables; the grace period is the pod's. The label lastcall.dev/injected: "true" marks injected pods, for
-// kube/events and for people.
+// The sidecar's settings are the pod's proxy.istio.io/config over the MeshConfig, as PROXY_CONFIG and, for
+// proxyMetadata, as variables; the grace period is the pod's. The label lastcall.dev/injected: "true" marks injected
+// pods, for kube/events and for people.
 //
 // Further annotations of the pod:
 //
@@ -54,9 +54,9 @@
 //	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT, _RESTART_WAIT
 //	lastcall.dev/cpu, memory, cpu-limit, memory-limit
 //
-// linkerd's shutdown-grace-period, kuma's sidecar-drain-time and consul's shutdown-grace-period-seconds shorten the time
-// that the drain may take; linkerd's proxy-wait-before-exit-seconds is the minimum drain. lastcall.dev/notes lists how
-// they were used.
+// linkerd's shutdown-grace-period, kuma's sidecar-drain-time and consul's shutdown-grace-period-seconds shorten the
+// time that the drain may take; linkerd's proxy-wait-before-exit-seconds is the minimum drain. lastcall.dev/notes lists
+// how they were used.
 //
 // # The order in which the pod ends
 //
@@ -65,28 +65,29 @@
 //
 //   - An app without a preStop gets httpGet :15020/wait/TOKEN, which the kubelet sends: it needs no shell and no binary
 //     in the app's image, and returns when no inbound request is in flight. So the app's SIGTERM comes when no client
-//     waits for it. The token keeps the rest of the network from draining the pod; readers of the pod's manifest see it.
-//   - An app's own preStop joins it (PreStopOf). One that only sleeps is replaced, and the drain lasts at least as long. Any
-//     other runs first: Kubernetes runs one handler, so the hook is the program itself (lastcall wait --before), which runs
-//     the app's command, or sends its request, and then waits. lastcall.dev/pre-stop: keep leaves the app its own hook
-//     alone; its SIGTERM comes when that has ended, drained or not.
+//     waits for it. The token keeps the rest of the network from draining the pod; readers of the pod's manifest see
+//     it.
+//   - An app's own preStop joins it (PreStopOf). One that only sleeps is replaced, and the drain lasts at least as
+//     long. Any other runs first: Kubernetes runs one handler, so the hook is the program itself (lastcall wait
+//     --before), which runs the app's command, or sends its request, and then waits. lastcall.dev/pre-stop: keep leaves
+//     the app its own hook alone; its SIGTERM comes when that has ended, drained or not.
 //   - A native sidecar has such an httpGet hook itself, with its own token. It begins the drain even if no app has our
 //     hook, or the app has crashed. Its SIGTERM comes after the apps have ended.
 //   - A classic sidecar has none: its SIGTERM at the start begins the drain. With a hook, its SIGTERM would come at the
 //     end of the drain, and the agent would take it for the end of the app.
-//   - Next to a classic sidecar an app's hook is the program itself (exec), which the sidecar copies at its start: it leaves a
-//     process that ends with the container, which shows the sidecar how long the app needs its outbound connections.
-//     With shareProcessNamespace the sidecar sees the processes anyway, and the hook is httpGet.
+//   - Next to a classic sidecar an app's hook is the program itself (exec), which the sidecar copies at its start: it
+//     leaves a process that ends with the container, which shows the sidecar how long the app needs its outbound
+//     connections. With shareProcessNamespace the sidecar sees the processes anyway, and the hook is httpGet.
 //
-// The kubelet also calls an app's hook when it restarts that container alone, after a failed liveness probe for example.
-// The sidecar's own hook, or its SIGTERM, does not follow then: this is how the agent (--sidecar native or classic)
-// distinguishes a restart from the end of the pod. In a pod with several app containers each hook names the container's
-// ports (?ports=8080), so that the others are not affected.
+// The kubelet also calls an app's hook when it restarts that container alone, after a failed liveness probe for
+// example. The sidecar's own hook, or its SIGTERM, does not follow then: this is how the agent (--sidecar native or
+// classic) distinguishes a restart from the end of the pod. In a pod with several app containers each hook names the
+// container's ports (?ports=8080), so that the others are not affected.
 //
-// A native sidecar is the first of the init containers, after a capture of its own: the app's own init containers use it,
-// and it ends last. A classic one is the first of the containers, and its postStart hook delays the app until the sidecar
-// serves, unless holdApplicationUntilProxyStarts is false; a capture of its own is the last of the init containers, which
-// would otherwise have no network.
+// A native sidecar is the first of the init containers, after a capture of its own: the app's own init containers use
+// it, and it ends last. A classic one is the first of the containers, and its postStart hook delays the app until the
+// sidecar serves, unless holdApplicationUntilProxyStarts is false; a capture of its own is the last of the init
+// containers, which would otherwise have no network.
 //
 // A Job's pod ends when its app does: the kubelet ends a native sidecar, and a classic agent detects the end. Without a
 // port it does not wait for clients (minimum drain and quiet time 0s).

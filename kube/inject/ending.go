@@ -41,7 +41,8 @@ func (j *injection) readAppEnd() error {
 	return nil
 }
 
-// announceAppEnd sets the variable in the container of a hook that runs without an agent. A value of the manifest is kept.
+// announceAppEnd sets the variable in the container of a hook that runs without an agent. A value of the manifest is
+// kept.
 func (j *injection) announceAppEnd(c *corev1.Container) {
 	if _, isSet := carrier.Variable(c, variableApp); !isSet {
 		setVariable(c, variableApp, j.env.get(variableApp))
@@ -51,8 +52,8 @@ func (j *injection) announceAppEnd(c *corev1.Container) {
 // tlsProtocols are the protocols, by their names in port names, that an app speaks in TLS of its own.
 var tlsProtocols = []string{"https", "tls", "ssl", "wss", "grpcs"}
 
-// TLSPorts are the ports of a pod's apps whose TLS seems to be the app's own: lastcall passes it through and does not see
-// its requests. Ports are recognized by their names, or else by their numbers.
+// TLSPorts are the ports of a pod's apps whose TLS seems to be the app's own: lastcall passes it through and does not
+// see its requests. Ports are recognized by their names, or else by their numbers.
 func TLSPorts(pod *corev1.Pod) []corev1.ContainerPort {
 	var out []corev1.ContainerPort
 	for _, c := range apps(&pod.Spec) {

@@ -17,8 +17,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// waitHook is a preStop that begins the drain and returns when no inbound request is in flight. The kubelet sends it: it
-// needs nothing in the image.
+// waitHook is a preStop that begins the drain and returns when no inbound request is in flight. The kubelet sends it:
+// it needs nothing in the image.
 func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
 		Path: carrier.PathWait + token,
@@ -32,8 +32,8 @@ func (j *injection) merges() bool {
 	return !j.captures() || j.settings.Compat.Value != meshconfig.CompatIstio
 }
 
-// appHook is the hook of an app container. The kubelet also runs it when it restarts that container alone: in a pod with
-// several, the hook lists the container's ports.
+// appHook is the hook of an app container. The kubelet also runs it when it restarts that container alone: in a pod
+// with several, the hook lists the container's ports.
 func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 	before := j.before(c)
 	if j.leavesPresence() || len(before) > 0 {
@@ -55,9 +55,9 @@ func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 	return h
 }
 
-// leavesPresence reports whether an app's hook has to run in the app's container: a classic sidecar detects the end of the
-// container by a process that the hook leaves there. The kubelet ends a native sidecar after the app, and with a shared
-// process namespace the sidecar sees the app's processes. With Istio's rules nothing waits for the app.
+// leavesPresence reports whether an app's hook has to run in the app's container: a classic sidecar detects the end of
+// the container by a process that the hook leaves there. The kubelet ends a native sidecar after the app, and with a
+// shared process namespace the sidecar sees the app's processes. With Istio's rules nothing waits for the app.
 func (j *injection) leavesPresence() bool {
 	return j.captures() && j.sidecar == Classic && !sharesProcesses(&j.pod.Spec) && j.settings.Mode() == drain.ExitOnZero
 }
@@ -89,8 +89,8 @@ func announceHook(c *corev1.Container) {
 	}
 }
 
-// addHooks gives each app the hook, and joins it with the app's own (PreStopOf). The package comment describes the order of
-// the endings.
+// addHooks gives each app the hook, and joins it with the app's own (PreStopOf). The package comment describes the
+// order of the endings.
 func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
 	for _, c := range apps(&j.pod.Spec) {
 		p, err := PreStopOf(j.pod, c)

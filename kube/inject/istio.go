@@ -23,9 +23,9 @@ const (
 	istioExcludePort = "traffic.sidecar.istio.io/excludeInboundPorts"
 )
 
-// addIstio leaves the traffic to Istio's sidecar. The apps' hooks watch its Envoy and delay the SIGTERM until no request is
-// in flight; they never drain it, because the kubelet also runs them when one container restarts. istio-proxy's own hook
-// begins the drain: Istio's in a native sidecar, lastcall's in a classic one.
+// addIstio leaves the traffic to Istio's sidecar. The apps' hooks watch its Envoy and delay the SIGTERM until no
+// request is in flight; they never drain it, because the kubelet also runs them when one container restarts.
+// istio-proxy's own hook begins the drain: Istio's in a native sidecar, lastcall's in a classic one.
 func (j *injection) addIstio() error {
 	word, err := preStopWord(j.pod)
 	if err != nil {
@@ -48,8 +48,8 @@ func (j *injection) addIstio() error {
 	return j.exportStats()
 }
 
-// envoyHook is the hook of an app next to Istio's Envoy. Containers without a port get it too: Envoy shows the activity of
-// the whole pod. A container whose ports all bypass Envoy is watched by its sockets.
+// envoyHook is the hook of an app next to Istio's Envoy. Containers without a port get it too: Envoy shows the activity
+// of the whole pod. A container whose ports all bypass Envoy is watched by its sockets.
 func (j *injection) envoyHook(c *corev1.Container, configured []watched) *corev1.LifecycleHandler {
 	ports := configured
 	if len(ports) == 0 {
@@ -88,8 +88,8 @@ func (j *injection) agentPort() int {
 	return j.settings.StatusPort.Value
 }
 
-// hookIstioProxy gives istio-proxy the hook that begins the drain. If the injector has not run yet, its form is unknown:
-// the webhook is called again, and for a manifest the form is the one that is set.
+// hookIstioProxy gives istio-proxy the hook that begins the drain. If the injector has not run yet, its form is
+// unknown: the webhook is called again, and for a manifest the form is the one that is set.
 func (j *injection) hookIstioProxy() {
 	spec := &j.pod.Spec
 	proxy := carrier.Find(spec, carrier.IstioProxy)
@@ -116,8 +116,8 @@ func (j *injection) hookIstioProxy() {
 	case carrier.IsNative(proxy) && carrier.IsPilotDrain(own):
 		return
 	case carrier.IsNative(proxy) && isFree:
-		// A lifecycle in the pod's manifest replaces Istio's (Istio's injection templates, 1.31). Without its preStop the drain
-		// would begin after the apps have ended.
+		// A lifecycle in the pod's manifest replaces Istio's (Istio's injection templates, 1.31). Without its preStop the
+		// drain would begin after the apps have ended.
 		hook = j.pilotDrain()
 		j.note("the native %s lacked Istio's preStop, which was restored: otherwise its drain would begin only after the app has ended", carrier.IstioProxy)
 	case carrier.IsNative(proxy):
@@ -141,8 +141,8 @@ func (j *injection) hookIstioProxy() {
 	proxy.Lifecycle.PreStop = hook
 }
 
-// proxyHook is the hook of a classic istio-proxy: it begins the drain and returns when the apps have ended. The report is
-// in the apps' termination messages, if one of them has it.
+// proxyHook is the hook of a classic istio-proxy: it begins the drain and returns when the apps have ended. The report
+// is in the apps' termination messages, if one of them has it.
 func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler {
 	plane := []string{"--envoy", j.istioAdmin()}
 	if port := j.agentPort(); port != 0 {
@@ -217,8 +217,8 @@ func isProxyless(pod *corev1.Pod) bool {
 	return generator == "grpc"
 }
 
-// proxyConfigOf is the PROXY_CONFIG that Istio's injector has written, in the form of os.Environ: the mesh's settings, which
-// are nowhere else in the pod.
+// proxyConfigOf is the PROXY_CONFIG that Istio's injector has written, in the form of os.Environ: the mesh's settings,
+// which are nowhere else in the pod.
 func proxyConfigOf(pod *corev1.Pod) []string {
 	c := carrier.Find(&pod.Spec, carrier.IstioProxy)
 	if c == nil {

@@ -19,9 +19,9 @@ type Done struct {
 }
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
-// change, are returned byte for byte; the others are written again, without comments. options returns the options of one
-// workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless options
-// set others. An error names the document; then the text is nil.
+// change, are returned byte for byte; the others are written again, without comments. options returns the options of
+// one workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless
+// options set others. An error names the document; then the text is nil.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	return injectAll(text, true, options)
 }
@@ -124,8 +124,8 @@ func pointer(path []string) string {
 	return out
 }
 
-// edit applies a patch to the document's JSON and writes it as YAML, or as JSON if it was. The order of the fields is theirs by
-// name, as kubectl has it.
+// edit applies a patch to the document's JSON and writes it as YAML, or as JSON if it was. The order of the fields is
+// theirs by name, as kubectl has it.
 func (d *document) edit(operations []Operation) ([]byte, error) {
 	text, err := sigs.YAMLToJSON(d.Text)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// meshOf is the name of the mesh whose proxy other than Istio's sidecar carries the pod's traffic, and what the app's hook
-// does not see because of it.
+// meshOf is the name of the mesh whose proxy other than Istio's sidecar carries the pod's traffic, and what the app's
+// hook does not see because of it.
 func meshOf(pod *corev1.Pod, ns Namespace) (name, note string) {
 	switch name = carrier.OtherMeshOf(pod, ns); name {
 	case "":
@@ -43,8 +43,8 @@ func (j *injection) linkerdFlags() []string {
 	return []string{"--linkerd", port}
 }
 
-// How long linkerd's proxy keeps its idle connection to the app: the annotation and the variable that its injector makes
-// of it.
+// How long linkerd's proxy keeps its idle connection to the app: the annotation and the variable that its injector
+// makes of it.
 const (
 	linkerdIdleAnnotation = "config.linkerd.io/proxy-inbound-discovery-cache-unused-timeout"
 	linkerdIdleVariable   = "LINKERD2_PROXY_INBOUND_DISCOVERY_IDLE_TIMEOUT"
@@ -52,8 +52,9 @@ const (
 	linkerdIdleDefault    = "90s"
 )
 
-// shortenLinkerdIdle lets linkerd's proxy close an idle HTTP/2 connection to the app soon: its counters stop showing that
-// one is idle once a client has left before its response, and linkerd's default would hold the hook to its deadline.
+// shortenLinkerdIdle lets linkerd's proxy close an idle HTTP/2 connection to the app soon: its counters stop showing
+// that one is idle once a client has left before its response, and linkerd's default would hold the hook to its
+// deadline.
 func (j *injection) shortenLinkerdIdle(ports []watched) {
 	proxy := carrier.Find(&j.pod.Spec, "linkerd-proxy")
 	value, _ := lookUp(proxy, linkerdIdleVariable)

@@ -71,8 +71,8 @@ type Options struct {
 	// MeshConfig is the text of Istio's MeshConfig, whose defaultConfig applies to all pods; empty for none.
 	MeshConfig string
 
-	// Token authorizes the pod's preStop hook: at least 16 random letters and digits. It is an argument so that the same pod
-	// and options give the same result. A pod that already has one keeps it.
+	// Token authorizes the pod's preStop hook: at least 16 random letters and digits. It is an argument so that the same
+	// pod and options give the same result. A pod that already has one keeps it.
 	Token string
 
 	// LogFormat of the sidecar, text or json; empty is text.

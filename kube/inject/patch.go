@@ -154,8 +154,8 @@ func at(path, key string) string { return path + "/" + inPointer.Replace(key) }
 
 var fromPointer = strings.NewReplacer("~1", "/", "~0", "~")
 
-// apply returns a tree of JSON after the operation. A map that the tree lacks is added: the Go types, of which Diff has made
-// the operation, have metadata that a manifest's template may lack.
+// apply returns a tree of JSON after the operation. A map that the tree lacks is added: the Go types, of which Diff has
+// made the operation, have metadata that a manifest's template may lack.
 func (o Operation) apply(tree any) any {
 	keys := strings.Split(strings.TrimPrefix(o.Path, "/"), "/")
 	for i, key := range keys {

@@ -86,8 +86,8 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	return j.pod, Result{Outcome: Injected, Proxy: j.proxy, Sidecar: j.sidecar, Notes: j.notes}
 }
 
-// renewImages gives the containers of an earlier injection the images of this one: a manifest is injected again in order to
-// upgrade it.
+// renewImages gives the containers of an earlier injection the images of this one: a manifest is injected again in
+// order to upgrade it.
 func (j *injection) renewImages() {
 	for _, c := range carrier.Containers(&j.pod.Spec) {
 		switch {

@@ -85,8 +85,8 @@ func (j *injection) sleepsReplaced() (longest time.Duration) {
 	return longest
 }
 
-// keepSleeps makes the drain as long as the sleep that it replaces: its author knows how long clients take to notice. The
-// annotation keeps the time for a second injection, which does not see the sleep.
+// keepSleeps makes the drain as long as the sleep that it replaces: its author knows how long clients take to notice.
+// The annotation keeps the time for a second injection, which does not see the sleep.
 func (j *injection) keepSleeps() (changed bool) {
 	d := j.sleepsReplaced()
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
@@ -97,8 +97,9 @@ func (j *injection) keepSleeps() (changed bool) {
 	return true
 }
 
-// isReplaceable reports whether a proxy's own hook gives way to lastcall's: there is none, an earlier one of lastcall's, or
-// one that only sleeps. No hook of a proxy runs before lastcall's: the common ones wait until Envoy is idle by themselves.
+// isReplaceable reports whether a proxy's own hook gives way to lastcall's: there is none, an earlier one of
+// lastcall's, or one that only sleeps. No hook of a proxy runs before lastcall's: the common ones wait until Envoy is
+// idle by themselves.
 func (j *injection) isReplaceable(own *corev1.LifecycleHandler) bool {
 	word, _ := preStopWord(j.pod)
 	_, sleeps := carrier.OnlySleep(own)

@@ -54,8 +54,8 @@ func hooksOf(c *corev1.Container) map[string]*corev1.LifecycleHandler {
 	return map[string]*corev1.LifecycleHandler{"prestopz": c.Lifecycle.PreStop, "poststartz": c.Lifecycle.PostStart}
 }
 
-// turnProbes redirects the probes and the httpGet hooks of the apps to the agent, so that they work with any capture and
-// never count as traffic.
+// turnProbes redirects the probes and the httpGet hooks of the apps to the agent, so that they work with any capture
+// and never count as traffic.
 func (j *injection) turnProbes(had string) error {
 	probers := map[string]prober{}
 	if had != "" {
@@ -136,7 +136,8 @@ func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandle
 	return p, true
 }
 
-// probeOf is a container's handler as lastcall runs it, with a number for a named port. why is the reason why it cannot.
+// probeOf is a container's handler as lastcall runs it, with a number for a named port. why is the reason why it
+// cannot.
 func (j *injection) probeOf(c *corev1.Container, h *corev1.ProbeHandler) (p prober, why string) {
 	resolve := func(host string, port *intstr.IntOrString) string {
 		number, ok := j.resolve(c, *port)

@@ -19,8 +19,8 @@ const (
 	mergedPath = "/stats/prometheus"
 )
 
-// mergeMetrics redirects the pod's scrape to the agent, which scrapes the app. As in Istio, a pod without annotations gets
-// scraped; unlike in Istio, a scrape by TLS is unchanged, because the agent does not use TLS.
+// mergeMetrics redirects the pod's scrape to the agent, which scrapes the app. As in Istio, a pod without annotations
+// gets scraped; unlike in Istio, a scrape by TLS is unchanged, because the agent does not use TLS.
 func (j *injection) mergeMetrics() error {
 	a := j.pod.Annotations
 	status := strconv.Itoa(j.settings.StatusPort.Value)

@@ -9,8 +9,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// defaultResources are the sidecar's requests: it uses some 15 MiB and little CPU. There is no CPU limit, which would only
-// slow it down.
+// defaultResources are the sidecar's requests: it uses some 15 MiB and little CPU. There is no CPU limit, which would
+// only slow it down.
 func defaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},

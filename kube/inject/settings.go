@@ -40,8 +40,8 @@ const (
 	variablePrometheus    = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
 
-// Resolve returns the settings of an agent in the pod: from the MeshConfig's text, then the pod's annotations, then env in
-// the form of os.Environ. The error lists all problems; the settings are never nil.
+// Resolve returns the settings of an agent in the pod: from the MeshConfig's text, then the pod's annotations, then env
+// in the form of os.Environ. The error lists all problems; the settings are never nil.
 func Resolve(mesh string, annotations map[string]string, env []string) (*meshconfig.Settings, error) {
 	if err := checkAnnotations(annotations); err != nil {
 		settings, _ := Resolve(mesh, nil, env)
@@ -66,8 +66,8 @@ const (
 	maxProxyConfig = 32 << 10
 )
 
-// checkAnnotations refuses annotations that are expensive to parse: YAML that is too large for a ProxyConfig, and aliases,
-// with which a short text expands to a long one.
+// checkAnnotations refuses annotations that are expensive to parse: YAML that is too large for a ProxyConfig, and
+// aliases, with which a short text expands to a long one.
 func checkAnnotations(annotations map[string]string) error {
 	all := 0
 	for name, value := range annotations {
@@ -156,9 +156,9 @@ var own = []struct{ annotation, variable string }{
 	{annotationRestartWait, variableRestartWait},
 }
 
-// settle computes the effective settings and the environment that passes them to the agent. They are resolved twice: from
-// the pod's own settings, to see which ones aliases and the platform may set; and from the agent's environment, to check
-// that the agent accepts them.
+// settle computes the effective settings and the environment that passes them to the agent. They are resolved twice:
+// from the pod's own settings, to see which ones aliases and the platform may set; and from the agent's environment, to
+// check that the agent accepts them.
 func (j *injection) settle() (err error) {
 	annotations := j.pod.Annotations
 	configured, err := Resolve(j.MeshConfig, annotations, proxyConfigOf(j.pod))
@@ -239,8 +239,8 @@ func hasPorts(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// proxyConfig is the resolved ProxyConfig as JSON without default values, as Istio's injector writes PROXY_CONFIG; empty
-// if all values are defaults.
+// proxyConfig is the resolved ProxyConfig as JSON without default values, as Istio's injector writes PROXY_CONFIG;
+// empty if all values are defaults.
 func proxyConfig(s *meshconfig.Settings) (string, error) {
 	defaults, err := meshconfig.Resolve(meshconfig.Input{})
 	if err != nil {

@@ -65,7 +65,8 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		Ports:           []corev1.ContainerPort{{Name: carrier.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP}},
 		Resources:       resources,
 		SecurityContext: bound(),
-		// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a minute.
+		// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a
+		// minute.
 		ReadinessProbe: &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 2, FailureThreshold: 30, TimeoutSeconds: 3},
 		VolumeMounts:   []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
 	}
@@ -127,9 +128,10 @@ func (j *injection) captureContainer() corev1.Container {
 	}
 }
 
-// captureBySidecar has the sidecar set the rules, and then become the agent without any right. NET_ADMIN sets the rules,
-// SETPCAP empties the bounding set. A user other than 0 keeps added capabilities only in a program that has them as file
-// capabilities too, as the image's has. It keeps them under no_new_privs as well: it gains nothing that it did not have.
+// captureBySidecar has the sidecar set the rules, and then become the agent without any right. NET_ADMIN sets the
+// rules, SETPCAP empties the bounding set. A user other than 0 keeps added capabilities only in a program that has them
+// as file capabilities too, as the image's has. It keeps them under no_new_privs as well: it gains nothing that it did
+// not have.
 func captureBySidecar(c *corev1.Container, capture []string) {
 	c.Args = slices.Concat(capture, []string{"--", program}, c.Args)
 	c.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "SETPCAP"}
@@ -226,8 +228,8 @@ func (j *injection) addSidecar() error {
 	return nil
 }
 
-// copyBySidecar has the sidecar copy lastcall into a volume for the apps' hooks, which run long after its start. An init
-// container would delay the pod until the kubelet has looked at its end: about a second.
+// copyBySidecar has the sidecar copy lastcall into a volume for the apps' hooks, which run long after its start. An
+// init container would delay the pod until the kubelet has looked at its end: about a second.
 func (j *injection) copyBySidecar(c *corev1.Container) {
 	if carrier.Find(&j.pod.Spec, containerCopy) != nil { // of an earlier version's injection
 		return
@@ -239,8 +241,8 @@ func (j *injection) copyBySidecar(c *corev1.Container) {
 	}
 }
 
-// addPresence gives apps the hook by which a classic sidecar detects their end. It returns the number of such apps if it
-// is not one.
+// addPresence gives apps the hook by which a classic sidecar detects their end. It returns the number of such apps if
+// it is not one.
 func (j *injection) addPresence() (containers string) {
 	if !j.leavesPresence() {
 		return ""

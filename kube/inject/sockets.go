@@ -17,8 +17,8 @@ import (
 // binary is the path of lastcall in the app's containers without a sidecar.
 const binary = mountBinary + "/lastcall"
 
-// mountCopy is the volume's path in the init container that copies lastcall: at mountBinary it would hide the image's own
-// /lastcall.
+// mountCopy is the volume's path in the init container that copies lastcall: at mountBinary it would hide the image's
+// own /lastcall.
 const mountCopy = "/lastcall-bin"
 
 // addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
@@ -48,8 +48,8 @@ func (j *injection) addSockets() error {
 	return nil
 }
 
-// hookMeshProxies delays the SIGTERM of a mesh's proxy that is an ordinary container until the apps' connections are idle:
-// linkerd's refuses new ones as soon as it has it. A native one ends after the apps anyway.
+// hookMeshProxies delays the SIGTERM of a mesh's proxy that is an ordinary container until the apps' connections are
+// idle: linkerd's refuses new ones as soon as it has it. A native one ends after the apps anyway.
 func (j *injection) hookMeshProxies(ports []watched) {
 	spec := &j.pod.Spec
 	isHooked := false
@@ -148,8 +148,8 @@ func (j *injection) equip(c *corev1.Container) {
 	j.announceAppEnd(c)
 }
 
-// waitCommand is lastcall wait without an agent, with flags for a plane, or of sockets alone. A hook has the environment of the
-// app, so the pod's settings are passed as flags.
+// waitCommand is lastcall wait without an agent, with flags for a plane, or of sockets alone. A hook has the
+// environment of the app, so the pod's settings are passed as flags.
 func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
 	command := append([]string{binary, "wait"}, flags...)
 	if len(ports) > 0 {

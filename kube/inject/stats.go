@@ -22,9 +22,9 @@ const (
 )
 
 // exportStats adds drainStats to the pod's settings, which pilot-agent reads when it starts. The annotation
-// statsInclusionSuffixes replaces the list of proxyStatsMatcher if it is set. A proxyStatsMatcher in the pod's annotation
-// replaces the mesh's, so it repeats it; before Istio's injector has run, the mesh's is unknown, and a webhook waits for
-// its second call.
+// statsInclusionSuffixes replaces the list of proxyStatsMatcher if it is set. A proxyStatsMatcher in the pod's
+// annotation replaces the mesh's, so it repeats it; before Istio's injector has run, the mesh's is unknown, and a
+// webhook waits for its second call.
 func (j *injection) exportStats() error {
 	if list := j.pod.Annotations[annotationStatsSuffixes]; list != "" {
 		j.pod.Annotations[annotationStatsSuffixes] = strings.Join(union(strings.Split(list, ","), drainStats), ",")

@@ -15,8 +15,8 @@ import (
 
 // withdraw takes the sidecar and the capture of an earlier injection out of the pod again: another injector has since
 // added its proxy, and two redirects would leave the pod without traffic. What only the sidecar remembers goes back to
-// where it was, or to Istio's agent, which reads the same variables: its injector takes probes at the status port for its
-// own.
+// where it was, or to Istio's agent, which reads the same variables: its injector takes probes at the status port for
+// its own.
 func (j *injection) withdraw() error {
 	spec := &j.pod.Spec
 	sidecar := carrier.Find(spec, carrier.Sidecar)

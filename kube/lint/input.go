@@ -108,8 +108,8 @@ func Examine(files []*manifest.File, o Options) *Result {
 	return e.result
 }
 
-// problems reports the texts that are not readable. A template is only counted: its program renders it. A folder's files
-// that are no manifests do not count.
+// problems reports the texts that are not readable. A template is only counted: its program renders it. A folder's
+// files that are no manifests do not count.
 func (e *examination) problems(files []*manifest.File) {
 	for _, f := range files {
 		isTemplate := false
@@ -169,9 +169,9 @@ func (e *examination) connect(files []*manifest.File) {
 // keyOf is what two variants of an object, such as tests have, have in common: the folder and the name.
 func keyOf(o *manifest.Object) [2]string { return [2]string{path.Dir(o.File.Name), o.String()} }
 
-// nearby are the workloads that a selector selects: those of the same file, or else of the same folder, or else of the same
-// namespace. A folder may hold many applications, all without a namespace and with the same labels. To an object that has
-// twins in other files of its folder, only the same file counts: what belongs to which variant is unknown.
+// nearby are the workloads that a selector selects: those of the same file, or else of the same folder, or else of the
+// same namespace. A folder may hold many applications, all without a namespace and with the same labels. To an object
+// that has twins in other files of its folder, only the same file counts: what belongs to which variant is unknown.
 func nearby(o *manifest.Object, selector map[string]string, among []*workload, hasTwins bool) []*workload {
 	var inFile, inFolder, inNamespace []*workload
 	for _, w := range among {

@@ -116,8 +116,8 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	}
 }
 
-// notRequests are words in the names of ports and Services to which no user's request goes. Clients of xDS and DNS connect
-// again by themselves.
+// notRequests are words in the names of ports and Services to which no user's request goes. Clients of xDS and DNS
+// connect again by themselves.
 var notRequests = []string{"metric", "monitor", "monitoring", "prom", "prometheus", "health", "healthz", "probe", "webhook", "admission",
 	"debug", "pprof", "profiling", "profiler", "admin", "live", "liveness", "livez", "ready", "readiness", "readyz", "xds", "dns"}
 

@@ -56,8 +56,8 @@ func (e *examination) readConfigMap(o *manifest.Object) {
 	e.configs[o.Namespace+"/"+o.Name] = text.String()
 }
 
-// knativeTimeout is timeoutSeconds if it is not set (Knative's config-defaults, revision-timeout-seconds). Knative makes it
-// the grace period of its pods.
+// knativeTimeout is timeoutSeconds if it is not set (Knative's config-defaults, revision-timeout-seconds). Knative
+// makes it the grace period of its pods.
 const knativeTimeout = 300
 
 // readWorkload takes a pod with its settings and its mesh.

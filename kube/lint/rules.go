@@ -12,8 +12,8 @@ const Home = "https://github.com/lastcall-dev/lastcall"
 // Page is the address of the rule's page, with an example.
 func (r Rule) Page() string { return Home + "/blob/main/docs/rules/" + r.ID + ".md" }
 
-// Rules lists all rules in the order of their IDs. The ID of a removed rule is not used again: comments in manifests may
-// still contain it.
+// Rules lists all rules in the order of their IDs. The ID of a removed rule is not used again: comments in manifests
+// may still contain it.
 func Rules() []Rule {
 	return []Rule{
 		{"LC000", "a manifest that is not readable"},

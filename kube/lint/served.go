@@ -43,7 +43,8 @@ func (s *service) isForRequests() bool {
 // ownDelay are parts of arguments and variables by which servers delay or drain their end themselves.
 var ownDelay = []string{"drain", "lameduck", "graceful", "shutdown", "grace-period", "termination", "wait-for-healthcheck", "requestacceptgracetimeout", "hard-stop-after", "lifecycle"}
 
-// ownDelayImages are parts of the names of images whose programs accept connections for some seconds after SIGTERM by default.
+// ownDelayImages are parts of the names of images whose programs accept connections for some seconds after SIGTERM by
+// default.
 var ownDelayImages = []string{
 	"knative.dev/",           // 45 s (knative.dev/pkg/network: DefaultDrainTimeout)
 	"/skipper:",              // 45 s (wait-for-healthcheck-interval)

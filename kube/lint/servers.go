@@ -12,8 +12,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// servers are the settings by which servers wait for their requests after SIGTERM. flag is that of the command line, and
-// after = or a blank comes its value: a number of seconds, or a duration.
+// servers are the settings by which servers wait for their requests after SIGTERM. flag is that of the command line,
+// and after = or a blank comes its value: a number of seconds, or a duration.
 var servers = []struct{ program, flag, variable, source string }{
 	{"gunicorn", "--graceful-timeout", "", "gunicorn's settings: graceful_timeout"},
 	{"hypercorn", "--graceful-timeout", "", "hypercorn's configuration: graceful_timeout"},
@@ -67,7 +67,8 @@ func (l *linting) serverTimeouts() {
 	})
 }
 
-// words are those of a container's command line, with the scripts of shells, and of the variables that servers add to it.
+// words are those of a container's command line, with the scripts of shells, and of the variables that servers add to
+// it.
 func words(c *corev1.Container) []string {
 	var all []string
 	for _, arg := range slices.Concat(c.Command, c.Args) {

@@ -61,8 +61,8 @@ func (t *Termination) endBySIGKILL() {
 	t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
 }
 
-// Tail is the time from the last new connection, or the beginning without one, until no request was in flight: a lower bound
-// of the longest request.
+// Tail is the time from the last new connection, or the beginning without one, until no request was in flight: a lower
+// bound of the longest request.
 func (t *Termination) Tail() time.Duration {
 	return max(0, time.Duration((t.Seconds-t.Lateness)*float64(time.Second))-time.Duration(t.Traffic.Idle))
 }

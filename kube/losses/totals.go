@@ -81,8 +81,8 @@ func (t *Totals) Add(one Termination) {
 	w.Longest = max(w.Longest, one.Seconds)
 }
 
-// Workloads are the sums, the largest loss first, then the largest waste of time. Prometheus also has series of workloads
-// without a termination; they are left out.
+// Workloads are the sums, the largest loss first, then the largest waste of time. Prometheus also has series of
+// workloads without a termination; they are left out.
 func (t *Totals) Workloads() []*Workload {
 	maps.DeleteFunc(t.all, func(_ key, w *Workload) bool { return w.Terminations == 0 && w.LostLeast() == 0 })
 	return slices.SortedFunc(maps.Values(t.all), func(a, b *Workload) int {

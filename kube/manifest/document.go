@@ -84,8 +84,8 @@ func (d Document) Objects() ([]*Object, error) {
 
 const definition = "CustomResourceDefinition"
 
-// definition is a CustomResourceDefinition without its JSON; nil if d is none, or is not readable. Its schema, which no pod
-// has, is often the most of a project's manifests: it is parsed, but not converted.
+// definition is a CustomResourceDefinition without its JSON; nil if d is none, or is not readable. Its schema, which no
+// pod has, is often the most of a project's manifests: it is parsed, but not converted.
 func (d *Document) definition() *Object {
 	if !bytes.Contains(d.Text, []byte("\nkind: "+definition)) || bytes.Contains(d.Text, []byte("{{")) {
 		return nil // {{ x }} is YAML, but no JSON

@@ -22,8 +22,8 @@ type Object struct {
 	Labels      map[string]string `json:"-"`
 	Annotations map[string]string `json:"-"`
 
-	// JSON is the whole object; empty for a CustomResourceDefinition. Path is the object's JSON pointer in the document: empty,
-	// or that of a List's item.
+	// JSON is the whole object; empty for a CustomResourceDefinition. Path is the object's JSON pointer in the document:
+	// empty, or that of a List's item.
 	JSON []byte `json:"-"`
 	Path string `json:"-"`
 
@@ -103,8 +103,8 @@ func (o *Object) node() *yaml.Node {
 	return n
 }
 
-// Line is the line of a field in the text, or of its nearest parent in the text. The path starts at the object's root, such
-// as spec.containers[web].lifecycle: a list's element by its name or index, a key with dots in brackets too.
+// Line is the line of a field in the text, or of its nearest parent in the text. The path starts at the object's root,
+// such as spec.containers[web].lifecycle: a list's element by its name or index, a key with dots in brackets too.
 func (o *Object) Line(path string) int {
 	n := o.node()
 	if n == nil {

@@ -92,10 +92,10 @@ func Parse(name string, text []byte) *File {
 // StandardInput is the name of the file that Read makes of "-".
 const StandardInput = "standard input"
 
-// Read reads files, folders with all that is below them, patterns of filepath.Match, and "-" for stdin. In a folder, the
-// files with the extensions yaml, yml and json count, except those in hidden folders. The files are in the order of the
-// paths, and of their names within a folder; none is read twice. A file that cannot be read has a Problem. The error is
-// a path that does not exist.
+// Read reads files, folders with all that is below them, patterns of filepath.Match, and "-" for stdin. In a folder,
+// the files with the extensions yaml, yml and json count, except those in hidden folders. The files are in the order of
+// the paths, and of their names within a folder; none is read twice. A file that cannot be read has a Problem. The
+// error is a path that does not exist.
 func Read(paths []string, stdin io.Reader) ([]*File, error) {
 	var names []string
 	seen, inFolder := map[string]bool{}, map[string]bool{}

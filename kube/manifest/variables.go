@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxGrowth limits by how many bytes the containers of a pod may grow together: 25 variables, each with two references to
-// the one before, would have gigabytes. Linux takes no argument or variable longer than this.
+// maxGrowth limits by how many bytes the containers of a pod may grow together: 25 variables, each with two references
+// to the one before, would have gigabytes. Linux takes no argument or variable longer than this.
 const maxGrowth = 128 << 10
 
 // CutText is the message about an Expansion that is cut.
@@ -24,8 +24,8 @@ type Expansion struct {
 }
 
 // Container returns a container as its kubelet starts it: with the values of its variables in place of $(NAME) in the
-// command, the arguments and the variables after them. $$ stands for $. A reference to a variable without a known value, such
-// as one of a Secret, stays as it is.
+// command, the arguments and the variables after them. $$ stands for $. A reference to a variable without a known
+// value, such as one of a Secret, stays as it is.
 func (e *Expansion) Container(c corev1.Container) corev1.Container {
 	values := map[string]string{}
 	c.Env = slices.Clone(c.Env)

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health probes").
+// ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health
+// probes").
 var ambientProbes = []netip.Addr{netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff")}
 
-// nodeProcess is the folder of a process in the node's network namespace: the kubelet, from which the probes come, or the first
-// one.
+// nodeProcess is the folder of a process in the node's network namespace: the kubelet, from which the probes come, or
+// the first one.
 func nodeProcess(proc string) string {
 	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
 	for _, name := range names {
@@ -27,8 +28,8 @@ func nodeProcess(proc string) string {
 	return filepath.Join(proc, "1")
 }
 
-// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads the network
-// namespace of a process. If it cannot, every address may be: no arrival is then a client's for certain.
+// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads the
+// network namespace of a process. If it cannot, every address may be: no arrival is then a client's for certain.
 func addresses(process string) func(netip.Addr) bool {
 	own := map[netip.Addr]bool{}
 	for _, a := range ambientProbes {

@@ -2,7 +2,8 @@
 // without an answer, connections that were refused, and the time after which new connections still arrived.
 //
 // It changes nothing in a pod and touches no packet. The API server names the pods of the node and the moment at which
-// one begins to terminate; the kernel's socket table of the pod's network namespace (internal/sidecar/observe) shows the rest.
+// one begins to terminate; the kernel's socket table of the pod's network namespace (internal/sidecar/observe) shows
+// the rest.
 //
 // The promises:
 //

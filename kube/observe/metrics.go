@@ -79,7 +79,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Expect creates the counters and histograms of a workload with 0: Prometheus sees no increase in the first value of a series.
+// Expect creates the counters and histograms of a workload with 0: Prometheus sees no increase in the first value of a
+// series.
 func (m *Metrics) Expect(k Key) {
 	k = m.bounded(k)
 	for _, verdict := range losses.Verdicts {

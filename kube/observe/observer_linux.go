@@ -181,8 +181,8 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 	}
 }
 
-// leaveOut reports that the termination of a pod with the node's network is not observed. It is none of the terminations
-// that the metrics count by workload. o.mu is locked.
+// leaveOut reports that the termination of a pod with the node's network is not observed. It is none of the
+// terminations that the metrics count by workload. o.mu is locked.
 func (o *Observer) leaveOut(t *tracked) {
 	t.isDone = true
 	r := t.report(o.Node, time.Now())

@@ -25,9 +25,10 @@ type process struct {
 	network   string    // names its network namespace; empty if it cannot be read
 }
 
-// The names of containers and pods in a line of /proc/PID/cgroup: kubepods-burstable-pod1234_….slice/cri-containerd-ID.scope
-// with the kubelet's systemd driver, kubepods/burstable/pod1234-…/ID with its cgroupfs driver, and k8s.io/ID with a kubelet
-// that sets no cgroup for pods. The UID of a static pod has no dashes.
+// The names of containers and pods in a line of /proc/PID/cgroup:
+// kubepods-burstable-pod1234_….slice/cri-containerd-ID.scope with the kubelet's systemd driver,
+// kubepods/burstable/pod1234-…/ID with its cgroupfs driver, and k8s.io/ID with a kubelet that sets no cgroup for pods.
+// The UID of a static pod has no dashes.
 var (
 	containerName = regexp.MustCompile(`[/-]([0-9a-f]{64})(?:\.scope)?(?:/|\n|$)`)
 	podName       = regexp.MustCompile(`pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?/`)
@@ -45,7 +46,8 @@ func ownerOf(cgroup []byte) (uid types.UID, container string) {
 	return uid, string(m[1])
 }
 
-// read reads a small file of a process into b, at half the cost of os.ReadFile, which registers each file with the poller.
+// read reads a small file of a process into b, at half the cost of os.ReadFile, which registers each file with the
+// poller.
 func read(b []byte, proc, pid, name string) []byte {
 	fd, err := unix.Open(proc+"/"+pid+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,8 +58,8 @@ func read(b []byte, proc, pid, name string) []byte {
 	return b[:max(n, 0)]
 }
 
-// scan finds the main processes of all containers of the node. It reads one small file for each process of the node: 10 ms
-// for 1,000 of them.
+// scan finds the main processes of all containers of the node. It reads one small file for each process of the node: 10
+// ms for 1,000 of them.
 func scan(proc string) ([]process, error) {
 	folder, err := os.Open(proc)
 	if err != nil {

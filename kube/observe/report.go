@@ -13,7 +13,8 @@ import (
 // maxCut bounds the requests that one report can claim: a container writes its termination message itself.
 const maxCut = 100_000
 
-// AgentReport is what lastcall's sidecar or hook wrote into a termination message, which outlives it in the pod's status.
+// AgentReport is what lastcall's sidecar or hook wrote into a termination message, which outlives it in the pod's
+// status.
 type AgentReport struct {
 	IsSidecar    bool          `json:"-"` // otherwise the hook's, behind which the app still had to end
 	Verdict      drain.Verdict `json:"verdict"`
@@ -59,8 +60,8 @@ func reportOf(message string) *AgentReport {
 // knows reports whether the report has all that was lost.
 func (a *AgentReport) knows() bool { return a.Verdict == drain.Clean || a.Verdict == drain.Cut }
 
-// quietTime is how long the connection of a protocol that lastcall does not read is silent behind the app's last bytes until
-// no request is in flight.
+// quietTime is how long the connection of a protocol that lastcall does not read is silent behind the app's last bytes
+// until no request is in flight.
 const quietTime = 5 * time.Second
 
 // addReport makes lastcall's report the truth for what lastcall carried: it knows each request. Behind a hook the app

@@ -48,8 +48,8 @@ func (o *Observer) watchMains(ctx context.Context, t *tracked) {
 	}
 }
 
-// restarted reports what a container has lost that ended at a moment, unless its pod ends. A second watch of the namespace
-// stays for the pod's own end.
+// restarted reports what a container has lost that ended at a moment, unless its pod ends. A second watch of the
+// namespace stays for the pod's own end.
 func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at time.Time) {
 	o.mu.Lock()
 	t.ended = at

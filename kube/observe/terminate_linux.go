@@ -112,8 +112,8 @@ func earliest(a, b time.Time) time.Time {
 // observing is logged when everything of a termination is watched.
 const observing = "observing a termination"
 
-// exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning. One that
-// had exited already counts from now.
+// exits waits for the end of the pod's processes and returns when they exited, by container: after the beginning. One
+// that had exited already counts from now.
 func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[string]time.Duration {
 	o.mu.Lock()
 	mains := slices.Clone(t.mains)

@@ -37,8 +37,8 @@ type AppExit struct {
 	Seconds   float64 `json:"seconds"`        // after the beginning
 }
 
-// exitWithin is how long before the deadline an exit still counts as that of SIGKILL, when the API server has not reported
-// the exit code: the kubelet received the deletion at about the same time as the observer.
+// exitWithin is how long before the deadline an exit still counts as that of SIGKILL, when the API server has not
+// reported the exit code: the kubelet received the deletion at about the same time as the observer.
 const exitWithin = 200 * time.Millisecond
 
 // conclude fills in what follows from the rest: which containers SIGKILL ended, and the verdict.

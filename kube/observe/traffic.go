@@ -22,8 +22,8 @@ type Watch interface {
 // Open opens the network namespace behind a path such as /proc/PID/ns/net, of a pod whose spec shows these options.
 type Open func(path string, known observe.Options) (Watch, error)
 
-// OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on, and what
-// the node's own processes do until ctx ends.
+// OpenNamespace returns the Open of the node with this process table. The kernel reports from the return of Open on,
+// and what the node's own processes do until ctx ends.
 func OpenNamespace(ctx context.Context, proc string) Open {
 	process := nodeProcess(proc)
 	node, _ := observe.OpenNode(ctx, filepath.Join(process, "ns", "net")) // else the times show which are probes

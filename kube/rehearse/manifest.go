@@ -20,9 +20,9 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Manifest returns what a manifest states about the end of a workload's pods. file may be a folder, or - for stdin. workload is a name,
-// or KIND/NAME, and may be empty if there is one alone; container is the one that serves, the first one with a port if
-// empty.
+// Manifest returns what a manifest states about the end of a workload's pods. file may be a folder, or - for stdin.
+// workload is a name, or KIND/NAME, and may be empty if there is one alone; container is the one that serves, the first
+// one with a port if empty.
 func Manifest(file string, stdin io.Reader, workload, container string) (service.Pod, error) {
 	files, err := manifest.Read([]string{file}, stdin)
 	if err != nil {

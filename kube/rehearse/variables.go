@@ -78,9 +78,9 @@ func (s sources) all(from corev1.EnvFromSource) (all []corev1.EnvVar, found bool
 // literal is a value in which no reference is replaced.
 func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
 
-// readVariables takes over the variables with a value, as the kubelet orders them: those of envFrom first. A variable that
-// names the containerPort, such as PORT, gets the app's own port, and so do those that refer to it. p.Missing are those
-// whose value the input lacks.
+// readVariables takes over the variables with a value, as the kubelet orders them: those of envFrom first. A variable
+// that names the containerPort, such as PORT, gets the app's own port, and so do those that refer to it. p.Missing are
+// those whose value the input lacks.
 func readVariables(c corev1.Container, s sources, p *service.Pod, note func(string, ...any)) {
 	var env []corev1.EnvVar
 	for _, from := range c.EnvFrom {

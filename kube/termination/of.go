@@ -19,8 +19,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
-// Of describes how a pod ends. A pod that asks for lastcall's injection is described as injected. Errors of the pod's own
-// settings become notes; the settings concerned then have their defaults. It does not change its arguments.
+// Of describes how a pod ends. A pod that asks for lastcall's injection is described as injected. Errors of the pod's
+// own settings become notes; the settings concerned then have their defaults. It does not change its arguments.
 func Of(pod *corev1.Pod, o Options) *Termination {
 	t := &Termination{}
 	if injected, done := inject.Pod(pod, inject.Options{
@@ -82,8 +82,8 @@ type reader struct {
 	expansion manifest.Expansion
 }
 
-// readMesh finds out what carries the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's own
-// sidecar, which reads the same annotation.
+// readMesh finds out what carries the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's
+// own sidecar, which reads the same annotation.
 func (r *reader) readMesh() {
 	r.mesh, r.proxy = carrier.MeshOf(r.pod, r.options.Namespace)
 	_, configured := r.pod.Annotations["proxy.istio.io/config"]

@@ -70,8 +70,8 @@ const tooMany = "too many reviews at once"
 
 type reviewer func(context.Context, *review) *admission.AdmissionResponse
 
-// reviewed reads the review within the limits, counts it, and limits the effect of a panic to one object that is admitted
-// unchanged. undone is the answer to a review beyond the limits.
+// reviewed reads the review within the limits, counts it, and limits the effect of a panic to one object that is
+// admitted unchanged. undone is the answer to a review beyond the limits.
 func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()

@@ -23,8 +23,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
-// Kubernetes is the Cluster of a kubeconfig or of a pod's service account. It needs get, create, update on the one Secret; get, patch on the two
-// configurations; get on namespaces.
+// Kubernetes is the Cluster of a kubeconfig or of a pod's service account. It needs get, create, update on the one
+// Secret; get, patch on the two configurations; get on namespaces.
 type Kubernetes struct {
 	core      coreclient.CoreV1Interface
 	admission admissionclient.AdmissionregistrationV1Interface
@@ -97,8 +97,8 @@ func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// trust gives each webhook of a configuration the bundle. The first operation of the patch makes it fail if the list has
-// changed since.
+// trust gives each webhook of a configuration the bundle. The first operation of the patch makes it fail if the list
+// has changed since.
 func (k *Kubernetes) trust(ctx context.Context, resource string, bundle []byte) error {
 	client := k.admission.RESTClient()
 	text, err := client.Get().Resource(resource).Name(k.name).Do(ctx).Raw()

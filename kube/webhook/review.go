@@ -36,8 +36,8 @@ type review struct {
 // firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
 const firstRead = 8 << 10
 
-// readReview reads the API server's request, with the object if it is within the limits. An excessError means that it is
-// not, and comes with a review that can be answered. Memory beyond firstRead is reserved as the body arrives.
+// readReview reads the API server's request, with the object if it is within the limits. An excessError means that it
+// is not, and comes with a review that can be answered. Memory beyond firstRead is reserved as the body arrives.
 func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *sideport.Slot) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)

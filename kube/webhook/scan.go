@@ -8,9 +8,9 @@ import (
 	"io"
 )
 
-// Limits of an object under review. For comparison: an API server stores at most 1.5 MiB, and a pod of 50 containers with
-// 40 variables each has 7,000 values. They limit the decoded size: {} is 3 bytes of text, but as a container it takes some
-// 3 KiB in the pod, its copy and its patch.
+// Limits of an object under review. For comparison: an API server stores at most 1.5 MiB, and a pod of 50 containers
+// with 40 variables each has 7,000 values. They limit the decoded size: {} is 3 bytes of text, but as a container it
+// takes some 3 KiB in the pod, its copy and its patch.
 const (
 	maxObject   = 2 << 20 // bytes
 	maxValues   = 10_000  // objects, lists and scalars

@@ -10,8 +10,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/events"
 )
 
-// Selections are the selectors of the registered webhooks; none if none is registered. Webhooks with conditions that only
-// the API server can evaluate are omitted.
+// Selections are the selectors of the registered webhooks; none if none is registered. Webhooks with conditions that
+// only the API server can evaluate are omitted.
 func (k *Kubernetes) Selections(ctx context.Context) ([]events.Selection, error) {
 	configuration, err := k.admission.MutatingWebhookConfigurations().Get(ctx, k.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -32,8 +32,8 @@ type Server struct {
 	// Drain configures the drain; drain.DefaultConfig is the agent's. Its grace period begins after Delay.
 	Drain drain.Config
 
-	// Signals receives the signals: the first one begins the drain, as the end of Serve's context does, a second SIGTERM starts
-	// the last call at once. It may be nil.
+	// Signals receives the signals: the first one begins the drain, as the end of Serve's context does, a second SIGTERM
+	// starts the last call at once. It may be nil.
 	Signals <-chan drain.Signal
 
 	// TerminationLog is the file of the container's termination message; empty for none.
@@ -103,8 +103,8 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	return errors.Join(reviewsErr, plainErr, drainErr)
 }
 
-// end drains. The server stays ready: the endpoints no longer list this pod, and callers with old endpoints still need an
-// answer.
+// end drains. The server stays ready: the endpoints no longer list this pod, and callers with old endpoints still need
+// an answer.
 func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{}, first drain.Signal) error {
 	hurry, ok := s.delay(secure.Exited(), plainFailed)
 	if !ok {

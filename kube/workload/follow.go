@@ -16,9 +16,9 @@ type Source[List runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// Follow calls set with each state of the selected objects, one at a time, until end is called or ctx ends; gone: the object
-// was deleted. It returns when set has got all objects that exist, or the first error of the API server. A later error is
-// retried. example is an object of the kind, client the one that source is of.
+// Follow calls set with each state of the selected objects, one at a time, until end is called or ctx ends; gone: the
+// object was deleted. It returns when set has got all objects that exist, or the first error of the API server. A later
+// error is retried. example is an object of the kind, client the one that source is of.
 func Follow[List runtime.Object](ctx context.Context, client any, source Source[List], choose func(metav1.ListOptions) metav1.ListOptions, example runtime.Object, set func(object any, gone bool)) (end func(), err error) {
 	forward := func(object any, gone bool) {
 		if last, ok := object.(cache.DeletedFinalStateUnknown); ok { // after an interrupted watch

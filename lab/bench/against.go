@@ -13,9 +13,9 @@ const confidence = 0.95
 // fewestPairs is the smallest number of rounds with which an interval of this confidence exists.
 const fewestPairs = 6
 
-// verdict compares two builds by the ratios of their figures, paired by round: the median, and the interval in which it is.
-// The interval is the sign test's (the median of ratios is below 1 as often as above if there is no difference), which
-// assumes nothing about how the noise is distributed.
+// verdict compares two builds by the ratios of their figures, paired by round: the median, and the interval in which it
+// is. The interval is the sign test's (the median of ratios is below 1 as often as above if there is no difference),
+// which assumes nothing about how the noise is distributed.
 type verdict struct{ ratio, low, high float64 }
 
 // compare is of at least fewestPairs ratios.

@@ -181,8 +181,8 @@ func (c *client) frame() error {
 	return nil
 }
 
-// judge sums up what the clients saw. A request is lost if its answer did not come whole. A connection is cut if it ends
-// without a FIN, in HTTP/2 without a GOAWAY, before it has a request or after the answer.
+// judge sums up what the clients saw. A request is lost if its answer did not come whole. A connection is cut if it
+// ends without a FIN, in HTTP/2 without a GOAWAY, before it has a request or after the answer.
 func (p protocol) judge(clients []*client, signalled, released, ended time.Time) values {
 	v := values{lost: 0, lostOf: 0, cutConnections: 0, idleClosed: 0, answersEnd: 0}
 	var announced []time.Duration

@@ -7,8 +7,8 @@
 //	make bench ARGS="http1 --against FILE"                this build and another one in turns, with a verdict
 //
 // The proxies take turns, in each round another one begins, and the tables show medians. Traffic stays on loopback.
-// Each table is printed, and written into its place in BENCHMARKS.md, as soon as it is made, if it was measured in full.
-// The progress goes to standard error.
+// Each table is printed, and written into its place in BENCHMARKS.md, as soon as it is made, if it was measured in
+// full. The progress goes to standard error.
 package main
 
 import (

@@ -54,7 +54,8 @@ type holding struct {
 	release          func()
 }
 
-// hold opens so many connections through the subject, each of which makes one request, and waits until they have settled.
+// hold opens so many connections through the subject, each of which makes one request, and waits until they have
+// settled.
 func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err error) {
 	var ends []func()
 	h.release = func() {

@@ -28,7 +28,8 @@ type process struct {
 	signal func(os.Signal) error
 }
 
-// readyTimeout is how long a program may take until it answers; Envoy takes the longest, about 0.3 s on an idle machine.
+// readyTimeout is how long a program may take until it answers; Envoy takes the longest, about 0.3 s on an idle
+// machine.
 const readyTimeout = 15 * time.Second
 
 // start runs the subject on the given core and returns once a request has come through it. With a subject that is

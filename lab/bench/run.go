@@ -142,8 +142,8 @@ func (p *progress) done(t *table, b *bench, i, n int, of turn, v values, err err
 		strings.TrimSpace(of.name+" "+of.kase), what, left.Round(time.Second))
 }
 
-// findPrograms determines what each table lacks, before the first of them begins. A missing peer is left out; a table without
-// its app or its tool is not made.
+// findPrograms determines what each table lacks, before the first of them begins. A missing peer is left out; a table
+// without its app or its tool is not made.
 func (b *bench) findPrograms(lastcall string) error {
 	b.programs, b.left = map[string]string{}, map[*table][]string{}
 	missing := map[string]bool{}

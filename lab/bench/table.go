@@ -92,7 +92,8 @@ type aim struct {
 	ours   string // subject
 	of     *metric
 	theirs string // subject, or empty for an aim that is a figure
-	// limit is a multiple of theirs, or a figure in the metric's unit: at least so much where more is better, else at most.
+	// limit is a multiple of theirs, or a figure in the metric's unit: at least so much where more is better, else at
+	// most.
 	limit float64
 }
 

@@ -148,8 +148,8 @@ func writeEntry(archive *tar.Writer, dest string, e entry, at time.Time) error {
 	return err
 }
 
-// fileCapabilities is the extended attribute of revision 2 (linux/capability.h, struct vfs_cap_data). Its effective flag is
-// off: with it a program could not even start where the container's bounding set lacks one of them.
+// fileCapabilities is the extended attribute of revision 2 (linux/capability.h, struct vfs_cap_data). Its effective
+// flag is off: with it a program could not even start where the container's bounding set lacks one of them.
 func fileCapabilities(permitted uint32) string {
 	const revision2 = 0x02000000
 	words := []uint32{revision2, permitted, 0, 0, 0} // permitted, inheritable, and both again for the bits 32 to 63

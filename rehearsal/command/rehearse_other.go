@@ -15,8 +15,8 @@ Run it in a container, from the source tree:
 
   docker run --rm -it -v "$PWD:/src" -w /src golang:1.26 make rehearse`
 
-// Rehearse is the command that runs the experiment. More are those of other rehearsals. On other systems than Linux it fails,
-// with a command that runs it in a container.
+// Rehearse is the command that runs the experiment. More are those of other rehearsals. On other systems than Linux it
+// fails, with a command that runs it in a container.
 func Rehearse(more ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rehearse",

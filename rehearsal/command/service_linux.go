@@ -21,8 +21,8 @@ const serviceHelp = `Rehearse the end of your own service on this machine: --app
 
 The exit code is 1 if the first strategy, by default as-is, loses a request.`
 
-// ReadManifest returns what a manifest states about the end of a workload's pods. file may be -, for stdin; workload is a
-// name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
+// ReadManifest returns what a manifest states about the end of a workload's pods. file may be -, for stdin; workload is
+// a name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
 type ReadManifest func(file string, stdin io.Reader, workload, container string) (service.Pod, error)
 
 // Service is the command that rehearses one's own service. read is nil for a program that reads no manifests.

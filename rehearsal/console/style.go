@@ -13,7 +13,8 @@ import (
 // Width is the number of columns that all output fits.
 const Width = 80
 
-// Wrap writes text behind an indentation, in lines of at most Width columns. Lines after the first are indented by two more.
+// Wrap writes text behind an indentation, in lines of at most Width columns. Lines after the first are indented by two
+// more.
 func Wrap(indent, text string) string {
 	lines := terminal.Wrap(terminal.Printable(text), Width-len(indent)-2)
 	return indent + strings.ReplaceAll(lines, "\n", "\n"+indent+"  ")

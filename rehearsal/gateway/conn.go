@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// errTerminated means that the connection ended before the response, and that the endpoint may have processed the request.
+// errTerminated means that the connection ended before the response, and that the endpoint may have processed the
+// request.
 var errTerminated = errors.New("the endpoint's connection ended before the response")
 
 // conn is a connection to an endpoint. When it ends before the response to a request of which a byte was written, it

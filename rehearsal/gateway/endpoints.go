@@ -55,8 +55,8 @@ func (ep *endpoint) remove() {
 	ep.transport.CloseIdleConnections()
 }
 
-// release is called when a request to ep has ended. A Transport keeps idle connections again as soon as it gets a request,
-// such as one that was on its way when the endpoint was removed.
+// release is called when a request to ep has ended. A Transport keeps idle connections again as soon as it gets a
+// request, such as one that was on its way when the endpoint was removed.
 func (ep *endpoint) release() {
 	if ep.removed.Load() {
 		ep.transport.CloseIdleConnections()

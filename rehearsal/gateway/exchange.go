@@ -12,8 +12,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
 
-// exchange is one request with its response. It is the proxy's ResponseWriter and its Transport. Except for the atomics,
-// it belongs to the handler's goroutine.
+// exchange is one request with its response. It is the proxy's ResponseWriter and its Transport. Except for the
+// atomics, it belongs to the handler's goroutine.
 type exchange struct {
 	http.ResponseWriter
 	gateway *Gateway

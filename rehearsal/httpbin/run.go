@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// headTimeout limits how long a connection may take to send a request's head, as nginx's client_header_timeout does, and so
-// how long CloseListener waits for a connection without a request.
+// headTimeout limits how long a connection may take to send a request's head, as nginx's client_header_timeout does,
+// and so how long CloseListener waits for a connection without a request.
 const headTimeout = 60 * time.Second
 
 // Options of an app.
@@ -81,7 +81,8 @@ func Run(ctx context.Context, o Options) error {
 	case Drain:
 		err = srv.Shutdown(context.WithoutCancel(ctx))
 	case CloseListener:
-		// With an ended context Shutdown closes the listener and idle connections, and sends `Connection: close` on the others, but does not wait for them.
+		// With an ended context Shutdown closes the listener and idle connections, and sends `Connection: close` on the
+		// others, but does not wait for them.
 		now, cancel := context.WithCancel(ctx)
 		cancel()
 		if err = srv.Shutdown(now); errors.Is(err, context.Canceled) {

@@ -90,15 +90,15 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// hops is the number of programs that run one after the other before an event of a termination is observed: the kubelet, a
-// hook, the sidecar, the app or the gateway.
+// hops is the number of programs that run one after the other before an event of a termination is observed: the
+// kubelet, a hook, the sidecar, the app or the gateway.
 const hops = 4
 
 // Most is the longest Allowance. With more, a bound of 50 ms would not be one.
 const Most = 500 * time.Millisecond
 
-// Allowance is how much later than on a quiet machine an event may be, between these two times. If programs waited so long
-// that this exceeds Most, isEnough is false: an event that is too late may be so because of the machine.
+// Allowance is how much later than on a quiet machine an event may be, between these two times. If programs waited so
+// long that this exceeds Most, isEnough is false: an event that is too late may be so because of the machine.
 func (m *Meter) Allowance(began, seen time.Time) (allowance time.Duration, isEnough bool) {
 	needed := hops * m.Worst(began, seen)
 	return min(needed, Most), needed <= Most

@@ -11,9 +11,9 @@ const (
 	lead   = 300 * time.Millisecond // before the disruption, each client sends each request once
 )
 
-// Around sends the load before, during and for a while after a disruption, which is complete when disrupt returns. Measure
-// comes first. At the disruption each client has one more request of each kind in flight, and holds its streams without an
-// end. When Around returns, each request has ended; the end of ctx ends all of them.
+// Around sends the load before, during and for a while after a disruption, which is complete when disrupt returns.
+// Measure comes first. At the disruption each client has one more request of each kind in flight, and holds its streams
+// without an end. When Around returns, each request has ended; the end of ctx ends all of them.
 func (l *Load) Around(ctx context.Context, after time.Duration, disrupt func() error) error {
 	var flying, loader sync.WaitGroup
 	// The streams that the disruption has not ended are ended when all other requests are complete.

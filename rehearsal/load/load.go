@@ -50,8 +50,8 @@ type Sent struct {
 	traffic.Outcome
 }
 
-// Send sends requests at the load's rate until loading ends, by the clients in turn and each kind by its weight. The end of
-// ctx ends requests in flight, which flying counts.
+// Send sends requests at the load's rate until loading ends, by the clients in turn and each kind by its weight. The
+// end of ctx ends requests in flight, which flying counts.
 func (l *Load) Send(loading, ctx context.Context, flying *sync.WaitGroup) {
 	next := l.turns()
 	if next == nil {
@@ -126,8 +126,8 @@ func rateFor(mean time.Duration) float64 {
 	return min(defaultRate, defaultInFlight/max(mean.Seconds(), 0.001))
 }
 
-// turns returns the next request's index by smooth weighted round robin: evenly mixed, and the same in each run. Requests
-// without an end are no part of the load; nil if there are no others.
+// turns returns the next request's index by smooth weighted round robin: evenly mixed, and the same in each run.
+// Requests without an end are no part of the load; nil if there are no others.
 func (l *Load) turns() func() int {
 	type turn struct{ index, weight, credit int }
 	var all []*turn

@@ -85,8 +85,8 @@ func refer(ctx context.Context, client *traffic.Client, r Request) (ref Referenc
 	return ref, nil
 }
 
-// isShort reports whether a response that is complete by its framing lacks its end. Without a framing, its end decides even if
-// it is long enough.
+// isShort reports whether a response that is complete by its framing lacks its end. Without a framing, its end decides
+// even if it is long enough.
 func (ref Reference) isShort(o traffic.Outcome) bool {
 	switch {
 	case ref.sameLength && ref.sameTail && o.Framing == traffic.ByClose:

@@ -24,8 +24,9 @@ const RequestSyntax = "'[WEIGHT] METHOD PATH [-H NAME:VALUE]… [-d BODY|@FILE]'
 // maxBody is the largest body of a request, bytes.
 const maxBody = 16 << 20
 
-// ParseRequest parses RequestSyntax. METHOD may also be SSE (an event stream without an end), WS (a WebSocket; BODY is a
-// message sent after the handshake), GRPC, with PACKAGE.SERVICE/METHOD in place of PATH and a message as JSON, or TCP, with a quoted text in place of PATH: "PING\r\nQUIT\r\n".
+// ParseRequest parses RequestSyntax. METHOD may also be SSE (an event stream without an end), WS (a WebSocket; BODY is
+// a message sent after the handshake), GRPC, with PACKAGE.SERVICE/METHOD in place of PATH and a message as JSON, or
+// TCP, with a quoted text in place of PATH: "PING\r\nQUIT\r\n".
 func ParseRequest(text string) (Request, error) {
 	r, err := parseRequest(text)
 	if err != nil {

@@ -23,8 +23,8 @@ func asInit(cmd *exec.Cmd) {
 	cmd.Path = "/proc/self/exe"
 }
 
-// A program cannot run code between the kernel's clone and the new program's start. So it starts itself, and this function
-// comes before its main.
+// A program cannot run code between the kernel's clone and the new program's start. So it starts itself, and this
+// function comes before its main.
 func init() {
 	if len(os.Args) > 2 && os.Args[0] == initName {
 		err := become(os.Args[1], os.Args[2:])
@@ -33,8 +33,8 @@ func init() {
 	}
 }
 
-// become gives this process, PID 1 of a new PID namespace, the /proc of it, and becomes the program. It returns an error,
-// or not at all.
+// become gives this process, PID 1 of a new PID namespace, the /proc of it, and becomes the program. It returns an
+// error, or not at all.
 func become(program string, args []string) error {
 	runtime.LockOSThread() // capabilities and the parent-death signal are one thread's
 	// Where an engine hides parts of /proc the kernel refuses a new one. In the old one /proc/self is right, too.
@@ -50,9 +50,9 @@ func become(program string, args []string) error {
 	return syscall.Exec(program, args, os.Environ())
 }
 
-// Within is a command that runs c in the container whose PID 1 p is, as an exec hook: in its namespaces and working folder,
-// with the environment that c has. It is c itself if p has no namespaces, or if there is no nsenter (util-linux, busybox):
-// a process with several threads, as each of Go's, cannot enter a user namespace.
+// Within is a command that runs c in the container whose PID 1 p is, as an exec hook: in its namespaces and working
+// folder, with the environment that c has. It is c itself if p has no namespaces, or if there is no nsenter
+// (util-linux, busybox): a process with several threads, as each of Go's, cannot enter a user namespace.
 func (p *Process) Within(c Command) Command {
 	if _, err := exec.LookPath("nsenter"); err != nil || p.init != Namespace {
 		return c

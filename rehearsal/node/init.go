@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Init is how a process is PID 1 of a container. The kernel drops a signal for PID 1 of a PID namespace that has no handler
-// for it, except SIGKILL: such a program runs until the end of the grace period.
+// Init is how a process is PID 1 of a container. The kernel drops a signal for PID 1 of a PID namespace that has no
+// handler for it, except SIGKILL: such a program runs until the end of the grace period.
 type Init string
 
 // The kinds.
@@ -28,8 +28,8 @@ type way struct {
 // Init is how the process is PID 1.
 func (p *Process) Init() Init { return p.init }
 
-// Ignored is the program of a PID 1 that ignored its stop signal; empty if it did not. It is a shell that has not replaced
-// itself, or the app. It had no handler when Terminate sent the signal, or has none at Kill and still listens.
+// Ignored is the program of a PID 1 that ignored its stop signal; empty if it did not. It is a shell that has not
+// replaced itself, or the app. It had no handler when Terminate sent the signal, or has none at Kill and still listens.
 func (p *Process) Ignored() (program string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

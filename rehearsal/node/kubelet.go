@@ -41,10 +41,10 @@ var errContainerGone = errors.New("the container is gone")
 // gone. The endings are in the members' order.
 //
 //  1. Every container's preStop hook starts at once, a native sidecar's as well.
-//  2. Its duration is subtracted from the container's grace period, in whole seconds rounded down. At the end of the grace
-//     period the kubelet no longer waits for the hook.
-//  3. A native sidecar then waits until every other container and each sidecar after it is gone, or its grace period has
-//     ended; that time is subtracted as well.
+//  2. Its duration is subtracted from the container's grace period, in whole seconds rounded down. At the end of the
+//     grace period the kubelet no longer waits for the hook.
+//  3. A native sidecar then waits until every other container and each sidecar after it is gone, or its grace period
+//     has ended; that time is subtracted as well.
 //  4. SIGTERM, and SIGKILL when the rest of the grace period, at least 2 s, has
 //     passed.
 //

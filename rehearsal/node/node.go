@@ -55,8 +55,8 @@ func New() *Node {
 	return n
 }
 
-// startAll starts every process from one thread that lives as long as the node: the kernel sends the parent-death signal
-// when the thread that forked ends, not when its process does.
+// startAll starts every process from one thread that lives as long as the node: the kernel sends the parent-death
+// signal when the thread that forked ends, not when its process does.
 func (n *Node) startAll() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Ports returns TCP ports of loopback, each once. They are below Linux's range for outgoing connections, so that no client
-// gets one before its server listens.
+// Ports returns TCP ports of loopback, each once. They are below Linux's range for outgoing connections, so that no
+// client gets one before its server listens.
 type Ports struct {
 	mu   sync.Mutex // guards used
 	used map[int]bool

@@ -33,7 +33,8 @@ type Process struct {
 }
 
 // wait reaps the process. It kills the rest of its group before, while the group's number cannot be reused, and the
-// descendants that have left the group, as PHP-FPM's master does: a PID namespace, where there is one, ends with its PID 1.
+// descendants that have left the group, as PHP-FPM's master does: a PID namespace, where there is one, ends with its
+// PID 1.
 func (p *Process) wait() {
 	awaitExit(p.PID())
 	p.mu.Lock()

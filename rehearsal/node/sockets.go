@@ -22,7 +22,8 @@ func Established() (map[int]int, error) {
 	return out, nil
 }
 
-// Listening counts the listening TCP sockets of the processes in p's group, as `netstat -plnt` shows them in a container.
+// Listening counts the listening TCP sockets of the processes in p's group, as `netstat -plnt` shows them in a
+// container.
 func (p *Process) Listening() (int, error) {
 	held, err := p.inodes()
 	if err != nil {

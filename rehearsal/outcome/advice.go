@@ -24,14 +24,14 @@ const (
 	adviceLingers = "the app serves its kept connections until SIGKILL: after SIGTERM, send Connection: close with each " +
 		"response, close connections without a request, and exit"
 
-	// adviceKept is for a connection that its client had kept and that ended before SIGTERM: by the app's own idle timeout,
-	// or because the hook ends at a moment without requests.
+	// adviceKept is for a connection that its client had kept and that ended before SIGTERM: by the app's own idle
+	// timeout, or because the hook ends at a moment without requests.
 	adviceKept = "the client sent it on a connection that it had kept, just as that one was being closed: no hook can " +
 		"announce this to clients. Let the app send Connection: close, or use lastcall's sidecar, which does"
 )
 
-// advice is what would have saved a request. e is the ending that explains its loss, nil if none does; took is how long the
-// undisturbed request takes; isKept: its connection had carried others.
+// advice is what would have saved a request. e is the ending that explains its loss, nil if none does; took is how long
+// the undisturbed request takes; isKept: its connection had carried others.
 func (r *Rollout) advice(e *Ending, when Phase, why load.Reason, took time.Duration, isKept bool) string {
 	switch {
 	case when == Between:

@@ -56,8 +56,8 @@ const (
 	maxSuspects = 5 // pods that a loss names
 )
 
-// blame returns in which phase a request was lost, the ending that explains it, if there is one, and the names of the pods
-// that may have lost it, the likeliest first.
+// blame returns in which phase a request was lost, the ending that explains it, if there is one, and the names of the
+// pods that may have lost it, the likeliest first.
 func (r *Rollout) blame(s load.Sent) (e *Ending, phase Phase, pods []string) {
 	at := failedAt(s)
 	if at.Before(r.Began) {

@@ -48,8 +48,8 @@ func (h *Hook) String() string {
 	return "preStop sleep " + strconv.Itoa(int(h.Sleep/time.Second))
 }
 
-// hook returns the hook of a pod whose app listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with the
-// containerPort stand for the app's address.
+// hook returns the hook of a pod whose app listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with
+// the containerPort stand for the app's address.
 func (p Pod) hook(n *node.Node, port int, log string) node.Hook {
 	h := p.PreStop
 	switch {

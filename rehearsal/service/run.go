@@ -18,9 +18,9 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes that
-// it started have ended. An error is about the set-up (load.OptionError: about an option), or ctx's; lost requests are
-// in the result.
+// Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes
+// that it started have ended. An error is about the set-up (load.OptionError: about an option), or ctx's; lost requests
+// are in the result.
 func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	strategies, err := o.check()
 	if err != nil {

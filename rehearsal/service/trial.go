@@ -124,8 +124,8 @@ func (t *trial) run(ctx context.Context) error {
 	return errors.Join(t.errs...)
 }
 
-// replace replaces pods one after another, as a Deployment with maxSurge 1 and maxUnavailable 0 does, for the rollout's time,
-// but at least one. It returns when the old pods are gone, and all clients have learned of it.
+// replace replaces pods one after another, as a Deployment with maxSurge 1 and maxUnavailable 0 does, for the rollout's
+// time, but at least one. It returns when the old pods are gone, and all clients have learned of it.
 func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
 	t.done.Began, t.done.Propagation = time.Now(), t.options.Propagation.To
 	var ending sync.WaitGroup

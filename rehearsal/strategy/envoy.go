@@ -27,8 +27,8 @@ func FindEnvoy() (string, error) {
 	return findPeer("envoy", "`make peers` fetches one")
 }
 
-// findPeer finds a program: the path in LASTCALL_PEER_<NAME>, as for the tests, or else name in PATH. how to get it is for
-// errors.
+// findPeer finds a program: the path in LASTCALL_PEER_<NAME>, as for the tests, or else name in PATH. how to get it is
+// for errors.
 func findPeer(name, how string) (string, error) {
 	variable := "LASTCALL_PEER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 	found, err := exec.LookPath(cmp.Or(os.Getenv(variable), name))

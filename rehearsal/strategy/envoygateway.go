@@ -20,8 +20,8 @@ import (
 //go:embed gateway.yaml
 var gatewayConfig string
 
-// startEnvoyGateway starts a real Envoy as the gateway. It reads its endpoints from a file, which is replaced as a control
-// plane would push them.
+// startEnvoyGateway starts a real Envoy as the gateway. It reads its endpoints from a file, which is replaced as a
+// control plane would push them.
 func (env *Env) startEnvoyGateway(ctx context.Context, dir string, endpoints []string) (*Gateway, error) {
 	listen, err1 := env.Ports.Next()
 	admin, err2 := env.Ports.Next()

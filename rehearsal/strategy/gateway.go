@@ -23,7 +23,8 @@ type Gateway struct {
 	stop    func()
 }
 
-// StartGateway starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir, for its logs.
+// StartGateway starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir, for its
+// logs.
 func (env *Env) StartGateway(ctx context.Context, dir string, endpoints []string) (g *Gateway, err error) {
 	if err = os.MkdirAll(dir, 0o755); err == nil {
 		if env.Programs.Gateway == ProxyEnvoy {

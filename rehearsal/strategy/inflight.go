@@ -14,8 +14,8 @@ const (
 	settle         = 50 * time.Millisecond // from the app's accept to its handler
 )
 
-// AwaitInFlight returns when each app has one more connection than before: the request has arrived. It reads the kernel's
-// socket table, so that it works with any app.
+// AwaitInFlight returns when each app has one more connection than before: the request has arrived. It reads the
+// kernel's socket table, so that it works with any app.
 func AwaitInFlight(ctx context.Context, before map[int]int) error {
 	limit := time.NewTimer(inFlightLimit)
 	defer limit.Stop()

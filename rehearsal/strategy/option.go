@@ -19,7 +19,8 @@ func CheckGrace(d time.Duration) error {
 	return nil
 }
 
-// Folder creates the folder for all logs: keep, which must be empty or not exist, or a temporary one, which done removes.
+// Folder creates the folder for all logs: keep, which must be empty or not exist, or a temporary one, which done
+// removes.
 func Folder(keep string) (dir string, done func(), err error) {
 	if keep == "" {
 		dir, err = os.MkdirTemp("", "lastcall-rehearsal-")

@@ -18,8 +18,8 @@ func FindPilotAgent() (string, error) {
 	return findPeer("pilot-agent", "`make peers ISTIO=1` builds it")
 }
 
-// PilotAgentVersion is the version of the module that a pilot-agent was built from; empty if the program does not record
-// it.
+// PilotAgentVersion is the version of the module that a pilot-agent was built from; empty if the program does not
+// record it.
 func PilotAgentVersion(path string) string {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil || info.Main.Version == "(devel)" {
@@ -76,8 +76,8 @@ func (env *Env) startPilotAgent(ctx context.Context, p *Pod) (err error) {
 	return awaitPort(ctx, p.Sidecar, p.statusPort, out)
 }
 
-// hooksNextToIstio returns the preStop hooks of app and sidecar as injection writes them. A native sidecar keeps Istio's
-// own: pilot-agent request sends it only to Istio's ports, so lastcall does here.
+// hooksNextToIstio returns the preStop hooks of app and sidecar as injection writes them. A native sidecar keeps
+// Istio's own: pilot-agent request sends it only to Istio's ports, so lastcall does here.
 func (env *Env) hooksNextToIstio(p *Pod) (app, sidecar node.Hook, err error) {
 	p.appHook = filepath.Join(p.dir, "lastcall")
 	if err := os.Symlink(env.Programs.Lastcall, p.appHook); err != nil {

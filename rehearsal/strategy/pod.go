@@ -145,8 +145,8 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 	return awaitReady(ctx, p.Sidecar, "http://"+node.Loopback(p.statusPort)+"/healthz/ready", out)
 }
 
-// Arrival is the port that has one more connection when a request has arrived: the app's, or Envoy's inbound port, because
-// Envoy pools its connections to the app and may reuse one.
+// Arrival is the port that has one more connection when a request has arrived: the app's, or Envoy's inbound port,
+// because Envoy pools its connections to the app and may reuse one.
 func (p *Pod) Arrival(proxy string) int {
 	if UsesEnvoy(proxy) && p.Sidecar != nil {
 		return p.inbound

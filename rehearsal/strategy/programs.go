@@ -45,8 +45,8 @@ func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strat
 	return Programs{Lastcall: lastcall, Self: self}, err
 }
 
-// findLastcall returns the path of lastcall: in the folder of self, or built by `go build` into the user's cache folder. To
-// build it, the working folder must be in the source tree.
+// findLastcall returns the path of lastcall: in the folder of self, or built by `go build` into the user's cache
+// folder. To build it, the working folder must be in the source tree.
 func findLastcall(ctx context.Context, self string) (string, error) {
 	neighbour := filepath.Join(filepath.Dir(self), "lastcall")
 	if err := checkProgram(neighbour); err == nil {

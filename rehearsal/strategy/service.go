@@ -18,8 +18,8 @@ type Service struct {
 	ReadyPath  string         // of its readiness probe by HTTP; empty: ready when the port is open
 	IsTCP      bool           // the app's protocol is not HTTP
 
-	// PreStop returns the app's own hook, which a strategy with a hook for the app replaces or joins; nil: none. The hook's
-	// output goes to the file log.
+	// PreStop returns the app's own hook, which a strategy with a hook for the app replaces or joins; nil: none. The
+	// hook's output goes to the file log.
 	PreStop func(n *node.Node, port int, log string) node.Hook
 
 	// Join is what lastcall's injection does with the app's own hook.

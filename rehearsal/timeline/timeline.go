@@ -1,5 +1,5 @@
-// Package timeline draws what happened when: rows of spans and marks over one clock, as an SVG picture. It is narrow, so
-// that its text can be read on a phone, and follows the page's light or dark colours.
+// Package timeline draws what happened when: rows of spans and marks over one clock, as an SVG picture. It is narrow,
+// so that its text can be read on a phone, and follows the page's light or dark colours.
 package timeline
 
 import (

@@ -95,7 +95,8 @@ func (c *Client) Do(ctx context.Context, r Request) (o Outcome) {
 	return o
 }
 
-// connection returns a connection for a request, or why there is none. The address of a refused one is that of the last.
+// connection returns a connection for a request, or why there is none. The address of a refused one is that of the
+// last.
 func (c *Client) connection(ctx context.Context, r Request) (*kept, Failure, error) {
 	isAlone := r.Protocol == TCP || r.Protocol == WebSocket
 	if c.ClusterIP && !isAlone {

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// channel is the client's gRPC channel, which is made at its first use. It reconnects as grpc-go's clients do: at once after a
-// GOAWAY, and after a refused connection with a growing delay, in which calls fail with UNAVAILABLE.
+// channel is the client's gRPC channel, which is made at its first use. It reconnects as grpc-go's clients do: at once
+// after a GOAWAY, and after a refused connection with a growing delay, in which calls fail with UNAVAILABLE.
 func (c *Client) channel() (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -420,7 +420,8 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 //
 //  1. CodeCut when requests or connections were cut, with FailOnCut;
 //  2. CodeCrashed when the data plane has exited by itself;
-//  3. the app's own code, but CodeIntended for a service's app that ends by our stop signal (SIGTERM: 143). A job keeps that code: its work is not done, and Kubernetes would count 0 as completed;
+//  3. the app's own code, but CodeIntended for a service's app that ends by our stop signal (SIGTERM: 143). A job keeps
+//     that code: its work is not done, and Kubernetes would count 0 as completed;
 //  4. CodeIntended.
 func (a *agent) end(ctx context.Context, report drain.Report) int {
 	grace := a.gracePeriod()

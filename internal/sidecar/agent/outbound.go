@@ -55,7 +55,8 @@ func (a *agent) isOwn(to netip.AddrPort) bool {
 // known to have exited
 //
 //  1. when it was our child;
-//  2. when SIGTERM arrived only after a hook's drain was complete: the kubelet ends a native sidecar after the app (KEP-753);
+//  2. when SIGTERM arrived only after a hook's drain was complete: the kubelet ends a native sidecar after the app
+//     (KEP-753);
 //  3. by its processes, where the pod shares them;
 //  4. by the process that its exec hook has left in each container (presences).
 //

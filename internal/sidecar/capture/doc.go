@@ -4,8 +4,10 @@
 //
 // The promise:
 //
-//   - All or nothing: the rules of IPv4 and IPv6 reach the kernel in one transaction. A second run replaces the first one's rules in one transaction as well; every connection meets one of the two sets.
-//   - No loops: connections of the proxy's user or group are never captured, nor those that stay on loopback (the app to itself, the proxy to the app), nor those to lastcall's own ports.
+//   - All or nothing: the rules of IPv4 and IPv6 reach the kernel in one transaction. A second run replaces the first
+//     one's rules in one transaction as well; every connection meets one of the two sets.
+//   - No loops: connections of the proxy's user or group are never captured, nor those that stay on loopback (the app
+//     to itself, the proxy to the app), nor those to lastcall's own ports.
 //   - DryRun prints exactly what Install installs: both are made from the same rules.
 //
 // The rules are in two tables called lastcall, one of family ip, one of ip6; other tables stay unchanged. A single
@@ -14,7 +16,9 @@
 //
 // # How it differs from istio-init
 //
-//   - The proxy's own connections to the pod's address go directly to the app, where Istio captures them again: Envoy selects an endpoint itself, which may be its own pod, and then needs both sides; the pipe only connects to the app's original destination.
+//   - The proxy's own connections to the pod's address go directly to the app, where Istio captures them again: Envoy
+//     selects an endpoint itself, which may be its own pod, and then needs both sides; the pipe only connects to the
+//     app's original destination.
 //   - An exclusion takes precedence over an inclusion for inbound ports too.
 //   - Traffic of virtual interfaces follows the outbound exclusions.
 //   - The machine's own network namespace is refused, unless a flag allows it.

@@ -83,7 +83,8 @@ func isShort(cmd *cobra.Command) bool {
 	return ok && !h.isAll
 }
 
-// paragraphs are how many of a command's description --help has, besides the exit codes, when it does not describe all flags.
+// paragraphs are how many of a command's description --help has, besides the exit codes, when it does not describe all
+// flags.
 const paragraphs = 2
 
 // writeHelp prints a command's help: its flags under their headings, 80 columns wide. Cobra's own is a template, and

@@ -1,11 +1,11 @@
-// Package course computes how a pod ends under given traffic: when each container gets its stop signal and SIGKILL, until when
-// new connections are accepted, and when requests in flight are cut.
+// Package course computes how a pod ends under given traffic: when each container gets its stop signal and SIGKILL,
+// until when new connections are accepted, and when requests in flight are cut.
 //
 // The rules are the kubelet's (killContainersWithSyncResult and killContainer of pkg/kubelet/kuberuntime):
 //
 //   - All preStop hooks begin at once. A hook's time is part of the grace period.
-//   - A container gets its stop signal when its hook has ended; a native sidecar (KEP-753) also waits until the containers
-//     before it have ended.
+//   - A container gets its stop signal when its hook has ended; a native sidecar (KEP-753) also waits until the
+//     containers before it have ended.
 //   - SIGKILL comes when the rest of the grace period has passed, whole seconds of the hook subtracted, at least 2 s.
 //
 // The proxies' rules are those of their own sources: drain's for lastcall and Istio's agent, docs/linkerd.md and

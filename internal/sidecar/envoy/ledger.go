@@ -226,8 +226,8 @@ func (g *ledger) question(now time.Time) question {
 	return question{gaugesOnly: g.cost > expensive && !counters, forCount: counters && !g.dueForIdle(now)}
 }
 
-// stats adds a response that was requested at requestedAt, took this long and cost Envoy this much. The error is the reason
-// why it is not valid.
+// stats adds a response that was requested at requestedAt, took this long and cost Envoy this much. The error is the
+// reason why it is not valid.
 func (g *ledger) stats(stats Stats, q question, requestedAt time.Time, took, cost time.Duration) error {
 	now, gauges := g.layout.read(stats)
 	now.counted = !q.gaugesOnly

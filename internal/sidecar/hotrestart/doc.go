@@ -7,7 +7,8 @@
 //
 //   - The sockets are never closed in between: a new connection enters a queue that one of the two processes empties.
 //   - There are one or two processes, never three, and at most one that is not ready.
-//   - A successor that does not become ready changes nothing: the old process continues to serve, and Restart returns the reason.
+//   - A successor that does not become ready changes nothing: the old process continues to serve, and Restart returns
+//     the reason.
 //
 // The steps of a hot restart:
 //

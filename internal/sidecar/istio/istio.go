@@ -1,5 +1,5 @@
-// Package istio has the numbers that Istio fixes for its sidecars, and that lastcall's sidecar uses too (istio.io, "Ports
-// used by Istio").
+// Package istio has the numbers that Istio fixes for its sidecars, and that lastcall's sidecar uses too (istio.io,
+// "Ports used by Istio").
 package istio
 
 // Ports.

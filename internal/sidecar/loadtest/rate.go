@@ -53,8 +53,8 @@ func (l *Load) End(why string) {
 // lost then says nothing about the pods.
 const backlog = 10
 
-// AtRate calls send with the number of each request, so many times a second, whether earlier ones have been answered or not.
-// It returns when ctx has ended and all are answered. send returns why its request failed.
+// AtRate calls send with the number of each request, so many times a second, whether earlier ones have been answered or
+// not. It returns when ctx has ended and all are answered. send returns why its request failed.
 func AtRate(ctx context.Context, rate int, send func(i int) (why string)) *Load {
 	l := &Load{}
 	open := make(chan struct{}, backlog*rate)

@@ -1,8 +1,8 @@
 // Package observe finds out what a termination loses, and touches nothing: no proxy, no eBPF, no change of the app.
 //
-// The kernel reports every destroyed TCP socket of a network namespace with its counters (internal/sidecar/sockdiag). A socket
-// of the app that ends with bytes received after the last byte sent is a request without an answer; one whose last
-// exchange is complete is an idle connection. The namespace's own counters add the clients that were refused.
+// The kernel reports every destroyed TCP socket of a network namespace with its counters (internal/sidecar/sockdiag). A
+// socket of the app that ends with bytes received after the last byte sent is a request without an answer; one whose
+// last exchange is complete is an idle connection. The namespace's own counters add the clients that were refused.
 //
 // What it cannot know is in the result as such, never as a clean end:
 //

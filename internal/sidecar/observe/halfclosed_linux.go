@@ -7,9 +7,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// halfClosed is a connection that the app has closed, and whose peer has not: a client, or a server of the app, such as its
-// database. The kernel keeps a small socket for it, in FIN_WAIT2, until the peer's FIN. Data instead, such as a request or
-// TLS's close_notify, is reset like a segment without a connection, and ends the small socket (TCP_TW_RST in
+// halfClosed is a connection that the app has closed, and whose peer has not: a client, or a server of the app, such as
+// its database. The kernel keeps a small socket for it, in FIN_WAIT2, until the peer's FIN. Data instead, such as a
+// request or TLS's close_notify, is reset like a segment without a connection, and ends the small socket (TCP_TW_RST in
 // tcp_timewait_state_process); the FIN behind the data is reset, too.
 type halfClosed struct {
 	ends
@@ -19,13 +19,14 @@ type halfClosed struct {
 	isTLS bool      // then the data is close_notify
 }
 
-// isOpen reports whether neither the table nor the report of a destroyed socket shows a FIN of its peer. was is the last sighting.
+// isOpen reports whether neither the table nor the report of a destroyed socket shows a FIN of its peer. was is the
+// last sighting.
 func isOpen(was, s sockdiag.Socket) bool {
 	return was.Received == s.Received && (was.State == sockdiag.Established || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2)
 }
 
-// noteHalfClosed notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that ends gracefully
-// closes its listener first.
+// noteHalfClosed notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that
+// ends gracefully closes its listener first.
 func (g *ledger) noteHalfClosed(s sockdiag.Socket, was *sockdiag.Socket, f fate) {
 	p := halfClosed{ends{s.Local, s.Remote}, s.Ended, s.Ended, f, g.protocolOf(s, nil) == TLS}
 	at := g.closed[s.Local.Port()]
@@ -61,8 +62,8 @@ func (g *ledger) findEnded(sockets []sockdiag.Socket, now time.Time) {
 	}
 }
 
-// explain takes the resets of half-closed connections' peers from the refusals: that of the last message, and one of the FIN if
-// there are more. hasFIN reports whether a peer's FIN came instead.
+// explain takes the resets of half-closed connections' peers from the refusals: that of the last message, and one of
+// the FIN if there are more. hasFIN reports whether a peer's FIN came instead.
 func (g *ledger) explain(hasFIN func(ends) bool) {
 	var explained []halfClosed
 	g.wasHalfClosed = slices.DeleteFunc(g.wasHalfClosed, func(p halfClosed) bool {

@@ -69,7 +69,8 @@ func newLedger(o Options) *ledger {
 var states = sockdiag.Of(sockdiag.Listen, sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2,
 	sockdiag.Closing, sockdiag.LastAck)
 
-// counts reports whether a socket is a client's connection, to the app or to its proxy, or isInner: the proxy's to the app.
+// counts reports whether a socket is a client's connection, to the app or to its proxy, or isInner: the proxy's to the
+// app.
 func (g *ledger) counts(s sockdiag.Socket) (counts, isInner bool) {
 	if !g.ports[s.Local.Port()] {
 		return false, false

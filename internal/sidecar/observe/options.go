@@ -8,8 +8,8 @@ import (
 // Protocol is what a port's clients are known to speak.
 type Protocol int
 
-// The protocols. The kernel counts bytes and segments, so that only requests of plain HTTP/1.1, one at a time, show whether
-// they have been answered.
+// The protocols. The kernel counts bytes and segments, so that only requests of plain HTTP/1.1, one at a time, show
+// whether they have been answered.
 const (
 	Unspecified Protocol = iota // HTTP/1.1, unless a connection shows otherwise
 	HTTP1

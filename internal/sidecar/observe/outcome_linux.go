@@ -26,8 +26,8 @@ type ending struct {
 	sample      Sample
 }
 
-// arrive counts a connection that no look has shown before, and returns whether it is taken for a probe. One whose peer the
-// kernel has forgotten may have come earlier.
+// arrive counts a connection that no look has shown before, and returns whether it is taken for a probe. One whose peer
+// the kernel has forgotten may have come earlier.
 func (g *ledger) arrive(at time.Time, from netip.AddrPort) (probe likeness) {
 	switch {
 	case !g.begun:
@@ -171,17 +171,17 @@ func (g *ledger) refused(refusing int, now time.Time) {
 	}
 }
 
-// refusal is how many segments without a connection were reset between two looks: refused connections, unless all listeners
-// were there.
+// refusal is how many segments without a connection were reset between two looks: refused connections, unless all
+// listeners were there.
 type refusal struct {
 	since, now time.Time
 	n          int
 	isRefusal  bool
 }
 
-// addRefused adds those who were refused to a result: clients, and as the first, because an app ends before its proxy, the
-// proxy's attempts to connect. The clients of these have arrived already, and the proxy has answered them with errors. It
-// returns the time of the last request or refusal.
+// addRefused adds those who were refused to a result: clients, and as the first, because an app ends before its proxy,
+// the proxy's attempts to connect. The clients of these have arrived already, and the proxy has answered them with
+// errors. It returns the time of the last request or refusal.
 func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 	all, busy := 0, g.lastBusy
 	refusals := slices.DeleteFunc(slices.Clone(g.refusals), func(r refusal) bool { return !r.isRefusal || r.n == 0 })
@@ -274,8 +274,8 @@ func (g *ledger) peek(now time.Time) Termination {
 	return t
 }
 
-// conclude judges the connections that the app has closed without an answer, and whose clients have not reacted. One that
-// has left the table and whose report has not come is unseen.
+// conclude judges the connections that the app has closed without an answer, and whose clients have not reacted. One
+// that has left the table and whose report has not come is unseen.
 func (g *ledger) conclude(now time.Time) {
 	for cookie, c := range g.open {
 		waits := c.appFirst || c.missed == 0 && (c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1)

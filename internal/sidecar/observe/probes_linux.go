@@ -8,8 +8,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// The kubelet's probes look like clients on the node's own addresses, one by one; but they come at the same moment of each
-// period:
+// The kubelet's probes look like clients on the node's own addresses, one by one; but they come at the same moment of
+// each period:
 //
 //	connections from the node    |····p····|····p····|····p·c··|····p····|
 //	refused                                                    x    p        x: a client, p: the probe
@@ -76,8 +76,8 @@ func (p *probes) note(port uint16, at time.Time) {
 	p.seen[port] = seen
 }
 
-// take reports whether a connection between two moments, since the beginning of the termination, is a probe: for certain,
-// unless other clients use the node's addresses, or its moment is not confirmed.
+// take reports whether a connection between two moments, since the beginning of the termination, is a probe: for
+// certain, unless other clients use the node's addresses, or its moment is not confirmed.
 func (p *probes) take(began, from, to time.Time) (is, isCertain bool) {
 	for _, one := range p.all {
 		seen, hasOthers := p.seen[one.Port], p.hasOthers(one.Port, from)
@@ -127,7 +127,8 @@ func (p *probes) ask() {
 	}
 }
 
-// takeRefused returns how many of refused connections the node shows as its own, whose sockets it destroyed by so much later.
+// takeRefused returns how many of refused connections the node shows as its own, whose sockets it destroyed by so much
+// later.
 func (p *probes) takeRefused(r refusal, late time.Duration) (n int) {
 	p.refused = slices.DeleteFunc(p.refused, func(s sockdiag.Socket) bool {
 		if n == r.n || s.Ended.Before(r.since.Add(-probeSlack)) || s.Ended.After(r.now.Add(late)) || p.hasOthers(s.Remote.Port(), r.now) {
@@ -152,8 +153,8 @@ func (p *probes) guessRefused(began time.Time, r refusal) (is, isCertain bool) {
 // waits reports whether the kubelet may not have closed the socket of a refused probe yet at the look at the node.
 func (p *probes) waits(r refusal) bool { return p.completeUntil.Before(r.now.Add(probeSlack)) }
 
-// isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of a
-// container may come at another one (the prober's manual trigger).
+// isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of
+// a container may come at another one (the prober's manual trigger).
 func (p *probes) isConfirmed(one Probe) bool {
 	seen := p.seen[one.Port]
 	return slices.ContainsFunc(seen, func(at time.Time) bool {

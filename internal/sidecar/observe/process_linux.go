@@ -131,8 +131,8 @@ func Exited(ctx context.Context, pid int) (<-chan struct{}, error) {
 	return done, nil
 }
 
-// AwaitExit returns when the process of a descriptor without blocking (PIDFD_NONBLOCK) has exited, or with ctx's error. It
-// holds no thread.
+// AwaitExit returns when the process of a descriptor without blocking (PIDFD_NONBLOCK) has exited, or with ctx's error.
+// It holds no thread.
 func AwaitExit(ctx context.Context, pidfd *os.File) error {
 	conn, err := pidfd.SyscallConn()
 	if err != nil {

@@ -32,8 +32,8 @@ const (
 	burst = 250 * time.Millisecond // a streamed response continues within twice its longest pause and this
 )
 
-// isCloseNotify reports whether the last bytes of a client, perhaps with its FIN, are TLS's close_notify: a record of 24
-// bytes in TLS 1.3 (RFC 8446, 5.2), of 31 with AES-GCM and 23 with ChaCha20 in TLS 1.2.
+// isCloseNotify reports whether the last bytes of a client, perhaps with its FIN, are TLS's close_notify: a record of
+// 24 bytes in TLS 1.3 (RFC 8446, 5.2), of 31 with AES-GCM and 23 with ChaCha20 in TLS 1.2.
 func isCloseNotify(bytes uint64) bool {
 	return bytes >= 23 && bytes <= 25 || bytes == 31 || bytes == 32
 }
@@ -158,8 +158,8 @@ func (g *ledger) requestsMost(s sockdiag.Socket, c *connection) int {
 	return int(min(max(n, 1), streamsMost))
 }
 
-// isStream reports whether the app was in the middle of a response in parts, or at its end. Without a look that has shown
-// the parts, they are short segments, more than twice as many as the client's.
+// isStream reports whether the app was in the middle of a response in parts, or at its end. Without a look that has
+// shown the parts, they are short segments, more than twice as many as the client's.
 func isStream(s sockdiag.Socket, c *connection) bool {
 	if c != nil && c.parts > 1 { // looks have shown it
 		return c.partLast.Sub(c.partFirst) >= leastPause && s.LastSent <= 2*c.pause+burst

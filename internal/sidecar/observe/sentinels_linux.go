@@ -16,8 +16,9 @@ var processors = sync.OnceValue(func() int {
 	return bytes.Count(b, []byte("\ncpu"))
 })
 
-// sentinel is an unused socket that is closed on a processor. The kernel queues the report of a destroyed socket on the processor
-// that destroyed it (sock_diag_broadcast_destroy): behind the reports of the sentinels of all processors, none is missing.
+// sentinel is an unused socket that is closed on a processor. The kernel queues the report of a destroyed socket on the
+// processor that destroyed it (sock_diag_broadcast_destroy): behind the reports of the sentinels of all processors,
+// none is missing.
 type sentinel struct{ processor, fd int }
 
 // openSentinels opens one for each processor. cookies are theirs. It fails where this process may not run on all.
@@ -56,7 +57,8 @@ func openSentinels(namespace *os.File) (sentinels []sentinel, cookies map[uint64
 	return sentinels, cookies, err
 }
 
-// closeSentinels closes each on its processor. The thread ends with the goroutine, because it stays locked to the last one.
+// closeSentinels closes each on its processor. The thread ends with the goroutine, because it stays locked to the last
+// one.
 func closeSentinels(sentinels []sentinel) {
 	runtime.LockOSThread()
 	for _, m := range sentinels {

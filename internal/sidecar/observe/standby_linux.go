@@ -21,14 +21,15 @@ const (
 	bufferedMost = 1 << 14                // reports that a watch on standby keeps
 )
 
-// buffered are the reports of a watch on standby. They are judged at Begin, because only a look shows which side closed first.
+// buffered are the reports of a watch on standby. They are judged at Begin, because only a look shows which side closed
+// first.
 type buffered struct {
 	sockets []sockdiag.Socket // the oldest first
 	dropped time.Time         // when the youngest one ended that there was no room for
 }
 
-// rounds polls all watches on standby of the process in turn, because a goroutine that waits for each report would wake for
-// each probe of each pod. It is safe for concurrent use.
+// rounds polls all watches on standby of the process in turn, because a goroutine that waits for each report would wake
+// for each probe of each pod. It is safe for concurrent use.
 type rounds struct {
 	now     chan struct{}       // wakes it: see sockdiag.WatchAll
 	reports func() (int, error) // a set (epoll) of the descriptors that have reports
@@ -112,8 +113,8 @@ func (r *rounds) poll() bool {
 	return len(r.watches) > 0
 }
 
-// Standby lets the kernel report from now on, so that Begin knows the ends of the seconds before it, too. Unlike Start it
-// costs nothing while nothing ends: the watch only scans the listeners, every 10 s, and all watches on standby
+// Standby lets the kernel report from now on, so that Begin knows the ends of the seconds before it, too. Unlike Start
+// it costs nothing while nothing ends: the watch only scans the listeners, every 10 s, and all watches on standby
 // together take 0.1 % of a core for that.
 func (w *Watch) Standby() error {
 	w.mu.Lock()
@@ -127,9 +128,9 @@ func (w *Watch) Standby() error {
 	return err
 }
 
-// Reacted is when the app closed a listener that it has not opened again, at most a minute ago and not before since; zero
-// when it has not. It is exact to 10 ms on a machine that is not overloaded. since is the earliest possible moment of
-// SIGTERM: Begin then counts the ends since, where it would count those of a second.
+// Reacted is when the app closed a listener that it has not opened again, at most a minute ago and not before since;
+// zero when it has not. It is exact to 10 ms on a machine that is not overloaded. since is the earliest possible moment
+// of SIGTERM: Begin then counts the ends since, where it would count those of a second.
 func (w *Watch) Reacted(since time.Time) (first time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -52,11 +52,12 @@ type Termination struct {
 	Left     int `json:"left"`
 	// Maybe are ends that may have lost a request, in addition to Lost.
 	Maybe Maybe `json:"maybe,omitzero"`
-	// Unseen ended while the kernel's reports overran, or were later than the end of the observation, Overruns times: their
-	// end is unknown.
+	// Unseen ended while the kernel's reports overran, or were later than the end of the observation, Overruns times:
+	// their end is unknown.
 	Unseen   int `json:"unseen"`
 	Overruns int `json:"overruns"`
-	// Blind is for how long the kernel's table could not be read, or the life of a watch that was too short to see a listener.
+	// Blind is for how long the kernel's table could not be read, or the life of a watch that was too short to see a
+	// listener.
 	Blind drain.Millis `json:"blind_ms,omitempty"`
 	// ForeignResets are the resets of refused connections in a namespace that the app shares with others: they may have
 	// been meant for any of its processes, and are in no sum.
@@ -90,8 +91,8 @@ func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused + l.Cut }
 type Maybe struct {
 	// Probes were refused or reset, and may be the kubelet's.
 	Probes int `json:"probes,omitempty"`
-	// Opaque were on connections with HTTP/2, TLS, WebSockets or another protocol, in use when the app closed them: as many
-	// for each as the client's segments with data since the beginning, because each may have been a request.
+	// Opaque were on connections with HTTP/2, TLS, WebSockets or another protocol, in use when the app closed them: as
+	// many for each as the client's segments with data since the beginning, because each may have been a request.
 	Opaque int `json:"opaque,omitempty"`
 	// Streams were receiving an answer in parts when the app closed them.
 	Streams int `json:"streams,omitempty"`

@@ -291,8 +291,8 @@ func (w *Watch) lookLocked() (err error) {
 	return err
 }
 
-// readLocked brings the ledger up to date. It reads the machine's table of sockets only if the namespace has received or
-// sent a segment, because otherwise what has ended is in the reports, and nothing else can have changed. It reports
+// readLocked brings the ledger up to date. It reads the machine's table of sockets only if the namespace has received
+// or sent a segment, because otherwise what has ended is in the reports, and nothing else can have changed. It reports
 // whether it was so.
 func (w *Watch) readLocked() (still bool, err error) {
 	w.collectLocked()
@@ -344,8 +344,8 @@ func (w *Watch) judgeLocked(sockets []sockdiag.Socket) {
 	}
 }
 
-// isWaiting reports which connections this side closed first. It reads the table when it is first called, because that may
-// be large.
+// isWaiting reports which connections this side closed first. It reads the table when it is first called, because that
+// may be large.
 func (w *Watch) isWaiting() func(ends) bool {
 	waiting := sync.OnceValue(w.waiting)
 	return func(e ends) bool { return waiting()[e] }

@@ -74,8 +74,8 @@ func (c *conn) endBy(e *ending) {
 	c.carryOut(one, 0)
 }
 
-// carryOut sends the reply, logs the requests and ends the connection. It does nothing for a nil claim. limit bounds the
-// write of the reply; 0 for no limit.
+// carryOut sends the reply, logs the requests and ends the connection. It does nothing for a nil claim. limit bounds
+// the write of the reply; 0 for no limit.
 func (c *conn) carryOut(one *claim, limit time.Duration) {
 	if one == nil {
 		return

@@ -33,10 +33,10 @@ import (
 //	kill                  both sockets are closed; within a response until close: RST
 //
 // A response "until close" has no other end than the connection's: after a FIN its half would look complete.
-// ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastWord in end.go.
-// ² If Endings asks for it, when the drain closes idle connections.
-// ³ Ended as its protocol defines, if it does; otherwise like any other response. ⁴ No response yet: 503, or
-// grpc-status 14. Within one: grpc-status 14, the end of an event stream, or RST_STREAM.
+// ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastWord in
+// end.go. ² If Endings asks for it, when the drain closes idle connections. ³ Ended as its protocol defines, if it
+// does; otherwise like any other response. ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the
+// end of an event stream, or RST_STREAM.
 //
 // A row is what the oldest request gets, a reply if its response has not begun, and how it is logged. With HTTP/2,
 // each stream gets it and is logged as before.

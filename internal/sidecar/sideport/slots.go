@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Slots divide a limited amount of something, such as connections or bytes, among the addresses that use it. If there is
-// too little, the oldest slot of the address with the most is ended: an address that takes everything displaces its own.
+// Slots divide a limited amount of something, such as connections or bytes, among the addresses that use it. If there
+// is too little, the oldest slot of the address with the most is ended: an address that takes everything displaces its
+// own.
 type Slots struct {
 	limit     int
 	keepFirst bool // the first slot of an address stays, and the oldest of the others is ended

@@ -71,8 +71,8 @@ func contains(sorted []uint16, port uint16) bool {
 // listener's end or an abort has reset (tcp_disconnect) has a remote port of 0 and no counters.
 //
 // Until Follow, the reports wait for Receive and wake no process. wake is called after those without a remote port, and
-// after a few others. buffer is the size of the kernel's buffer for reports in bytes, 0 for one that holds 10,000; without
-// CAP_NET_ADMIN the kernel limits it to net.core.rmem_max.
+// after a few others. buffer is the size of the kernel's buffer for reports in bytes, 0 for one that holds 10,000;
+// without CAP_NET_ADMIN the kernel limits it to net.core.rmem_max.
 func WatchAll(buffer int, wake func()) (*Watch, error) {
 	waker, err := receiver(wakeFilter, 0)
 	if err != nil {
@@ -163,8 +163,8 @@ func destroyedFilter(ports []uint16) []bpf.Instruction {
 	return append(program, bpf.RetConstant{})
 }
 
-// wakeFilter accepts reports about sockets without a remote port, and at random one of 64 others: the more there are, the
-// sooner is one of them. A kernel's buffer of 212,992 bytes, the default of net.core.rmem_max, holds 332.
+// wakeFilter accepts reports about sockets without a remote port, and at random one of 64 others: the more there are,
+// the sooner is one of them. A kernel's buffer of 212,992 bytes, the default of net.core.rmem_max, holds 332.
 var wakeFilter = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: destinationPort, Size: 2},
 	bpf.JumpIf{Cond: bpf.JumpEqual, SkipTrue: 3},

@@ -16,9 +16,14 @@
 //
 // What it cannot see:
 //
-//   - Whether a response is complete. One that pauses looks like a complete one. A response that has been streaming for half a second may pause for Options.StreamPause; connections still open at the end are in the report as assumed, and the verdict is not clean.
-//   - Several requests on one connection (HTTP/2, pipelining): a fast response hides a slow one, and a client's WINDOW_UPDATE or ping after the response looks like a request that is never answered. Options.OpaquePorts is for both.
-//   - Which side sent last, if both did in one jiffy (1 to 10 ms) between two looks. The client's acknowledgements and the kernel's own mostly show it: see weigh and readAcks.
+//   - Whether a response is complete. One that pauses looks like a complete one. A response that has been streaming for
+//     half a second may pause for Options.StreamPause; connections still open at the end are in the report as assumed,
+//     and the verdict is not clean.
+//   - Several requests on one connection (HTTP/2, pipelining): a fast response hides a slow one, and a client's
+//     WINDOW_UPDATE or ping after the response looks like a request that is never answered. Options.OpaquePorts is for
+//     both.
+//   - Which side sent last, if both did in one jiffy (1 to 10 ms) between two looks. The client's acknowledgements and
+//     the kernel's own mostly show it: see weigh and readAcks.
 //
 // It needs no capability and no permission: only to be in the network namespace.
 package sockets

@@ -17,8 +17,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
-// health is what an observer needs to see anything: rights, and an API server that answers. Without one it is blind, and
-// not ready.
+// health is what an observer needs to see anything: rights, and an API server that answers. Without one it is blind,
+// and not ready.
 type health struct {
 	log    *slog.Logger
 	warn   logs.Throttle
@@ -45,8 +45,8 @@ func (h *health) answered(err error) {
 	}
 }
 
-// entered records the result of entering a pod's network namespace. One that has ended meanwhile says nothing about rights,
-// and after a first success neither does a pod whose runtime denies it to every process.
+// entered records the result of entering a pod's network namespace. One that has ended meanwhile says nothing about
+// rights, and after a first success neither does a pod whose runtime denies it to every process.
 func (h *health) entered(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,5 +1,5 @@
-// Lastcallctl is the command line for people: it checks a cluster, adds lastcall to manifests, finds timers in them that
-// cannot work together, and rehearses how pods end.
+// Lastcallctl is the command line for people: it checks a cluster, adds lastcall to manifests, finds timers in them
+// that cannot work together, and rehearses how pods end.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
-// observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. It is not safe
-// for concurrent use.
+// observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. It is
+// not safe for concurrent use.
 type observeTable struct {
 	out   *bufio.Writer // keeps the first error for close
 	notes io.Writer
@@ -27,7 +27,8 @@ type observeTable struct {
 	unsure  bool // a termination may have lost a request
 }
 
-// newObserveTable prints to out, and remarks to notes. With asJSON, out gets a line of JSON for each termination, and no sum.
+// newObserveTable prints to out, and remarks to notes. With asJSON, out gets a line of JSON for each termination, and
+// no sum.
 func newObserveTable(out, notes io.Writer, asJSON bool) *observeTable {
 	return &observeTable{out: bufio.NewWriter(out), notes: notes, json: asJSON, short: shortFor(out)}
 }

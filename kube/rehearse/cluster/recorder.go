@@ -116,7 +116,8 @@ func endedBy(p *corev1.Pod) string {
 	return strings.Join(all, ", ")
 }
 
-// isKilled reports whether SIGKILL ended a container at the end of the grace period. The kubelet's times are whole seconds.
+// isKilled reports whether SIGKILL ended a container at the end of the grace period. The kubelet's times are whole
+// seconds.
 func isKilled(p *corev1.Pod, e *outcome.Ending) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		t := s.State.Terminated

@@ -105,8 +105,8 @@ func (o *Options) client() *traffic.Client {
 // errDeclined ends a rehearsal that the user has declined.
 var errDeclined = errors.New("nothing was changed: not confirmed")
 
-// Run rehearses a rollout of a workload. An error is about the set-up (load.OptionError: about an option), or ctx's, after
-// which a rollout that has begun continues in the cluster; lost requests are in the result.
+// Run rehearses a rollout of a workload. An error is about the set-up (load.OptionError: about an option), or ctx's,
+// after which a rollout that has begun continues in the cluster; lost requests are in the result.
 func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -157,8 +157,8 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 	return o.result(t, l, &done, complete), nil
 }
 
-// await waits until the pods of the beginning have gone, none is ending, and the workload has settled; false: it has not
-// within the limit.
+// await waits until the pods of the beginning have gone, none is ending, and the workload has settled; false: it has
+// not within the limit.
 func await(ctx context.Context, clients workload.Clients, o *Options, seen *recorder) bool {
 	ctx, stop := context.WithTimeout(ctx, o.Limit)
 	defer stop()

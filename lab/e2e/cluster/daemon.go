@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// daemon is a program of the node, which outlives this command. Its start time distinguishes it from a later process with the
-// same pid.
+// daemon is a program of the node, which outlives this command. Its start time distinguishes it from a later process
+// with the same pid.
 type daemon struct {
 	Name    string
 	Pid     int

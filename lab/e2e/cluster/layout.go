@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// The node's own network: a bridge that holds the API server, the kubelet and all pods. Nothing of it leaves the machine.
+// The node's own network: a bridge that holds the API server, the kubelet and all pods. Nothing of it leaves the
+// machine.
 const (
 	bridge     = "lastcall-e2e"
 	nodeIP     = "10.244.0.1"

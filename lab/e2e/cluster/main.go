@@ -1,6 +1,6 @@
 // Cluster is a whole Kubernetes node on this machine, made for the end-to-end tests and for trying things out: API
-// server, controllers, scheduler, kubelet and kube-proxy of one Kubernetes release, containerd and runc below them, in a
-// folder of their own. It needs root and Linux, no Docker engine, and leaves the machine as it was.
+// server, controllers, scheduler, kubelet and kube-proxy of one Kubernetes release, containerd and runc below them, in
+// a folder of their own. It needs root and Linux, no Docker engine, and leaves the machine as it was.
 //
 //	go run ./lab/e2e/cluster up         start it, or say that it is up
 //	go run ./lab/e2e/cluster down       end it and clean up; also after a crash

@@ -1,5 +1,5 @@
-// Images makes the images that the end-to-end tests need in addition to lastcall's own, each from scratch, of programs that lie
-// on this machine:
+// Images makes the images that the end-to-end tests need in addition to lastcall's own, each from scratch, of programs
+// that lie on this machine:
 //
 //	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
 //	local/rehearse:TAG                    the httpbin of rehearsals
@@ -10,7 +10,8 @@
 //	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -libraryserver bin/libraryserver -talk bin/talk -output dist/e2e
 //
 // and with -istio FOLDER, instead of these, Istio's local/pilot:TAG and local/proxyv2:TAG, and
-// with -gateways local/envoy:TAG and those of local/contour:TAG and local/envoy-gateway:TAG that lab/peers/gateways has built.
+// with -gateways local/envoy:TAG and those of local/contour:TAG and local/envoy-gateway:TAG that lab/peers/gateways has
+// built.
 package main
 
 import (

@@ -107,7 +107,8 @@ func slowAndQuick(ctx context.Context, host string, hold time.Duration, o *outco
 	}
 }
 
-// unprocessed is true for a request that came too late for the connection, of which the client knows that no server has seen it.
+// unprocessed is true for a request that came too late for the connection, of which the client knows that no server has
+// seen it.
 func unprocessed(err error) bool {
 	for _, text := range []string{
 		"graceful shutdown GOAWAY", "client conn not usable", // net/http does not export these errors

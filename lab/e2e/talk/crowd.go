@@ -25,8 +25,8 @@ type crowded struct {
 // crowdPause is between two late clients.
 const crowdPause = 50 * time.Millisecond
 
-// crowd has clients of one pod, each on a connection of its own: idle ones, which have been answered once; busy ones, whose
-// request takes hold; and, when ctx has ended, late ones, one after another until the pod's network is gone.
+// crowd has clients of one pod, each on a connection of its own: idle ones, which have been answered once; busy ones,
+// whose request takes hold; and, when ctx has ended, late ones, one after another until the pod's network is gone.
 func crowd(ctx context.Context, host string, idle, busy, late int, hold time.Duration) (*crowded, error) {
 	at := net.JoinHostPort(host, portHTTP)
 	r := &crowded{}

@@ -10,8 +10,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
-// idle opens connections, asks once on each, all at the same time so that a proxy between needs as many, and keeps them open
-// until ctx ends or the other side closes them. It prints how many the other side has closed.
+// idle opens connections, asks once on each, all at the same time so that a proxy between needs as many, and keeps them
+// open until ctx ends or the other side closes them. It prints how many the other side has closed.
 func idle(ctx context.Context, host string, count int) error {
 	at := net.JoinHostPort(host, portHTTP)
 	var asking, watching sync.WaitGroup

@@ -44,8 +44,8 @@ func main() {
 	fmt.Println(version)
 }
 
-// published are the modules of go.work but those of lab, and the one version that they require of each other. They have no
-// replace lines, with which `go install` refuses a module.
+// published are the modules of go.work but those of lab, and the one version that they require of each other. They have
+// no replace lines, with which `go install` refuses a module.
 func published(root string) (modules []source, version string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, "go.work"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Rehearse runs the published experiment (docs/how.md) on this machine (make rehearse). It is lastcallctl's command of that name
-// alone: without Kubernetes' clients it compiles in seconds.
+// Rehearse runs the published experiment (docs/how.md) on this machine (make rehearse). It is lastcallctl's command of
+// that name alone: without Kubernetes' clients it compiles in seconds.
 package main
 
 import (

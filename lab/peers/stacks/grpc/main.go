@@ -1,6 +1,6 @@
 // Command grpc-go is a server of docs/http-servers.md, with grpc-go's test service: UnaryCall takes 1.5 s,
-// EmptyCall no time. ON_TERM is its behaviour at SIGTERM: stop (Stop, the default), close (GracefulStop) or drain (lastcall's
-// package grpcdrain).
+// EmptyCall no time. ON_TERM is its behaviour at SIGTERM: stop (Stop, the default), close (GracefulStop) or drain
+// (lastcall's package grpcdrain).
 package main
 
 import (
