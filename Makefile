@@ -28,7 +28,7 @@ WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PA
 REGISTRY ?=
 IMAGES    = $(or $(REGISTRY),localhost)
 
-.PHONY: tidy release-dry-run release golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers site clean
+.PHONY: man tidy release-dry-run release golangci cross cluster-up cluster-down mesh-up conformance e2e e2e-gateways e2e-mesh help build image push registry chart manifests test flaky rehearse bench lint fuzz cover peers site clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -189,6 +189,14 @@ e2e-gateways: build ## Contour, Envoy Gateway and Envoy alone on that node, ende
 	@lab/peers/gateways
 	@go build -o bin/helm helm.sh/helm/v4/cmd/helm
 	@$(WITH_PEERS) lab/e2e/gateways/run $(VERSION) $(ARGS)
+
+man: build ## dist/share, manual pages and shell completions of lastcall and lastcallctl
+	@rm -rf dist/share && mkdir -p dist/share/completions
+	@go run ./lab/reference man dist/share/man bin/lastcall bin/lastcallctl && gzip -9n dist/share/man/*
+	@for program in lastcall lastcallctl; do \
+		bin/$$program completion bash >dist/share/completions/$$program.bash && \
+		bin/$$program completion zsh >dist/share/completions/_$$program && \
+		bin/$$program completion fish >dist/share/completions/$$program.fish || exit 1; done
 
 site: ## dist/site, the documentation as a website; links to nothing fail (Python)
 	@lab/site/build

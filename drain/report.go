@@ -26,8 +26,7 @@ const (
 	Exited  Verdict = "exited"  // the app exited by itself: its responses were delivered
 	Resumed Verdict = "resumed" // no SIGTERM followed the hook: serving again
 
-	// Restarted: the app failed its probe, so only its container restarts. The hook returned at once.
-	Restarted Verdict = "restart"
+	Restarted Verdict = "restart" // the app failed its probe, so only its container restarts: the hook returned at once
 )
 
 // Millis is a duration that reads as whole milliseconds in JSON.
@@ -50,17 +49,16 @@ func (m *Millis) UnmarshalJSON(b []byte) error {
 
 // Report describes how a termination went, for the log, the termination message and the metrics.
 type Report struct {
-	Verdict  Verdict   `json:"verdict"`
-	Mode     string    `json:"mode"`
-	Trigger  string    `json:"trigger"` // the signal that began it: "SIGTERM", "hook", …
-	Began    time.Time `json:"began"`
-	Duration Millis    `json:"duration_ms"`
-	Phases   []Span    `json:"phases"`
+	Verdict  Verdict   `json:"verdict"`     // the outcome
+	Mode     string    `json:"mode"`        // what ends it: "exit-on-zero", "istio-exit-on-zero" or "fixed"
+	Trigger  string    `json:"trigger"`     // the signal that began it: "SIGTERM", "hook", …
+	Began    time.Time `json:"began"`       // when
+	Duration Millis    `json:"duration_ms"` // from the beginning to this report
+	Phases   []Span    `json:"phases"`      // in their order, how long each took
 
-	// Deadline is when SIGKILL was due after the beginning, if that was sooner than the grace period; DeadlineFrom is the
-	// source of that: see Termination.Deadline.
+	// Deadline is when SIGKILL was due after the beginning, if that was sooner than the grace period.
 	Deadline     Millis `json:"deadline_ms,omitempty"`
-	DeadlineFrom string `json:"deadline_from,omitempty"`
+	DeadlineFrom string `json:"deadline_from,omitempty"` // the source of that: see Termination.Deadline
 
 	// Late is how many connections and requests arrived after the drain began.
 	Late uint64 `json:"late"`
@@ -90,8 +88,8 @@ type Report struct {
 
 // Span is how long a phase took.
 type Span struct {
-	Phase Phase  `json:"phase"`
-	Took  Millis `json:"ms"`
+	Phase Phase  `json:"phase"` // "draining", "waiting", "finishing", "last call" or "drained"
+	Took  Millis `json:"ms"`    // how long
 }
 
 // Phase is the state of a termination.

@@ -9,7 +9,7 @@
 // # When a pod is injected
 //
 // The pod's label lastcall.dev/inject: "true" or "false" decides, else its annotation, else the namespace's label, else
-// Options.ByDefault. System namespaces are never injected.
+// the default (Options.ByDefault). System namespaces are never injected.
 //
 // # What is added
 //

@@ -10,6 +10,7 @@ from mkdocs.structure.files import File
 TOP = os.getcwd()
 HOME = {"README.md": "index.md", "docs/README.md": "all.md"}  # in the repository: on the site
 ADDED = ["README.md", "BENCHMARKS.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/chart/README.md"]
+GENERATED = "dist/reference"  # by lab/reference
 LINK = re.compile(r'(\]\(|<img src=")(?![a-z]+:|#)([^)#"\s]*)')
 ELSEWHERE = re.compile(r'<(?:script|img|iframe|link rel="(?:stylesheet|icon|preconnect)")[^>]*(?:src|href)="(?:https?:)?//[^"]*')
 
@@ -30,6 +31,9 @@ def on_files(files, config):
     for path in ADDED + ["docs/README.md"]:
         with open(path) as text:
             files.append(File.generated(config, HOME.get(path, path), content=text.read()))
+    for name in os.listdir(GENERATED):
+        with open(f"{GENERATED}/{name}") as text:
+            files.append(File.generated(config, f"reference/{name}", content=text.read()))
 
 
 def on_page_markdown(markdown, page, config, files):
