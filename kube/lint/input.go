@@ -36,7 +36,7 @@ type Result struct {
 	Findings  []Found // by file, in the order of the input, and line
 	Files     int
 	Objects   int
-	Examined  int // objects with rules: workloads, Services and the mesh's configuration
+	Examined  int // objects with rules: workloads, Services, an ALB's Ingresses and the mesh's configuration
 	Templates int // files of templates, which are not examined
 	Ignored   int // findings that a comment switches off
 }
@@ -104,6 +104,13 @@ func Examine(files []*manifest.File, o Options) *Result {
 	for _, s := range e.services {
 		e.examineService(s)
 	}
+	for _, f := range files {
+		for _, object := range f.Objects {
+			if object.Is("networking.k8s.io", "Ingress") {
+				e.examineIngress(object)
+			}
+		}
+	}
 	e.finish(files)
 	return e.result
 }
@@ -168,6 +175,11 @@ func (e *examination) connect(files []*manifest.File) {
 
 // keyOf is what two variants of an object, such as tests have, have in common: the folder and the name.
 func keyOf(o *manifest.Object) [2]string { return [2]string{path.Dir(o.File.Name), o.String()} }
+
+// areNear reports whether one of two objects can mean the other by its name.
+func areNear(a, b *manifest.Object) bool {
+	return a.Namespace == b.Namespace && (a.Namespace != "" || path.Dir(a.File.Name) == path.Dir(b.File.Name))
+}
 
 // nearby are the workloads that a selector selects: those of the same file, or else of the same folder, or else of the
 // same namespace. A folder may hold many applications, all without a namespace and with the same labels. To an object

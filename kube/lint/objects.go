@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -123,7 +122,7 @@ func (e *examination) readAutoscaler(o *manifest.Object) {
 		return // versions before v2 differ in what is not read here
 	}
 	for _, w := range e.workloads {
-		if isNear := path.Dir(w.object.File.Name) == path.Dir(o.File.Name) || o.Namespace != ""; isNear && w.Namespace == o.Namespace && w.Kind == a.Spec.ScaleTargetRef.Kind && w.Name == a.Spec.ScaleTargetRef.Name {
+		if areNear(w.object, o) && w.Kind == a.Spec.ScaleTargetRef.Kind && w.Name == a.Spec.ScaleTargetRef.Name {
 			w.isReplicated = true
 		}
 	}

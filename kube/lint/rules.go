@@ -27,7 +27,7 @@ func Rules() []Rule {
 		{"LC011", "another mesh's timer that is longer than the grace period"},
 		{"LC014", "a grace period of 0"},
 		{"LC015", "a preStop loop without a time limit"},
-		{"LC016", "externalTrafficPolicy Local with pods that exit before a load balancer notices"},
+		{"LC016", "pods that exit before their load balancer has learned of it"},
 		{"LC017", "a stop signal that the container's program does not handle"},
 		{"LC018", "a lastcall sidecar that cannot distinguish a container's restart from the end of the pod"},
 		{"LC019", "a Service's pods without any preStop hook or sidecar"},

@@ -1,6 +1,7 @@
 package lint_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,20 @@ func deployment(name, more, image string) string {
 
 func serviceOf(name, port string) string {
 	return "---\napiVersion: v1\nkind: Service\nmetadata: {name: " + name + "}\nspec: {selector: {app: " + name + "}, ports: [{port: 80, name: " + port + "}]}\n"
+}
+
+// waits is a Deployment whose hook sleeps.
+func waits(name string, seconds int) string {
+	return deployment(name, "", fmt.Sprintf("web, lifecycle: {preStop: {sleep: {seconds: %d}}}", seconds))
+}
+
+func albOf(service string) string {
+	return "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web, annotations: {alb.ingress.kubernetes.io/target-type: ip}}\n" +
+		"spec: {rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: " + service + ", port: {number: 80}}}}]}}]}\n"
+}
+
+func nlbOf(name string) string {
+	return strings.NewReplacer("metadata: {", "metadata: {annotations: {service.beta.kubernetes.io/aws-load-balancer-nlb-target-type: ip}, ", "spec: {", "spec: {type: LoadBalancer, ").Replace(serviceOf(name, "http"))
 }
 
 const exitOnZero = "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  annotations:\n    %s: \"%s\"\n    proxy.istio.io/config: |\n      proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"true\"}\nspec: {containers: [{name: a, image: a}]}\n"
@@ -43,6 +58,13 @@ func TestServed(t *testing.T) {
 		{"DNS", []string{deployment("web", "", "web") + serviceOf("web", "dns-tcp")}, "", ""},
 		{"all replaced at once", []string{deployment("web", "  strategy: {type: Recreate}\n", "web") + serviceOf("web", "http")}, "", ""},
 		{"an image that waits", []string{deployment("web", "", "ghcr.io/stefanprodan/podinfo:6.7.0") + serviceOf("web", "http")}, "", ""},
+		{"behind an ALB with the pods' addresses", []string{deployment("web", "", "podinfo:6.7.0") + serviceOf("web", "http"), albOf("web")}, "", "LC019 LC016"},
+		{"an ALB with its nodes", []string{waits("web", 5) + serviceOf("web", "http"), strings.Replace(albOf("web"), ": ip", ": instance", 1)}, "", ""},
+		{"an ALB, and pods that wait too briefly", []string{waits("web", 10) + serviceOf("web", "http") + albOf("web")}, "", "LC016"},
+		{"an ALB, and pods that wait", []string{waits("web", 15) + serviceOf("web", "http") + albOf("web")}, "", ""},
+		{"an ALB of another Service", []string{waits("web", 5) + serviceOf("web", "http") + albOf("api")}, "", ""},
+		{"an NLB with the pods' addresses", []string{waits("web", 20) + nlbOf("web")}, "", "LC016"},
+		{"an NLB, and an app with a delay of its own", []string{deployment("web", "", "web, args: [--shutdown-delay=200s]") + nlbOf("web")}, "", ""},
 		{"not a manifest", []string{deployment("web", "", "web"), "title: a: b\n"}, "", ""},
 		{"a template of Make", []string{deployment("@NAME@", "", "web")}, "", ""},
 		{"a broken manifest", []string{"kind: Pod\nmetadata: {"}, "", "LC000"},

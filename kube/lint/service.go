@@ -2,47 +2,75 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
-// noticed is the time in which the fastest load balancer removes a node: GKE checks every 3 s and acts on the second
-// failure; NLB takes 20 s and more.
-const noticed = 6 * time.Second
+// How long a load balancer sends new connections to a pod that is being deleted (docs/load-balancers.md).
+const (
+	noticed    = 6 * time.Second   // the fastest with Local: GKE checks a node every 3 s and acts on the second failure
+	albNoticed = 15 * time.Second  // an ALB with the pods' addresses: up to 10 s until the deregistration begins
+	nlbNoticed = 190 * time.Second // an NLB with the pods' addresses: 180 s more
+)
+
+// Annotations with which aws-load-balancer-controller registers the addresses of the pods, if the value is ip.
+const (
+	albTarget = "alb.ingress.kubernetes.io/target-type"
+	nlbTarget = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type"
+)
 
 // Service examines a Service together with a workload of the same input; Pod may be of any kind. With
 // externalTrafficPolicy Local, the load balancer removes a node after its last pod has ended and the node's health
 // check has failed. Until then the node sends new connections only to that pod, if it is terminating and still ready
 // (KEP-1669).
 func Service(s *corev1.Service, in Input) []Finding {
-	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || len(s.Spec.Selector) == 0 ||
-		!labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(in.Pod.Labels)) {
+	if len(s.Spec.Selector) == 0 || !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(in.Pod.Labels)) {
 		return nil
 	}
-	stays := time.Duration(0)
-	if in.Err == nil && in.Settings.MinimumDrain.IsSet() {
+	switch stays := stays(in); {
+	case s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Annotations[nlbTarget] == "ip":
+		return targets(nlbTarget, "NLB", nlbNoticed, stays)
+	case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && stays < noticed:
+		return []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
+			"Local sends connections to a node until its health check has failed, for at least %v, and its pods exit after %v: connections in between are refused; use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)", noticed, stays)}}
+	}
+	return nil
+}
+
+// targets compares the times of a load balancer whose targets are the addresses of the pods.
+func targets(annotation, balancer string, needs, stays time.Duration) []Finding {
+	if stays >= needs {
+		return nil
+	}
+	return []Finding{{ID: "LC016", Severity: Warning, Path: "metadata.annotations[" + annotation + "]", Text: fmt.Sprintf(
+		"ip: an %s sends new connections to a pod until it has learned of its end, and the pods accept them for %v: set a preStop sleep or lastcall.dev/minimum-drain of %v, and a longer terminationGracePeriodSeconds", balancer, stays, needs)}}
+}
+
+// stays is the time for which a pod accepts connections after its deletion; with a hook or a setting of its own, whose
+// duration is unknown, the longest that a load balancer needs.
+func stays(in Input) (stays time.Duration) {
+	l := &linting{Input: in}
+	if in.Err == nil && (in.Settings.MinimumDrain.IsSet() || l.hasLastcall()) {
 		stays = in.Settings.MinimumDrain.Value
 	}
-	l := &linting{Input: in}
 	if proxy := carrier.Find(&l.Pod.Spec, carrier.IstioProxy); proxy != nil && in.Err == nil && !l.hasLastcall() {
 		stays = max(stays, in.Settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {
 		d, isLoop := carrier.Sleeps(carrier.PreStop(c))
-		if h := carrier.PreStop(c); isLoop || h != nil && d == 0 { // a hook of unknown duration
-			d = noticed
+		if isLoop || d == 0 && delaysItself(c) {
+			d = nlbNoticed
 		}
 		stays = max(stays, d)
 	})
-	if stays >= noticed {
-		return nil
-	}
-	return []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
-		"Local sends connections to a node until its health check has failed, for at least %v, and its pods exit after %v: connections in between are refused; use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)", noticed, stays)}}
+	return stays
 }
 
 // examineService applies the rule of a Service to the pods that it selects.
@@ -51,6 +79,38 @@ func (e *examination) examineService(s *service) {
 		if findings := Service(&s.Service, w.in); len(findings) > 0 {
 			e.found(s.object, "Service "+s.Name+" over "+w.String(), "", findings...)
 			break // the same for each
+		}
+	}
+}
+
+// examineIngress applies the same rule to the pods behind an ALB.
+func (e *examination) examineIngress(o *manifest.Object) {
+	var ingress networking.Ingress
+	if o.Annotations[albTarget] != "ip" || o.Decode(&ingress) != nil {
+		return
+	}
+	e.result.Examined++
+	var paths []networking.HTTPIngressPath
+	if b := ingress.Spec.DefaultBackend; b != nil {
+		paths = append(paths, networking.HTTPIngressPath{Backend: *b})
+	}
+	for _, r := range ingress.Spec.Rules {
+		if r.HTTP != nil {
+			paths = append(paths, r.HTTP.Paths...)
+		}
+	}
+	for _, s := range e.services {
+		isBackend := func(p networking.HTTPIngressPath) bool {
+			return p.Backend.Service != nil && p.Backend.Service.Name == s.Name
+		}
+		if !areNear(s.object, o) || !slices.ContainsFunc(paths, isBackend) {
+			continue
+		}
+		for _, w := range s.workloads {
+			if findings := targets(albTarget, "ALB", albNoticed, stays(w.in)); len(findings) > 0 {
+				e.found(o, o.String()+" over "+w.String(), "", findings...)
+				return // the same for each
+			}
 		}
 	}
 }
