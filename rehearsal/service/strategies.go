@@ -14,14 +14,14 @@ const lastcallName = "lastcall"
 
 // Strategies returns the ways to stop the pods, the manifest's own first.
 func Strategies() []strategy.Strategy {
-	const replaced = "; its hook replaces a preStop sleep and runs any other first, as injection has it"
+	const joined = "; its hook joins the manifest's"
 	sleep := func(d time.Duration) strategy.Strategy {
 		return strategy.Strategy{Name: "sleep-" + d.String(), Sidecar: strategy.NoSidecar, Sleep: d, Words: "a preStop sleep of " + d.String() + " in place of the manifest's hook"}
 	}
 	return []strategy.Strategy{
 		{Name: AsIs, Sidecar: strategy.NoSidecar, Words: "the manifest's own hook and timers"},
-		{Name: lastcallName, Sidecar: strategy.Lastcall, Words: "lastcall's sidecar" + replaced},
-		{Name: "lastcall-native", Sidecar: strategy.LastcallNative, Words: "lastcall's native sidecar" + replaced},
+		{Name: lastcallName, Sidecar: strategy.Lastcall, Words: "lastcall's sidecar" + joined},
+		{Name: "lastcall-native", Sidecar: strategy.LastcallNative, Words: "lastcall's native sidecar" + joined},
 		{Name: "lastcall-hook", Sidecar: strategy.NoSidecar, SocketWait: true, Words: "lastcall wait --ports as the preStop hook, without a sidecar"},
 		sleep(5 * time.Second),
 		sleep(15 * time.Second),
