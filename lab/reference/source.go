@@ -17,6 +17,11 @@ import (
 	"strings"
 )
 
+var (
+	entry      = regexp.MustCompile(`(?m)^\t(\S.*?)(?:  +|\n\t +)`) // a name and its description
+	annotation = regexp.MustCompile(`lastcall\.dev/[a-z-]+(: ("true"|[a-z]+))?`)
+)
+
 // annotations is the documentation of package inject, from its first heading on.
 func annotations() (string, error) {
 	files, err := files("kube/inject")
@@ -26,8 +31,12 @@ func annotations() (string, error) {
 	for _, f := range files {
 		if f.Doc != nil {
 			_, text, _ := strings.Cut(f.Doc.Text(), "\n# ")
+			text = entry.ReplaceAllString(text, "  - $1 – ")
+			text = strings.ReplaceAll(text, "\n\t ", "\n    ")
+			text = strings.ReplaceAll(text, "\n\t", "\n  - ")
 			printer := comment.Printer{HeadingLevel: 2, HeadingID: func(*comment.Heading) string { return "" }}
-			return "# Annotations of pods\n\n" + string(printer.Markdown(new(comment.Parser).Parse("# "+text))), nil
+			text = string(printer.Markdown(new(comment.Parser).Parse("# " + text)))
+			return "# Annotations of pods\n\n" + annotation.ReplaceAllString(text, "`$0`"), nil
 		}
 	}
 	return "", fmt.Errorf("package inject has no comment")
@@ -77,9 +86,9 @@ func metrics() (string, error) {
 				return true
 			})
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n| | |\n|---|---|\n", part[0])
+		fmt.Fprintf(&b, "\n## %s\n\n", part[0])
 		for _, name := range slices.Sorted(maps.Keys(help)) {
-			fmt.Fprintf(&b, "| `%s` | %s |\n", name, help[name])
+			fmt.Fprintf(&b, "- `%s`: %s\n", name, help[name])
 		}
 	}
 	return b.String(), nil

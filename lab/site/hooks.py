@@ -8,7 +8,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 TOP = os.getcwd()
-HOME = {"README.md": "index.md", "docs/README.md": "all.md"}  # in the repository: on the site
+HOME = {"README.md": "index.md", "docs/README.md": "all.md", "deploy/chart/README.md": "chart.md"}  # in the repository: on the site
 ADDED = ["README.md", "BENCHMARKS.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/chart/README.md"]
 GENERATED = "dist/reference"  # by lab/reference
 LINK = re.compile(r'(\]\(|<img src=")(?![a-z]+:|#)([^)#"\s]*)')
