@@ -29,8 +29,8 @@ type h2 struct {
 	down     http2.Follower
 	dnTable  http2.Decoder
 	shutdown http2.Shutdown
-	goAwayAt time.Time    // when the first GOAWAY was sent
-	kind     http2.Client // the client's, by its requests
+	goAwayAt time.Time // when the first GOAWAY was sent
+	client   http2.Client
 
 	checkScheduled bool // a timer continues the shutdown
 

@@ -162,14 +162,6 @@ func (h *h2) endInvalidH2(err error) {
 	h.failStreams(&e, code)
 }
 
-// meet takes the kind of the client that has sent a request. gRPC's clients are orderly.
-func (h *h2) meet(s *stream, of http2.Client) {
-	if s.grpc {
-		of = http2.Orderly
-	}
-	h.kind = max(h.kind, of)
-}
-
 // goAwayIsDueLocked reports whether the first GOAWAY is due. A client that has sent no request yet gets it with the
 // first one, as with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent
 // it, and those that the load balancer still sends here would never be served. mu is held.
@@ -182,11 +174,11 @@ func (h *h2) goAwayIsDueLocked() bool {
 	if m.Open == 0 {
 		m.Idle = time.Since(c.idleSince)
 	}
-	due, again := h.kind.Due(m)
+	due, again := h.client.Due(m)
 	if again > 0 {
 		h.checkLaterLocked(again)
 	}
-	return due && (m.Open > 0 || h.kind == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
+	return due && (m.Open > 0 || h.client == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
 }
 
 // checkLaterLocked continues the shutdown after a while. mu is held.
@@ -203,21 +195,8 @@ func (h *h2) checkLaterLocked(after time.Duration) {
 	})
 }
 
-// sendGoAway sends the first GOAWAY if it is due (RFC 9113, 6.8), between two frames of the app and after its SETTINGS.
-func (h *h2) sendGoAway() {
-	h.c.wmu.Lock()
-	defer h.c.wmu.Unlock()
-	if h.shutdown == http2.NotBegun {
-		h.c.mu.Lock()
-		due := h.goAwayIsDueLocked()
-		h.c.mu.Unlock()
-		if due {
-			h.shutdown = http2.Pending
-		}
-	}
-	h.sendPendingGoAway()
-}
-
+// sendPendingGoAway sends the first GOAWAY (RFC 9113, 6.8), between two frames of the app and after its SETTINGS. wmu is
+// held.
 func (h *h2) sendPendingGoAway() {
 	if h.shutdown == http2.Pending && h.down.Spoke && h.canSend() {
 		h.shutdown, h.goAwayAt = http2.Announced, time.Now()
@@ -229,19 +208,29 @@ func (h *h2) sendPendingGoAway() {
 }
 
 // finishIfDrained continues the shutdown: it sends the first GOAWAY when it is due, and ends the connection when the
-// client has had the time to read it and the last stream has ended. It reports whether the connection has ended.
+// client has had the time to read it and the last stream has ended. An Abrupt client gets only the last GOAWAY: hyper-h2's
+// clients repeat a request above its last stream, and would fail it after the first GOAWAY, whose last stream is above
+// all. It reports whether the connection has ended.
 func (h *h2) finishIfDrained() bool {
 	c := h.c
 	if !c.announcesClose() && !c.p.closing.holds() {
 		return false
 	}
-	h.sendGoAway()
 	c.wmu.Lock()
 	c.mu.Lock()
-	done := !c.end.done() && len(h.streams) == 0 && h.shutdown == http2.Announced && h.canSend()
-	if done {
-		if left := time.Until(h.goAwayAt.Add(http2.AnnounceTime)); left > 0 {
-			done = false
+	due := h.shutdown == http2.NotBegun && h.goAwayIsDueLocked()
+	done := due && h.client == http2.Abrupt && h.down.Spoke && h.canSend()
+	if due && h.client != http2.Abrupt {
+		h.shutdown = http2.Pending
+	}
+	if h.shutdown == http2.Pending {
+		c.mu.Unlock()
+		h.sendPendingGoAway()
+		c.mu.Lock()
+	}
+	if h.shutdown == http2.Announced && !c.end.done() && len(h.streams) == 0 && h.canSend() {
+		left := time.Until(h.goAwayAt.Add(http2.AnnounceTime))
+		if done = left <= 0; !done {
 			h.checkLaterLocked(left)
 		}
 	}

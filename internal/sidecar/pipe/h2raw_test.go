@@ -25,12 +25,12 @@ type raw struct {
 	dec   *hpack.Decoder
 }
 
-func dialRaw(t *testing.T, p *Pipe) *raw {
+func dialRaw(t *testing.T, p *Pipe, settings ...http2.Setting) *raw {
 	r := &raw{client: dialPipe(t, p)}
 	r.send(wirehttp2.Preface)
 	r.Framer = http2.NewFramer(r.TCPConn, r.r)
 	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
-	if err := r.WriteSettings(); err != nil {
+	if err := r.WriteSettings(settings...); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -18,10 +18,10 @@ import (
 // The fields read of a header block: of requests for the report and the access log, of responses the status and whether
 // they are event streams.
 var (
-	requestFields       = http2.FieldsOf(http2.FieldMethod, http2.FieldPath, http2.FieldContentType, http2.FieldUserAgent)
-	loggedRequestFields = requestFields | http2.FieldsOf(http2.FieldAuthority, http2.FieldRequestID,
+	requestFields = http2.FieldsOf(http2.FieldMethod, http2.FieldPath, http2.FieldContentType, http2.FieldUserAgent,
 		http2.FieldForwardedFor)
-	responseFields = http2.FieldsOf(http2.FieldStatus, http2.FieldContentType, http2.FieldContentEncoding)
+	loggedRequestFields = requestFields | http2.FieldsOf(http2.FieldAuthority, http2.FieldRequestID)
+	responseFields      = http2.FieldsOf(http2.FieldStatus, http2.FieldContentType, http2.FieldContentEncoding)
 )
 
 // upVisitor handles the client's frames, with mu held.
@@ -54,7 +54,7 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 		return nil
 	}
 	h.last = id
-	h.meet(s, max(r.client, http2.Abrupt))
+	h.client = h.client.Requested(s.grpc, r.forwarded)
 	s.quiet = s.quiet || c.isIgnored()
 	s.entry = r.entry
 	c.h2.openStreamLocked(s)
@@ -98,10 +98,16 @@ func (v upVisitor) Reset(id uint32) error {
 	return err
 }
 
-func (v upVisitor) Settings(values []byte) { v.c.h2.ofClient.Announce(values) }
-func (v upVisitor) SettingsAck()           { v.c.h2.ofApp.Acknowledge() }
-func (v upVisitor) PingAck()               {}
-func (v upVisitor) GoAway(uint32)          {}
+func (v upVisitor) Settings(values []byte) {
+	v.c.h2.ofClient.Announce(values)
+	if v.c.h2.last == 0 {
+		v.c.h2.client = http2.ClientBySettings(values)
+	}
+}
+
+func (v upVisitor) SettingsAck()  { v.c.h2.ofApp.Acknowledge() }
+func (v upVisitor) PingAck()      {}
+func (v upVisitor) GoAway(uint32) {}
 
 // downVisitor handles the app's frames, with wmu and mu held.
 type downVisitor struct{ c *conn }
@@ -223,7 +229,7 @@ type streamHead struct {
 	entry        *accesslog.Entry // nil without an access log
 	method, path bool             // seen
 	brief        bool             // little is kept of it: there is much already
-	client       http2.Client     // by its User-Agent
+	forwarded    bool             // by a proxy
 }
 
 func (r *streamHead) Field(name http2.FieldName, value []byte) {
@@ -255,7 +261,8 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 		s.grpc = grpc.IsType(value)
 	case http2.FieldUserAgent:
 		s.quiet = counters.IsProbe(value)
-		r.client = http2.ClientOf(value)
+	case http2.FieldForwardedFor:
+		r.forwarded = true
 	}
 	if e := r.entry; e != nil {
 		switch name {

@@ -110,7 +110,7 @@ func (p *Pipe) Drain(context.Context) error {
 		isH2 := c.mode == modeH2 && !c.end.done()
 		c.mu.Unlock()
 		if isH2 { // HTTP/1 announces it in its next response
-			c.h2.sendGoAway()
+			c.h2.finishIfDrained()
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 package http2
 
 import (
-	"bytes"
+	"slices"
 	"time"
 )
 
@@ -28,45 +28,71 @@ func LastStream(forwarded, appLast uint32) uint32 { return min(forwarded, appLas
 func AppendAnnouncement(dst []byte) []byte { return AppendGoAway(dst, MaxStreamID, NoError, "") }
 
 const (
-	// abruptPatience is for how long the GOAWAY to an Abrupt client is delayed after idle connections are closed. A
-	// client that always has a request open must not delay the pod's end until the last call.
-	abruptPatience = 10 * time.Second
+	// patience is how long the GOAWAY to a client of unknown kind is delayed after idle connections are closed. A proxy
+	// that always has a request open must not delay the pod's end until the last call.
+	patience = 10 * time.Second
 
-	// longRest is for how long an Abrupt client must be idle before its GOAWAY: it may still be reading the last
-	// response. The time is halved for every halfRest of the drain.
+	// longRest is how long a client that is not Orderly must be idle before its GOAWAY: it may still be reading the
+	// last response. The time is halved for every halfRest of the drain.
 	longRest = 50 * time.Millisecond
 	halfRest = 4 * time.Second
 )
 
-// Client is what a client does with its open requests when a GOAWAY comes. The zero value is unknown. A connection of
-// several clients belongs to a proxy, which is Orderly: the highest value counts.
+// Client is what a client does with its open requests when a GOAWAY comes, even one with MaxStreamID. The zero value
+// is unknown.
 type Client uint8
 
 // Kinds of clients.
 const (
-	Abrupt  Client = iota + 1 // it fails them
-	Orderly                   // it lets them finish
+	Orderly Client = iota + 1 // it lets them finish
+	Abrupt                    // it fails them: a GOAWAY must wait until there are none
 )
 
-// abruptAgents are prefixes of User-Agents that fail every open request on GOAWAY, even one with MaxStreamID.
-var abruptAgents = [][]byte{
-	[]byte("Java-http-client/"), // java.net.http of Java 17; later versions lose nothing by the delay
-	[]byte("python-httpx/"),     // its h2 reads nothing after a GOAWAY
-	[]byte("undici"),            // with allowH2; as Node's fetch it sends "node"
-	[]byte("node"),
+// setting is an identifier and a value.
+type setting struct {
+	id    uint16
+	value uint32
 }
 
-// ClientOf returns the kind of a client by its User-Agent. A client without one is Abrupt, since undici sends none.
-func ClientOf(userAgent []byte) Client {
-	if len(userAgent) == 0 {
-		return Abrupt
+// implementations are recognized by what their SETTINGS contain. The User-Agent does not tell: programs set their own,
+// and proxies forward those of their clients. The first match counts.
+var implementations = []struct {
+	client   Client
+	settings []setting
+}{
+	{Abrupt, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},    // hyper-h2 (httpx, grpclib): the default values
+	{Abrupt, []setting{{1, 16384}, {4, 1 << 24}, {5, 16384}}}, // java.net.http; later than Java 17 it is orderly
+	{Abrupt, []setting{{2, 0}, {4, 1 << 18}}},                 // undici, with allowH2
+	{Orderly, []setting{{2, 0}, {3, 100}}},                    // curl
+	{Orderly, []setting{{2, 0}, {4, 4 << 20}, {6, 10 << 20}}}, // net/http
+	{Orderly, []setting{{1, 1 << 16}, {4, 6 << 20}}},          // Chromium
+	{Orderly, []setting{{1, 1 << 16}, {4, 1 << 17}}},          // Firefox
+}
+
+// ClientBySettings returns the kind of a client by the payload of its first SETTINGS frame.
+func ClientBySettings(payload []byte) Client {
+	sent := make([]setting, 0, maxSettings)
+	for id, value := range EachSetting(payload) {
+		if id == settingEnableConnectProtocol {
+			return Orderly // without meaning in a client's (RFC 8441, 3): Envoy and HAProxy, which are proxies
+		}
+		sent = append(sent, setting{id, value})
 	}
-	for _, prefix := range abruptAgents {
-		if bytes.HasPrefix(userAgent, prefix) {
-			return Abrupt
+	for _, i := range implementations {
+		if !slices.ContainsFunc(i.settings, func(s setting) bool { return !slices.Contains(sent, s) }) {
+			return i.client
 		}
 	}
-	return Orderly
+	return 0
+}
+
+// Requested returns the kind after a request by gRPC or forwarded by a proxy (X-Forwarded-For), which let requests
+// finish, unless the client's SETTINGS say otherwise.
+func (c Client) Requested(grpc, forwarded bool) Client {
+	if c == 0 && (grpc || forwarded) {
+		return Orderly
+	}
+	return c
 }
 
 // Moment is the state of a connection that is to be shut down. A duration is 0 if what it measures has not begun.
@@ -84,7 +110,7 @@ func (c Client) Due(m Moment) (due bool, again time.Duration) {
 	case c == Orderly:
 		return true, 0
 	case m.Open > 0:
-		return m.Closing > abruptPatience, 0
+		return c != Abrupt && m.Closing > patience, 0
 	}
 	if left := longRest>>(m.Draining/halfRest) - m.Idle; left > 0 {
 		return false, left

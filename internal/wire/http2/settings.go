@@ -9,6 +9,8 @@ import (
 const (
 	SettingHeaderTableSize      = 0x1
 	SettingMaxConcurrentStreams = 0x3
+
+	settingEnableConnectProtocol = 0x8 // RFC 8441
 )
 
 // settingLen is the length of one setting, bytes.
