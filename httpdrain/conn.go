@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // lingerTime is how long to wait for the client's FIN after ours.
@@ -45,16 +46,14 @@ type conn struct {
 	closed  bool
 
 	// Guarded by p.mu.
-	state        http.ConnState
-	since        time.Time // of state
-	h2           *http2Conn
-	carrier      *carrier // of h2
-	carrierEnded bool     // endAgain has ended its carrier
-	hadRequest   bool     // it has had a request
-	ignored      bool     // its latest request does not count
-	leaves       bool     // the handler has returned and left a part of the latest request's body unread
-	requests     map[*exchange]struct{}
-	hijacked     *exchange
+	state      http.ConnState
+	since      time.Time // of state
+	h2         *http2Conn
+	hadRequest bool // it has had a request
+	ignored    bool // its latest request does not count
+	leaves     bool // the handler has returned and left a part of the latest request's body unread
+	requests   map[*exchange]struct{}
+	hijacked   *exchange
 }
 
 type connKey struct{}
@@ -128,8 +127,10 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 		c.delimited.Store(false) // net/http has added a length
 	}
 	if _, open := p.conns[c]; open && s == http.StateIdle { // a closed one becomes idle with its last stream
-		p.endAgain(c)                       // the carrier has registered it now
-		if c.h2 == nil && c.unread.Load() { // answerEarly was too late for a Connection: close
+		switch {
+		case c.h2 != nil:
+			c.h2.shutLocked()
+		case c.unread.Load(): // answerEarly was too late for a Connection: close
 			p.closeIdle(c)
 		}
 	}
@@ -250,15 +251,22 @@ func (c *conn) linger() {
 
 // CloseIdle is drain.DataPlane's.
 func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
-	if !p.closing.Swap(true) {
-		p.callOnShutdown()
-	}
+	p.beginClosing()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idleFor = idleFor
-	p.endHTTP2()
+	p.shutHTTP2()
 	p.sweepLocked()
 	return nil
+}
+
+// shutHTTP2 continues the shutdown of all connections of HTTP/2; mu is held.
+func (p *Plane) shutHTTP2() {
+	for c := range p.conns {
+		if c.h2 != nil {
+			c.h2.shutLocked()
+		}
+	}
 }
 
 // sweepSoon makes the sweeper run at once; mu is held.
@@ -304,7 +312,6 @@ func (p *Plane) sweepLocked() {
 		}
 		p.closeIdle(c)
 	}
-	p.notify()
 	if p.sweeper == nil {
 		p.sweeper = time.AfterFunc(time.Hour, p.sweep)
 	}
@@ -315,12 +322,16 @@ func (p *Plane) sweepLocked() {
 	}
 }
 
-// closeIdle closes an idle connection of HTTP/1.1; mu is held.
+// closeIdle closes an idle connection; mu is held.
 func (p *Plane) closeIdle(c *conn) {
-	delete(p.conns, c) // no longer counted: a request that arrives now has lost the race
-	c.cancel(nil)
-	outer := c.outer
-	p.lingering.Go(func() { _ = outer.Close() }) // TLS may have to wait for buffer space for close_notify
+	p.gone(c) // no longer counted: a request that arrives now has lost the race
+	outer, h := c.outer, c.h2
+	p.lingering.Go(func() {
+		if h != nil {
+			h.goAway(http2.NoError)
+		}
+		_ = outer.Close() // TLS may have to wait for buffer space for close_notify
+	})
 }
 
 // Open is drain.DataPlane's.

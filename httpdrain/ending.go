@@ -53,12 +53,10 @@ func unavailable(w http.ResponseWriter, r *http.Request) {
 func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	stopErr := p.StopAccepting(ctx)
 	began := time.Now()
-	if !p.closing.Swap(true) {
-		p.callOnShutdown()
-	}
+	p.beginClosing()
 	p.called.Store(true)
 	p.mu.Lock()
-	p.endHTTP2()
+	p.shutHTTP2()
 	var busy []*conn
 	for c := range p.conns {
 		if c.isBusy() {
@@ -205,11 +203,14 @@ func (p *Plane) end() {
 	p.mu.Lock()
 	p.ended = true
 	p.stopSweeper()
-	p.endHTTP2()
 	if p.serving == 0 {
 		p.exit()
 	}
+	carrier := p.http2
 	p.mu.Unlock()
+	if carrier != nil {
+		_ = carrier.Close()
+	}
 	_ = p.server.Close()
 }
 

@@ -82,6 +82,10 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.working++
 	c.hadRequest = true
+	if c.h2 != nil {
+		c.h2.kind = c.h2.kind.Requested(isGRPC(r), len(r.Header["X-Forwarded-For"]) > 0)
+		c.h2.shutLocked()
+	}
 	if c.ignored = ignored; !ignored {
 		p.arrivals++
 		c.requests[x] = struct{}{}
@@ -165,15 +169,9 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// endConnection asks the client, while draining, to go elsewhere: over HTTP/1.1 by the header, over HTTP/2 by a frame
-// of its own or, if the connection ends with this request, by the GOAWAY that net/http's server sends for that header.
+// endConnection asks the client, while draining, to go elsewhere; over HTTP/2 a GOAWAY does.
 func (x *exchange) endConnection() {
-	p := x.c.p
-	switch {
-	case !p.draining.Load():
-	case x.c.h2 != nil && !p.closing.Load(): // not ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off
-		p.lingering.Go(x.c.h2.announce)
-	default:
+	if x.c.p.draining.Load() && x.c.h2 == nil { // not ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off
 		x.w.Header().Set("Connection", "close")
 	}
 }

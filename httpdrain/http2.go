@@ -3,6 +3,7 @@ package httpdrain
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,17 +15,15 @@ import (
 )
 
 // carrier is a second http.Server, which serves the HTTP/2 connections after the real server has completed their
-// handshake, as if there were no TLS. Its Shutdown sends the GOAWAY that names the last stream, while the real server
-// continues, and frames of our own can be inserted between the server's.
+// handshake, as if there were no TLS, so that frames of our own can be inserted between the server's.
 type carrier struct {
-	server *http.Server
-	feed   *feed
-	isOver bool // end has been called; guarded by Plane.mu
+	*http.Server
+	feed *feed
 }
 
 func (p *Plane) newCarrier() *carrier {
 	real := p.server
-	c := &carrier{feed: &feed{conns: make(chan net.Conn), done: make(chan struct{})}, server: &http.Server{
+	c := &carrier{feed: &feed{conns: make(chan net.Conn), done: make(chan struct{})}, Server: &http.Server{
 		Handler:           real.Handler,
 		ReadTimeout:       real.ReadTimeout,
 		ReadHeaderTimeout: real.ReadHeaderTimeout,
@@ -37,43 +36,9 @@ func (p *Plane) newCarrier() *carrier {
 		HTTP2:             real.HTTP2,
 		Protocols:         new(http.Protocols),
 	}}
-	c.server.Protocols.SetUnencryptedHTTP2(true)
-	p.lingering.Go(func() { _ = c.server.Serve(c.feed) })
+	c.Protocols.SetUnencryptedHTTP2(true)
+	p.lingering.Go(func() { _ = c.Serve(c.feed) })
 	return c
-}
-
-// end sends each connection its last GOAWAY. The connection closes with its last stream.
-func (c *carrier) end() {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // the Plane waits for the connections, not Shutdown
-	_ = c.server.Shutdown(ctx)
-}
-
-// endAgain is called when the carrier begins to serve c; mu is held. Shutdown misses a connection that registers
-// after it: it would stay open until its client closes it.
-func (p *Plane) endAgain(c *conn) {
-	if to := c.carrier; to != nil && to.isOver && !c.carrierEnded {
-		c.carrierEnded = true
-		p.lingering.Go(to.end)
-	}
-}
-
-// endHTTP2 ends the current carrier; mu is held.
-func (p *Plane) endHTTP2() {
-	if c := p.http2; c != nil && !c.isOver {
-		c.isOver = true
-		p.lingering.Go(c.end)
-	}
-}
-
-// endLate ends a carrier that was made while idle connections are closed. A client that sends a request before gets its
-// GOAWAY with the response; one that does not must not keep its connection.
-func (p *Plane) endLate(c *carrier) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closing.Load() && p.http2 == c {
-		p.endHTTP2()
-	}
 }
 
 // feed is the listener of a carrier.
@@ -102,10 +67,10 @@ func (f *feed) Accept() (net.Conn, error) {
 // serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. A connection without TLS is wrapped by
 // net/http, which has read its preface.
 func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
-	h := &http2Conn{Conn: tc, over: make(chan struct{}), resets: newResets(time.Now)}
+	h := &http2Conn{Conn: tc, over: make(chan struct{}), begin: []byte{}, streams: newStreams(time.Now)}
 	if clear, ok := tc.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
 		h.Conn = clear.UnencryptedNetConn()
-		h.unread = http2.Preface
+		h.unread, h.begin = http2.Preface, []byte(http2.Preface)
 	} else {
 		state := tc.ConnectionState()
 		h.tls = &state
@@ -113,28 +78,23 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 	}
 	c := connOf(h.Conn)
 	h.c = c
-	for fed := false; !fed; {
-		p.mu.Lock()
-		if p.ended {
-			p.mu.Unlock()
-			return
-		}
-		if p.http2 == nil || p.http2.isOver {
-			p.http2 = p.newCarrier() // one that has ended takes no more connections
-		}
-		c.h2, c.outer, c.carrier = h, h, p.http2
-		f := p.http2.feed
-		if to := p.http2; p.closing.Load() {
-			time.AfterFunc(freshTime, func() { p.endLate(to) })
-		}
+	p.mu.Lock()
+	if p.ended {
 		p.mu.Unlock()
-		select {
-		case f.conns <- h:
-			fed = true
-		case <-f.done:
-		}
+		return
 	}
-	<-h.over
+	if p.http2 == nil {
+		p.http2 = p.newCarrier()
+	}
+	c.h2, c.outer = h, h
+	h.shutLocked()
+	feed := p.http2.feed
+	p.mu.Unlock()
+	select {
+	case feed.conns <- h:
+		<-h.over
+	case <-feed.done:
+	}
 }
 
 // http2Conn follows the server's frames, so that a GOAWAY can be inserted between them.
@@ -147,8 +107,14 @@ type http2Conn struct {
 	over     chan struct{} // closed by Close
 
 	client  http2.Tracker // for the reader only
+	begin   []byte        // what the client has sent, up to the end of its SETTINGS; nil afterwards; for the reader only
 	flooded atomic.Bool   // too many streams were reset by the server
-	resets  *resets
+	streams *streams
+
+	// Guarded by the Plane's mu.
+	kind      http2.Client
+	announced time.Time // when the first GOAWAY was due; zero before
+	scheduled bool      // a timer calls shutLocked
 
 	mu       sync.Mutex    // guards what follows; held over writes
 	server   http2.Tracker // of what is written
@@ -172,12 +138,33 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 	if h.flooded.Load() {
 		return 0, h.refuse(http2.FloodResets)
 	}
+	h.recognize(b[:n])
 	for rest, whole := h.client.Next(b[:n]); whole; rest, whole = h.client.Next(rest) {
-		if flood := h.resets.fromClient(h.client.Frame()); flood != nil {
-			return 0, h.refuse(flood)
+		switch err := h.streams.fromClient(h.client.Frame()); {
+		case errors.Is(err, net.ErrClosed):
+			return 0, err
+		case err != nil:
+			return 0, h.refuse(err)
 		}
 	}
 	return n, err
+}
+
+// recognize takes the first bytes of the client, which its SETTINGS begin (RFC 9113, 3.4).
+func (h *http2Conn) recognize(b []byte) {
+	if h.begin == nil {
+		return
+	}
+	h.begin = append(h.begin, b...)
+	settings, whole := http2.FirstSettings(h.begin)
+	if !whole {
+		return
+	}
+	h.begin = nil
+	p := h.c.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.kind = http2.ClientBySettings(settings)
 }
 
 // refuse ends the connection of an abusive client with a GOAWAY that has the reason. Bytes that the client still sends
@@ -185,16 +172,21 @@ func (h *http2Conn) Read(b []byte) (int, error) {
 func (h *http2Conn) refuse(why error) error {
 	h.c.unread.Store(true)
 	_ = h.Conn.SetWriteDeadline(time.Now().Add(lingerTime)) // a Write may be waiting for a client that does not read
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.server.AtBoundary() && !h.inHeads {
-		h.shutdown = http2.Final
-		_, _ = h.Conn.Write(http2.AppendGoAway(nil, h.resets.latest(), http2.EnhanceYourCalm, ""))
-	}
+	h.goAway(http2.EnhanceYourCalm)
 	return fmt.Errorf("connection of %s ended: %w", h.RemoteAddr(), why)
 }
 
 func (h *http2Conn) Write(b []byte) (int, error) {
+	n, err := h.write(b)
+	if p := h.c.p; (p.draining.Load() || p.closing.Load()) && h.streams.open() == 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		h.shutLocked()
+	}
+	return n, err
+}
+
+func (h *http2Conn) write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n, err := h.Conn.Write(b)
@@ -219,11 +211,75 @@ func (h *http2Conn) follow(b []byte) (err error) {
 		case http2.GoAway:
 			h.shutdown = http2.Final // the server's own GOAWAY
 		}
-		if flood := h.resets.fromServer(at, h.server.Code()); flood != nil {
+		if flood := h.streams.fromServer(at, h.server.Code()); flood != nil {
 			err = flood
 		}
 	}
 	return err
+}
+
+// shutLocked continues the shutdown of the connection: it sends the first GOAWAY when it is due, and ends the connection
+// when the client has had the time to read it and the last stream has ended. An Abrupt client gets only the last GOAWAY:
+// hyper-h2's clients repeat a request above its last stream, and would fail it after the first GOAWAY, whose last stream is
+// above all. The Plane's mu is held.
+func (h *http2Conn) shutLocked() {
+	c, p := h.c, h.c.p
+	if _, open := p.conns[c]; !open || p.ended || !p.draining.Load() && !p.closing.Load() {
+		return
+	}
+	m := http2.Moment{Open: h.streams.open(), Draining: time.Since(p.drainBegan)}
+	if c.state == http.StateActive {
+		m.Open = max(m.Open, 1)
+	}
+	if m.Open == 0 {
+		m.Idle = time.Since(c.since)
+	}
+	if p.closing.Load() {
+		m.Closing = time.Since(p.closeBegan)
+	}
+	finish, again := false, time.Duration(0)
+	switch {
+	case p.called.Load():
+		finish = true
+	case !c.hadRequest && m.Closing > 0:
+		again = time.Until(c.began.Add(freshTime))
+		finish = again <= 0
+	case !c.hadRequest:
+	case h.announced.IsZero():
+		var due bool
+		if due, again = h.kind.Due(m); !due {
+			break
+		}
+		if finish = h.kind == http2.Abrupt; !finish {
+			h.announced, again = time.Now(), http2.AnnounceTime
+			p.lingering.Go(h.announce)
+		}
+	case m.Closing > 0:
+		again = time.Until(h.announced.Add(http2.AnnounceTime))
+		finish = again <= 0
+	}
+	if finish && !c.isBusy() && h.streams.endIfIdle() {
+		p.closeIdle(c)
+	}
+	if again > 0 && !h.scheduled {
+		h.scheduled = true
+		time.AfterFunc(again, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			h.scheduled = false
+			h.shutLocked()
+		})
+	}
+}
+
+// goAway sends the GOAWAY that names the last stream, if the server is not within a header block.
+func (h *http2Conn) goAway(code http2.ErrCode) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.spoke && h.server.AtBoundary() && !h.inHeads {
+		h.shutdown = http2.Final
+		_, _ = h.Conn.Write(http2.AppendGoAway(nil, h.streams.latest(), code, ""))
+	}
 }
 
 // announce sends the GOAWAY that refuses nothing, at the next boundary between frames.

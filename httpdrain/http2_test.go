@@ -1,56 +1,67 @@
 package httpdrain
 
 import (
-	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 )
 
-// A connection that is on its way to the carrier when the carrier ends gets its GOAWAY as well,
-// though it asks for nothing.
-func TestOnTheWayToACarrierThatEnds(t *testing.T) {
-	var p *Plane
-	var carried atomic.Int32
-	otherEnded := make(chan error, 1) // the connection that the carrier has already
-	server := &http.Server{Protocols: all(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
-	server.ConnState = func(nc net.Conn, s http.ConnState) {
-		if _, ok := nc.(*http2Conn); ok && s == http.StateNew && carried.Add(1) == 2 {
-			_ = p.CloseIdle(context.Background(), 0)
-			<-otherEnded // Shutdown sends its GOAWAYs in a goroutine of its own
+// A client that fails open requests at a GOAWAY gets only the last one, when it has none; one that is orderly gets the first
+// one at once. Both get the whole response.
+func TestGoAwayByClient(t *testing.T) {
+	for _, tt := range []struct {
+		client   string
+		settings []http2.Setting
+		want     string // the last streams of the GOAWAYs
+	}{
+		{"hyper-h2", []http2.Setting{{ID: 1, Val: 4096}, {ID: 4, Val: 65535}, {ID: 5, Val: 16384}}, "[1]"},
+		{"curl", []http2.Setting{{ID: 3, Val: 100}, {ID: 2, Val: 0}}, "[2147483647 1]"},
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS=%v", tt.client, secure), func(t *testing.T) {
+				s := play(t, nil)
+				f := s.framer(t, secure, tt.settings...)
+				// GET and https of HPACK's static table; a literal :path and :authority.
+				block := append([]byte{0x82, 0x87, 0x04, 5}, "/held\x01\x0bexample.com"...)
+				if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndStream: true, EndHeaders: true}); err != nil {
+					t.Fatal(err)
+				}
+				<-s.began
+				_ = s.Drain(t.Context())
+				_ = s.CloseIdle(t.Context(), 0)
+				var last []uint32
+				answered := false
+				for released := false; ; {
+					if !released && (tt.client == "hyper-h2" || len(last) > 0) {
+						released = true
+						close(s.release)
+					}
+					frame, err := f.ReadFrame()
+					if err != nil {
+						if !errors.Is(err, io.EOF) {
+							t.Error(err)
+						}
+						break
+					}
+					switch frame := frame.(type) {
+					case *http2.GoAwayFrame:
+						last = append(last, frame.LastStreamID)
+					case *http2.DataFrame:
+						answered = answered || frame.StreamEnded()
+					}
+				}
+				if !answered || fmt.Sprint(last) != tt.want {
+					t.Errorf("answered: %v; GOAWAYs with last streams %v, want %s", answered, last, tt.want)
+				}
+			})
 		}
-	}
-	p = New(server, Options{})
-	address := served(t, p, p.Serve)
-	other := framer(t, dial(t, address, false, nil))
-	if _, err := other.ReadFrame(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { otherEnded <- hasGoAway(other) }()
-	if err := hasGoAway(framer(t, dial(t, address, false, nil))); err != nil {
-		t.Error(err)
-	}
-}
-
-// hasGoAway reads to the end, and wants a GOAWAY among the frames.
-func hasGoAway(f *http2.Framer) error {
-	for found := false; ; {
-		frame, err := f.ReadFrame()
-		switch {
-		case err != nil && !found:
-			return fmt.Errorf("%w before a GOAWAY", err)
-		case err != nil:
-			return nil
-		}
-		found = found || frame.Header().Type == http2.FrameGoAway
 	}
 }
 

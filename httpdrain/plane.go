@@ -54,20 +54,22 @@ type Plane struct {
 	called   atomic.Bool // LastCall has
 	killed   atomic.Bool
 
-	mu        sync.Mutex // guards what follows
-	listeners []*listen.Listener
-	conns     map[*conn]struct{}
-	http2     *carrier // nil before the first connection
-	arrivals  uint64
-	idleFor   time.Duration
-	sweeper   *time.Timer   // closes idle connections; nil until CloseIdle
-	left      chan struct{} // closed when no connection is left; nil unless Close waits
-	working   int           // requests whose handlers have not returned
-	drained   chan struct{} // what drain.Begun returns; closed by Drain
-	shut      bool          // by the program: the server's own Shutdown or Close
-	ended     bool          // by Close or Kill
-	serving   int           // calls of Serve that have not returned
-	over      bool          // exited is closed
+	mu         sync.Mutex // guards what follows
+	listeners  []*listen.Listener
+	conns      map[*conn]struct{}
+	http2      *carrier // nil before the first connection
+	arrivals   uint64
+	idleFor    time.Duration
+	drainBegan time.Time
+	closeBegan time.Time
+	sweeper    *time.Timer   // closes idle connections; nil until CloseIdle
+	left       chan struct{} // closed when no connection is left; nil unless Close waits
+	working    int           // requests whose handlers have not returned
+	drained    chan struct{} // what drain.Begun returns; closed by Drain
+	shut       bool          // by the program: the server's own Shutdown or Close
+	ended      bool          // by Close or Kill
+	serving    int           // calls of Serve that have not returned
+	over       bool          // exited is closed
 
 	lingering sync.WaitGroup // connections that wait for their client's FIN; GOAWAY and close frames being written
 	changes   chan struct{}
@@ -200,17 +202,16 @@ func (p *Plane) Drain(context.Context) error {
 	default:
 		close(p.drained)
 	}
+	p.drainBegan = time.Now()
 	for c := range p.conns {
-		if c.h2 != nil && c.hadRequest {
-			p.lingering.Go(c.h2.announce)
-		}
 		c.answerEarly()
 	}
+	p.shutHTTP2()
 	p.notify()
 	return nil
 }
 
-// Resume is drain.DataPlane's. HTTP/2 connections that have got a GOAWAY end all the same.
+// Resume is drain.DataPlane's. HTTP/2 clients that have got a GOAWAY use their connections no longer.
 func (p *Plane) Resume(context.Context) error {
 	p.draining.Store(false)
 	p.closing.Store(false)

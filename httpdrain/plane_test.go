@@ -154,13 +154,13 @@ func (s *scene) client(version int) (*http.Client, string) {
 }
 
 // framer is a connection of HTTP/2, with or without TLS, that has been greeted.
-func (s *scene) framer(t *testing.T, secure bool) *http2.Framer {
+func (s *scene) framer(t *testing.T, secure bool, settings ...http2.Setting) *http2.Framer {
 	t.Helper()
 	address := s.plain
 	if secure {
 		address = s.secure
 	}
-	return framer(t, s.dial(t, address, secure, "h2"))
+	return framer(t, s.dial(t, address, secure, "h2"), settings...)
 }
 
 // dial connects, over TLS for the protocol.

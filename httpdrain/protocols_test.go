@@ -61,13 +61,13 @@ func dialFor(t *testing.T, address string, secure bool, config *tls.Config, prot
 }
 
 // framer begins HTTP/2 on a connection.
-func framer(t *testing.T, c net.Conn) *http2.Framer {
+func framer(t *testing.T, c net.Conn, settings ...http2.Setting) *http2.Framer {
 	t.Helper()
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
 	f := http2.NewFramer(c, c)
-	if err := f.WriteSettings(); err != nil {
+	if err := f.WriteSettings(settings...); err != nil {
 		t.Fatal(err)
 	}
 	return f

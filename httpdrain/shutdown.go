@@ -7,7 +7,21 @@ import (
 	"reflect"
 	"slices"
 	"sync/atomic"
+	"time"
 )
+
+// beginClosing is called when idle connections are closed.
+func (p *Plane) beginClosing() {
+	p.mu.Lock()
+	was := p.closing.Swap(true)
+	if !was {
+		p.closeBegan = time.Now()
+	}
+	p.mu.Unlock()
+	if !was {
+		p.callOnShutdown()
+	}
+}
 
 // callOnShutdown calls the functions of RegisterOnShutdown when the draining phase ends, as Shutdown would: before, new
 // clients might still come, which the functions would miss. If the program has called Shutdown, net/http has called

@@ -9,14 +9,14 @@ import (
 
 // resetsScript plays frames to a guard.
 type resetsScript struct {
-	*resets
+	*streams
 	at time.Time
 	id uint32
 }
 
-func newResetsScript() *resetsScript {
+func newStreamsScript() *resetsScript {
 	s := &resetsScript{at: time.Unix(1000, 0)}
-	s.resets = newResets(func() time.Time { return s.at })
+	s.streams = newStreams(func() time.Time { return s.at })
 	return s
 }
 
@@ -26,7 +26,7 @@ func frameHead(kind, flags byte, id uint32) http2.FrameHeader {
 
 func (s *resetsScript) begin() {
 	s.id += 2
-	_ = s.fromClient(frameHead(http2.Headers, 0, s.id))
+	_ = s.fromClient(frameHead(http2.Headers, http2.FlagEndHeaders, s.id))
 }
 
 func (s *resetsScript) cancel() error { return s.fromClient(frameHead(http2.RSTStream, 0, s.id)) }
@@ -76,7 +76,7 @@ func TestResets(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newResetsScript()
+			s := newStreamsScript()
 			ended := 0
 			for i := range many {
 				if tt.play(s, i) != nil {
