@@ -34,7 +34,7 @@ func TestH2GoAwayByClient(t *testing.T) {
 			p := startPipe(t, g, HTTP)
 			r := dialRaw(t, p, tt.settings...)
 			r.request(1, true, append([]string{":path", "/a"}, tt.fields...)...)
-			<-g.asked
+			<-g.requests
 			awaitActivity(t, p, 1, 1)
 			_ = p.Drain(ctx)
 			if tt.first == "open" {
