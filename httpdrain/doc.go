@@ -13,8 +13,8 @@
 //   - From Drain on, every HTTP/1.1 response has Connection: close, and every HTTP/2 connection gets a
 //     GOAWAY that refuses nothing (RFC 9113, 6.8: last stream 2^31-1) as soon as it has had a request.
 //     The GOAWAY that names the last stream follows after CloseIdle. http.Server.Shutdown sends only the
-//     second one, and requests that cross it on the wire fail. Clients that fail their open requests at any GOAWAY get only
-//     that one, when they have none.
+//     second one, and requests that cross it on the wire fail. Clients that fail their open requests at
+//     any GOAWAY get only that one, when they have none.
 //   - A client that has completed its handshake is served: the accept queue is emptied before a listener
 //     is closed.
 //   - Connections end with a FIN (with TLS, after close_notify). Bytes that still arrive are read for up

@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
-// A client that fails open requests at a GOAWAY gets only the last one, between its requests; one that is not known gets
+// A client that fails open requests at a GOAWAY gets only the last one, between its requests; one that is not recognized gets
 // both between its requests; others get the first one at once.
 func TestH2GoAwayByClient(t *testing.T) {
 	hyper := []http2.Setting{{ID: 1, Val: 4096}, {ID: 4, Val: 65535}, {ID: 5, Val: 16384}}

@@ -54,7 +54,7 @@ type setting struct {
 	value uint32
 }
 
-// implementations are recognized by what their SETTINGS contain. The User-Agent does not tell: programs set their own,
+// implementations are recognized by what their SETTINGS contain, not by the User-Agent: programs set their own,
 // and proxies forward those of their clients. The first match counts.
 var implementations = []struct {
 	client   Client
