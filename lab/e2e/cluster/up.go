@@ -141,7 +141,7 @@ func (l layout) startControl(ctx context.Context, binary string) error {
 		"--tls-cert-file", l.path("pki", "apiserver.crt"), "--tls-private-key-file", l.path("pki", "apiserver.key"),
 		"--token-auth-file", l.path("pki", "tokens.csv"), "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.default", "--service-account-signing-key-file", l.path("pki", "sa.key"),
-		"--service-account-key-file", l.path("pki", "sa.pub"),
+		"--service-account-key-file", l.path("pki", "sa.key"), // its public part
 		"--service-cluster-ip-range", services, "--allow-privileged",
 		// Webhooks are called at their pods' addresses.
 		"--enable-aggregator-routing",
