@@ -46,11 +46,6 @@ func WithMargin(d time.Duration) Option {
 	return func(s *settings) { s.config.Margin = d }
 }
 
-// WithConfig sets all timers at once.
-func WithConfig(c drain.Config) Option {
-	return func(s *settings) { s.config = c }
-}
-
 // WithListener makes Serve accept on these listeners, which it takes over, instead of the server's
 // Addr.
 func WithListener(listeners ...net.Listener) Option {

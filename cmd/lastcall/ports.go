@@ -165,7 +165,7 @@ func (f *portsFlags) watch(ctx context.Context, config drain.Config, log *slog.L
 	if len(o.Ports) == 0 {
 		return drain.Report{}, usage(errors.New("--ports: must have at least one port, such as --ports 8080"))
 	}
-	r, err := hook.WaitApp(ctx, sockets.New(o), config, app, log)
+	r, err := hook.Wait(ctx, sockets.New(o), config, app, log)
 	if err != nil {
 		return r, err
 	}

@@ -82,7 +82,7 @@ func (a *app) wait(probes string, minimum, atMost time.Duration) (drain.Report, 
 	o := sockets.Options{Ports: []uint16{a.port}, IdleGrace: c.IdleGrace, Log: log}
 	o.IgnoreFrom = []netip.Prefix{netip.PrefixFrom(probe.Source, probe.Source.BitLen())}
 	began := time.Now()
-	r, err := hook.WaitApp(context.Background(), sockets.New(o), hook.Within(c, atMost), known, log)
+	r, err := hook.Wait(context.Background(), sockets.New(o), hook.Within(c, atMost), known, log)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -19,14 +19,9 @@ type assumer interface {
 }
 
 // Wait returns when the app may receive its SIGTERM: no request is in flight and no new connections arrive, or the
-// deadline of c (Until, Within) has come. It logs its progress, and ends the watch of the data plane.
-func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, log *slog.Logger) (drain.Report, error) {
-	return WaitApp(ctx, plane, c, nil, log)
-}
-
-// WaitApp is Wait for an app whose container may only restart: it returns at once when the app fails its probe.
-func WaitApp(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, log *slog.Logger) (drain.Report,
-	error) {
+// deadline of c (Until, Within) has come. It logs its progress, and ends the watch of the data plane. app is for a
+// container that may only restart, and else nil: Wait returns at once when it fails its probe.
+func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, log *slog.Logger) (drain.Report, error) {
 	limit, _ := c.Limit()
 	log.Info("draining", "minimum_drain", c.MinimumDrain.Round(time.Millisecond),
 		"deadline_in", limit.Round(time.Millisecond))

@@ -97,7 +97,7 @@ func (h *Hook) Wait(ctx context.Context) (drain.Report, error) {
 	c := h.config
 	c.GracePeriod, c.Deadline = max(1, c.GracePeriod-passed), max(1, limit-passed)
 	c.MinimumDrain = max(0, c.MinimumDrain-passed)
-	r, err := hook.WaitApp(ctx, plane, c, h.o.App, h.o.Log)
+	r, err := hook.Wait(ctx, plane, c, h.o.App, h.o.Log)
 	if e, ok := plane.(*envoy.Plane); ok {
 		if text := e.Hidden(); text != "" {
 			faults = append(faults, text)

@@ -182,7 +182,7 @@ func TestWaitLinkerd(t *testing.T) {
 				o.Ports, o.IdleGrace, o.Log, o.StreamPause, o.Linkerd = []uint16{fakePort}, config.IdleGrace, quiet(), DefaultStreamPause, 4191
 				machine := k.kernel()
 				machine.linkerd = l.serve
-				r, err := hook.Wait(t.Context(), newPlane(o, machine), config, quiet())
+				r, err := hook.Wait(t.Context(), newPlane(o, machine), config, nil, quiet())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,7 +238,7 @@ func testLinkerdShutdown(t *testing.T, app drain.AppEnd) {
 			o := Options{Ports: []uint16{fakePort}, IdleGrace: config.IdleGrace, Log: quiet(), Linkerd: 4191, LinkerdShutdown: true}
 			machine := k.kernel()
 			machine.linkerd = l.serve
-			r, err := hook.Wait(t.Context(), newPlane(o, machine), config, quiet())
+			r, err := hook.Wait(t.Context(), newPlane(o, machine), config, nil, quiet())
 			if took := time.Duration(r.Duration); err != nil || r.Verdict != drain.Clean || took < 9*second || took > 10*second {
 				t.Errorf("%v, %+v", err, r)
 			}

@@ -61,7 +61,7 @@ func startHook(t *testing.T, port uint16, change func(*Options)) *preStop {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		r, err := hook.Wait(ctx, New(o), realConfig(), o.Log)
+		r, err := hook.Wait(ctx, New(o), realConfig(), nil, o.Log)
 		if err != nil {
 			t.Error(err)
 		}
@@ -374,7 +374,7 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 	<-s.requests
 	o := Options{Ports: []uint16{s.port}, Log: quiet()}
 	o.IgnoreFrom = append(o.IgnoreFrom, mustPrefix("127.0.0.0/8"))
-	r, err := hook.Wait(t.Context(), New(o), realConfig(), o.Log)
+	r, err := hook.Wait(t.Context(), New(o), realConfig(), nil, o.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

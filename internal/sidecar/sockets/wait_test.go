@@ -155,7 +155,7 @@ func TestWait(t *testing.T) {
 					played.Go(func() { tt.play(ctx, k) })
 				}
 				synctest.Wait()
-				r, err := hook.Wait(t.Context(), newPlane(o, k.kernel()), config, quiet())
+				r, err := hook.Wait(t.Context(), newPlane(o, k.kernel()), config, nil, quiet())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -188,7 +188,7 @@ func TestWaitStopped(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*second)
 		defer cancel()
 		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
-		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), hook.DefaultLeave), quiet())
+		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), hook.DefaultLeave), nil, quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
