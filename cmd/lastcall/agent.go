@@ -159,7 +159,7 @@ func exitCode(code int, err error) error {
 }
 
 func (f *agentFlags) parseAppContainers(flags *pflag.FlagSet) (int, error) {
-	if text := os.Getenv("LASTCALL_APP_CONTAINERS"); text != "" && !flags.Changed("app-containers") {
+	if text := os.Getenv(meshconfig.VariableAppContainers); text != "" && !flags.Changed("app-containers") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
 			return 0, fmt.Errorf("LASTCALL_APP_CONTAINERS %q: must be a whole number, 0 or more", text)
@@ -195,7 +195,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		Status: agent.StatusOptions{
 			Address:      f.statusAddress,
 			HookToken:    os.Getenv("LASTCALL_HOOK_TOKEN"),
-			SidecarToken: os.Getenv("LASTCALL_SIDECAR_TOKEN"),
+			SidecarToken: os.Getenv(meshconfig.VariableSidecarToken),
 			Metrics:      []prometheus.Collector{written.Metric("own")},
 			Profiles:     f.pprof,
 		},
@@ -205,7 +205,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		return o, nil, err
 	}
 	limitMemory(o.Pipe.Limits.Memory)
-	if o.Status.Probes, err = agent.ParseProbes(os.Getenv("ISTIO_KUBE_APP_PROBERS")); err != nil {
+	if o.Status.Probes, err = agent.ParseProbes(os.Getenv(meshconfig.VariableProbes)); err != nil {
 		return o, nil, usage(err)
 	}
 	if o.Pipe.H2, err = f.h2.limits(); err != nil {

@@ -3,6 +3,7 @@ package inject
 import (
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -37,7 +38,7 @@ func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
 		case !ok:
 			j.note("ignoring %s: %q is not a duration", carrier.LinkerdWait, text)
 		case minimum == "":
-			j.note("ignoring %s: %s is set", carrier.LinkerdWait, variableMinimumDrain)
+			j.note("ignoring %s: %s is set", carrier.LinkerdWait, meshconfig.VariableMinimumDrain)
 		case wait >= grace:
 			j.note("ignoring %s %v: it must be shorter than the grace period of %v, or no time would remain for the drain", carrier.LinkerdWait, wait, grace)
 		default:

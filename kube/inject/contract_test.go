@@ -42,7 +42,7 @@ func TestAgentReadsWhatIsWritten(t *testing.T) {
 	if s.MinimumDrain.Value != 10*time.Second || s.GracePeriod.Value != 45*time.Second || s.TerminationDrain.Value != 20*time.Second || s.ScrapeTarget.Value != "http://127.0.0.1:9113/metrics" {
 		t.Errorf("%v", env)
 	}
-	probers, _ := carrier.Variable(sidecar, variableProbes)
+	probers, _ := carrier.Variable(sidecar, meshconfig.VariableProbes)
 	probes, err := agent.ParseProbes(unescape(probers))
 	if err != nil || len(probes) != 3 {
 		t.Errorf("%d probes, %v", len(probes), err)

@@ -32,7 +32,7 @@ func (j *injection) readAppEnd() error {
 	if err != nil || end == drain.AppAuto {
 		return err
 	}
-	j.env.set(variableApp, end.String())
+	j.env.set(meshconfig.VariableApp, end.String())
 	consequence := "it gets SIGTERM while its own TLS and other connections that are passed through are still open"
 	if end == drain.AppExits {
 		consequence = "connections that are passed through hold it until the last call"
@@ -44,8 +44,8 @@ func (j *injection) readAppEnd() error {
 // announceAppEnd sets the variable in the container of a hook that runs without an agent. A value of the manifest is
 // kept.
 func (j *injection) announceAppEnd(c *corev1.Container) {
-	if _, isSet := carrier.Variable(c, variableApp); !isSet {
-		setVariable(c, variableApp, j.env.get(variableApp))
+	if _, isSet := carrier.Variable(c, meshconfig.VariableApp); !isSet {
+		setVariable(c, meshconfig.VariableApp, j.env.get(meshconfig.VariableApp))
 	}
 }
 

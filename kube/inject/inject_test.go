@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	sigs "sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
@@ -258,7 +259,7 @@ func TestWhoseHook(t *testing.T) {
 				t.Errorf("the app's hook is %s, its token %s", app, token)
 			}
 		}
-		token, _ := carrier.Variable(sidecar, variableSidecarToken)
+		token, _ := carrier.Variable(sidecar, meshconfig.VariableSidecarToken)
 		switch kind {
 		case Classic:
 			if token != "" || sidecar.Lifecycle.PreStop != nil {
@@ -327,7 +328,7 @@ func TestPresence(t *testing.T) {
 	two, r := Pod(one, o)
 	has(apps(&two.Spec)[0], "/lastcall/lastcall", "wait", "--app-ports", "8080")
 	has(apps(&two.Spec)[1], "/lastcall/lastcall", "wait", "--app-ports", "none")
-	if n, _ := carrier.Variable(carrier.Find(&two.Spec, carrier.Sidecar), variableAppContainers); n != "2" || len(two.Spec.InitContainers) != 1 || len(r.Notes) != 0 {
+	if n, _ := carrier.Variable(carrier.Find(&two.Spec, carrier.Sidecar), meshconfig.VariableAppContainers); n != "2" || len(two.Spec.InitContainers) != 1 || len(r.Notes) != 0 {
 		t.Errorf("%s app containers, %d init containers, notes %q", n, len(two.Spec.InitContainers), r.Notes)
 	}
 
@@ -374,7 +375,7 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 		t.Errorf("the first container's hook is %s, want %s", got, want)
 	}
 	sidecar := carrier.Find(&second.Spec, "lastcall")
-	if text, _ := carrier.Variable(sidecar, variableProbes); !strings.Contains(text, "/app-health/late/readyz") {
+	if text, _ := carrier.Variable(sidecar, meshconfig.VariableProbes); !strings.Contains(text, "/app-health/late/readyz") {
 		t.Errorf("the agent answers %s only", text)
 	}
 	if n := len(second.Spec.InitContainers); n != 1 {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -130,8 +131,8 @@ func (j *injection) hookIstioProxy() {
 		}
 	default:
 		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, even if requests are in flight; with %s: replace it exits after the last one", carrier.IstioProxy, annotationPreStop)
-		if value, _ := carrier.Variable(proxy, variableExitOnZero); value == "true" {
-			j.note("%s: an idle client holds %s until SIGKILL; remove the variable, or set %s: replace", variableExitOnZero, carrier.IstioProxy, annotationPreStop)
+		if value, _ := carrier.Variable(proxy, meshconfig.VariableExitOnZero); value == "true" {
+			j.note("%s: an idle client holds %s until SIGKILL; remove the variable, or set %s: replace", meshconfig.VariableExitOnZero, carrier.IstioProxy, annotationPreStop)
 		}
 		return
 	}
@@ -224,11 +225,11 @@ func proxyConfigOf(pod *corev1.Pod) []string {
 	if c == nil {
 		return nil
 	}
-	text, _ := carrier.Variable(c, variableProxyConfig)
+	text, _ := carrier.Variable(c, meshconfig.VariableProxyConfig)
 	if text = strings.TrimSpace(unescape(text)); text == "" {
 		return nil
 	}
-	return []string{variableProxyConfig + "=" + text}
+	return []string{meshconfig.VariableProxyConfig + "=" + text}
 }
 
 // reportFile is the file of a container's termination message; empty if a report there would hide the end of the

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -77,7 +78,7 @@ func TestIstio(t *testing.T) {
 				t.Errorf("%s, native %v: istio-proxy's hook is %q, want %q", order, isNative, got, want)
 			}
 			proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
-			if _, isSet := carrier.Variable(proxy, variableExitOnZero); isSet {
+			if _, isSet := carrier.Variable(proxy, meshconfig.VariableExitOnZero); isSet {
 				t.Errorf("%s, native %v: EXIT_ON_ZERO_ACTIVE_CONNECTIONS is set, which makes idle clients hold the pod", order, isNative)
 			}
 			if isMounted := len(proxy.VolumeMounts) == 1; isMounted == isNative {
@@ -140,7 +141,7 @@ func TestIstioHooks(t *testing.T) {
 			app: appWait, proxy: "/leave --now", note: "istio-proxy keeps its own preStop"},
 		{name: "istio-proxy's own hook and exit on zero", native: classic, after: func(proxy *corev1.Container) {
 			proxy.Lifecycle = leave.DeepCopy()
-			setVariable(proxy, variableExitOnZero, "true")
+			setVariable(proxy, meshconfig.VariableExitOnZero, "true")
 		}, app: appWait, proxy: "/leave --now", note: "an idle client holds istio-proxy until SIGKILL"},
 		{name: "istio-proxy's own hook, replaced", native: classic, change: func(p *corev1.Pod) { p.Annotations[annotationPreStop] = "replace" },
 			after: func(proxy *corev1.Container) { proxy.Lifecycle = sleep.DeepCopy() }, app: appWait, proxy: sidecarWait + " --ports 8080/http"},

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -156,12 +157,12 @@ func TestWithdraw(t *testing.T) {
 			app := carrier.Find(&second.Spec, "web")
 			if c.name == "Istio" {
 				proxy := carrier.Find(&second.Spec, carrier.IstioProxy)
-				probers, _ := carrier.Variable(proxy, variableProbes)
+				probers, _ := carrier.Variable(proxy, meshconfig.VariableProbes)
 				if command(t, second, "web") != appWait+` --app-probes {"liveness":{"httpGet":{"path":"/app-health/web/livez","port":15020}}}` ||
 					app.ReadinessProbe.HTTPGet.Path != "/app-health/web/readyz" || !strings.Contains(probers, `"/app-health/web/livez":{"tcpSocket":{"port":8080}`) {
 					t.Errorf("the app is %+v, Istio's agent has %s", app, probers)
 				}
-				if merged, _ := carrier.Variable(proxy, variablePrometheus); !strings.Contains(merged, "9090") || second.Annotations["prometheus.io/port"] != "15020" {
+				if merged, _ := carrier.Variable(proxy, meshconfig.VariablePrometheus); !strings.Contains(merged, "9090") || second.Annotations["prometheus.io/port"] != "15020" {
 					t.Errorf("the scrape is lost: %s, %v", merged, second.Annotations)
 				}
 			} else {

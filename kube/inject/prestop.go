@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -92,7 +93,7 @@ func (j *injection) keepSleeps() (changed bool) {
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
 		return false
 	}
-	j.env.set(variableMinimumDrain, d.String())
+	j.env.set(meshconfig.VariableMinimumDrain, d.String())
 	j.pod.Annotations[annotationMinimumDrain] = d.String()
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -119,10 +120,10 @@ func TestMergedHook(t *testing.T) {
 				t.Error("the program of the hook is not in the container")
 			}
 			if sidecar := carrier.Find(&got.Spec, carrier.Sidecar); sidecar != nil {
-				if minimum, _ := carrier.Variable(sidecar, variableMinimumDrain); minimum != c.minimum {
+				if minimum, _ := carrier.Variable(sidecar, meshconfig.VariableMinimumDrain); minimum != c.minimum {
 					t.Errorf("the minimum drain is %q, want %q", minimum, c.minimum)
 				}
-				if probes, _ := carrier.Variable(sidecar, variableProbes); strings.Contains(probes, "prestopz") {
+				if probes, _ := carrier.Variable(sidecar, meshconfig.VariableProbes); strings.Contains(probes, "prestopz") {
 					t.Errorf("the agent answers a hook that lastcall's runs: %s", probes)
 				}
 			}

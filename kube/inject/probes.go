@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -60,7 +61,7 @@ func (j *injection) turnProbes(had string) error {
 	probers := map[string]prober{}
 	if had != "" {
 		if err := json.Unmarshal([]byte(had), &probers); err != nil {
-			return fmt.Errorf("read the sidecar's %s: %w", variableProbes, err)
+			return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariableProbes, err)
 		}
 	}
 	if j.pod.Annotations[annotationRewrite] == "false" {
@@ -96,12 +97,12 @@ func (j *injection) turnProbes(had string) error {
 	}
 	text, err := json.Marshal(probers)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", variableProbes, err)
+		return fmt.Errorf("write %s: %w", meshconfig.VariableProbes, err)
 	}
 	if len(text) > maxVariable {
 		return unableError{fmt.Sprintf("the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
 	}
-	j.env.set(variableProbes, escape(string(text)))
+	j.env.set(meshconfig.VariableProbes, escape(string(text)))
 	return nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 )
 
 // Prometheus' annotations, and Istio's that keeps them unchanged.
@@ -45,7 +47,7 @@ func (j *injection) mergeMetrics() error {
 		if err != nil {
 			return err
 		}
-		j.env.set(variablePrometheus, escape(string(text)))
+		j.env.set(meshconfig.VariablePrometheus, escape(string(text)))
 	}
 	a[prometheusScrape], a[prometheusPort], a[prometheusPath] = "true", status, mergedPath
 	return nil

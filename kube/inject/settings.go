@@ -18,26 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
-)
-
-// The variables that the agent reads, see internal/sidecar/meshconfig.
-const (
-	variableProxyConfig   = "PROXY_CONFIG"
-	variableExitOnZero    = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
-	variableMinimumDrain  = timers.MinimumDrain
-	variableGracePeriod   = timers.GracePeriod
-	variableQuietTime     = timers.QuietTime
-	variableIdleGrace     = timers.IdleGrace
-	variableMargin        = timers.Margin
-	variableCompat        = "LASTCALL_COMPAT"
-	variableSidecarToken  = "LASTCALL_SIDECAR_TOKEN"
-	variableAppContainers = "LASTCALL_APP_CONTAINERS"
-	variableRestartWait   = "LASTCALL_RESTART_WAIT"
-	variableApp           = "LASTCALL_APP"
-	variableProbes        = "ISTIO_KUBE_APP_PROBERS"
-	variablePrometheus    = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
 
 // Resolve returns the settings of an agent in the pod: from the MeshConfig's text, then the pod's annotations, then env
@@ -149,11 +130,11 @@ func unescape(value string) string { return strings.ReplaceAll(value, "$$(", "$(
 
 // own are lastcall's annotations that set a variable of the agent.
 var own = []struct{ annotation, variable string }{
-	{annotationQuietTime, variableQuietTime},
-	{annotationIdleGrace, variableIdleGrace},
-	{annotationMargin, variableMargin},
-	{annotationCompat, variableCompat},
-	{annotationRestartWait, variableRestartWait},
+	{annotationQuietTime, meshconfig.VariableQuietTime},
+	{annotationIdleGrace, meshconfig.VariableIdleGrace},
+	{annotationMargin, meshconfig.VariableMargin},
+	{annotationCompat, meshconfig.VariableCompat},
+	{annotationRestartWait, meshconfig.VariableRestartWait},
 }
 
 // settle computes the effective settings and the environment that passes them to the agent. They are resolved twice:
@@ -174,14 +155,14 @@ func (j *injection) settle() (err error) {
 		return err
 	}
 	if text != "" {
-		env.set(variableProxyConfig, escape(text))
+		env.set(meshconfig.VariableProxyConfig, escape(text))
 	}
 	metadata := configured.Proxy.GetProxyMetadata()
 	for _, name := range slices.Sorted(maps.Keys(metadata)) {
 		switch value := metadata[name]; {
 		case strings.ContainsAny(name, "=\x00") || name == "":
 			j.note("proxyMetadata %q is not a valid variable name: ignored", name)
-		case name == variableGracePeriod: // below
+		case name == meshconfig.VariableGracePeriod: // below
 		default:
 			env.set(name, value) // with $(NAME) expanded, as in Istio
 		}
@@ -197,19 +178,19 @@ func (j *injection) settle() (err error) {
 	grace := GraceOf(&j.pod.Spec)
 	if configured.GracePeriod.IsSet() {
 		if configured.GracePeriod.Value > grace {
-			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead", variableGracePeriod, configured.GracePeriod.Value, grace)
+			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead", meshconfig.VariableGracePeriod, configured.GracePeriod.Value, grace)
 		}
 		grace = min(grace, configured.GracePeriod.Value)
 	}
-	minimum := variableMinimumDrain
+	minimum := meshconfig.VariableMinimumDrain
 	if configured.MinimumDrain.IsSet() {
 		minimum = ""
 	}
 	grace = j.aliases(grace, minimum)
 	if text := annotations[annotationMinimumDrain]; text != "" {
-		env.set(variableMinimumDrain, text)
+		env.set(meshconfig.VariableMinimumDrain, text)
 	}
-	env.set(variableGracePeriod, strconv.Itoa(int(grace/time.Second)))
+	env.set(meshconfig.VariableGracePeriod, strconv.Itoa(int(grace/time.Second)))
 	if isJob(j.pod, j.Options) && !hasPorts(&j.pod.Spec) {
 		j.letJobsEnd(configured)
 	}
@@ -222,11 +203,11 @@ func (j *injection) settle() (err error) {
 
 // letJobsEnd sets the waits for clients to 0 in a Job's pod without ports.
 func (j *injection) letJobsEnd(configured *meshconfig.Settings) {
-	if !configured.MinimumDrain.IsSet() && j.env.get(variableMinimumDrain) == "" {
-		j.env.set(variableMinimumDrain, "0s")
+	if !configured.MinimumDrain.IsSet() && j.env.get(meshconfig.VariableMinimumDrain) == "" {
+		j.env.set(meshconfig.VariableMinimumDrain, "0s")
 	}
-	if !configured.QuietTime.IsSet() && j.env.get(variableQuietTime) == "" {
-		j.env.set(variableQuietTime, "0s")
+	if !configured.QuietTime.IsSet() && j.env.get(meshconfig.VariableQuietTime) == "" {
+		j.env.set(meshconfig.VariableQuietTime, "0s")
 	}
 }
 
@@ -260,11 +241,11 @@ func proxyConfig(s *meshconfig.Settings) (string, error) {
 	}
 	b, err := protojson.Marshal(pc)
 	if err != nil {
-		return "", fmt.Errorf("write %s: %w", variableProxyConfig, err)
+		return "", fmt.Errorf("write %s: %w", meshconfig.VariableProxyConfig, err)
 	}
 	var compact bytes.Buffer // protojson inserts random blanks
 	if err := json.Compact(&compact, b); err != nil {
-		return "", fmt.Errorf("write %s: %w", variableProxyConfig, err)
+		return "", fmt.Errorf("write %s: %w", meshconfig.VariableProxyConfig, err)
 	}
 	if compact.String() == "{}" {
 		return "", nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -111,8 +112,8 @@ func (j *injection) captureArgs() []string {
 // capability to change the pod's network.
 func (j *injection) captureContainer() corev1.Container {
 	var env []corev1.EnvVar
-	if text := j.env.get(variableProxyConfig); text != "" { // proxyAdminPort is not captured either
-		env = append(env, corev1.EnvVar{Name: variableProxyConfig, Value: text})
+	if text := j.env.get(meshconfig.VariableProxyConfig); text != "" { // proxyAdminPort is not captured either
+		env = append(env, corev1.EnvVar{Name: meshconfig.VariableProxyConfig, Value: text})
 	}
 	context := bound()
 	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // only user 0 gets added capabilities
@@ -150,7 +151,7 @@ func (j *injection) addSidecar() error {
 	old := carrier.Find(spec, carrier.Sidecar)
 	had := ""
 	if old != nil {
-		text, _ := carrier.Variable(old, variableProbes)
+		text, _ := carrier.Variable(old, meshconfig.VariableProbes)
 		had = unescape(text)
 	}
 	if err := j.turnProbes(had); err != nil {
@@ -168,9 +169,9 @@ func (j *injection) addSidecar() error {
 			j.copyBySidecar(old)
 		}
 		setVariable(old, carrier.HookToken, j.token)
-		setVariable(old, variableAppContainers, containers)
-		if text := j.env.get(variableProbes); text != "" {
-			setVariable(old, variableProbes, text)
+		setVariable(old, meshconfig.VariableAppContainers, containers)
+		if text := j.env.get(meshconfig.VariableProbes); text != "" {
+			setVariable(old, meshconfig.VariableProbes, text)
 		}
 		return nil
 	}
@@ -179,10 +180,10 @@ func (j *injection) addSidecar() error {
 	}
 	j.env.set(carrier.HookToken, j.token)
 	if containers != "" {
-		j.env.set(variableAppContainers, containers)
+		j.env.set(meshconfig.VariableAppContainers, containers)
 	}
 	if j.sidecar == Native {
-		j.env.set(variableSidecarToken, j.sidecarToken())
+		j.env.set(meshconfig.VariableSidecarToken, j.sidecarToken())
 	}
 	sidecar, err := j.sidecarContainer()
 	if err != nil {

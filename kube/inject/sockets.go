@@ -142,8 +142,8 @@ func mounts(c *corev1.Container) bool {
 // a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equip(c *corev1.Container) {
 	j.mountProgram(c)
-	if _, isSet := carrier.Variable(c, variableGracePeriod); !isSet {
-		setVariable(c, variableGracePeriod, j.env.get(variableGracePeriod))
+	if _, isSet := carrier.Variable(c, meshconfig.VariableGracePeriod); !isSet {
+		setVariable(c, meshconfig.VariableGracePeriod, j.env.get(meshconfig.VariableGracePeriod))
 	}
 	j.announceAppEnd(c)
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -21,10 +22,10 @@ func (j *injection) withdraw() error {
 	spec := &j.pod.Spec
 	sidecar := carrier.Find(spec, carrier.Sidecar)
 	istioProxy := carrier.Find(spec, carrier.IstioProxy)
-	if text, _ := carrier.Variable(sidecar, variableProbes); text != "" {
+	if text, _ := carrier.Variable(sidecar, meshconfig.VariableProbes); text != "" {
 		probers := map[string]prober{}
 		if err := json.Unmarshal([]byte(unescape(text)), &probers); err != nil {
-			return fmt.Errorf("read the sidecar's %s: %w", variableProbes, err)
+			return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariableProbes, err)
 		}
 		if istioProxy == nil {
 			j.restoreProbes(probers)
@@ -33,15 +34,15 @@ func (j *injection) withdraw() error {
 		}
 	}
 	a := j.pod.Annotations
-	if text, isSet := carrier.Variable(sidecar, variablePrometheus); a[prometheusPath] == mergedPath {
-		switch _, has := lookUp(istioProxy, variablePrometheus); {
+	if text, isSet := carrier.Variable(sidecar, meshconfig.VariablePrometheus); a[prometheusPath] == mergedPath {
+		switch _, has := lookUp(istioProxy, meshconfig.VariablePrometheus); {
 		case istioProxy != nil && isSet && !has:
-			setVariable(istioProxy, variablePrometheus, text)
+			setVariable(istioProxy, meshconfig.VariablePrometheus, text)
 		case istioProxy != nil:
 		default:
 			var was struct{ Scrape, Path, Port string }
 			if err := json.Unmarshal([]byte(unescape(text)), &was); isSet && err != nil {
-				return fmt.Errorf("read the sidecar's %s: %w", variablePrometheus, err)
+				return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariablePrometheus, err)
 			}
 			for name, value := range map[string]string{prometheusScrape: was.Scrape, prometheusPath: was.Path, prometheusPort: was.Port} {
 				if a[name] = value; value == "" {
@@ -80,9 +81,9 @@ func lookUp(c *corev1.Container, name string) (string, bool) {
 // inherit adds probes to those that Istio's agent runs.
 func inherit(istioProxy *corev1.Container, probers map[string]prober) error {
 	had := map[string]json.RawMessage{}
-	if text, _ := carrier.Variable(istioProxy, variableProbes); text != "" {
+	if text, _ := carrier.Variable(istioProxy, meshconfig.VariableProbes); text != "" {
 		if err := json.Unmarshal([]byte(unescape(text)), &had); err != nil {
-			return fmt.Errorf("read istio-proxy's %s: %w", variableProbes, err)
+			return fmt.Errorf("read istio-proxy's %s: %w", meshconfig.VariableProbes, err)
 		}
 	}
 	for path, p := range probers {
@@ -99,7 +100,7 @@ func inherit(istioProxy *corev1.Container, probers map[string]prober) error {
 	if err != nil {
 		return err
 	}
-	setVariable(istioProxy, variableProbes, escape(string(text)))
+	setVariable(istioProxy, meshconfig.VariableProbes, escape(string(text)))
 	return nil
 }
 

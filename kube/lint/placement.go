@@ -13,8 +13,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
-const exitOnZeroName = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
-
 // isInjected reports whether lastcall's injection has changed the pod.
 func isInjected(pod *corev1.Pod) bool {
 	return pod.Labels[carrier.LabelInjected] == carrier.LabelInjectedValue
@@ -31,12 +29,12 @@ const ignoredByNative = "is not read by a native sidecar, Istio's default since 
 // exitOnZero: the variable belongs to proxyMetadata, or to the proxy's environment.
 func (l *linting) exitOnZero() {
 	l.containers(func(c *corev1.Container, path string) {
-		if c.Name != "lastcall" && !isIstios(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == exitOnZeroName }) {
-			l.find("LC005", Error, path+".env["+exitOnZeroName+"]", "has no effect on an app, since only the proxy reads it: move it to proxyMetadata of the annotation proxy.istio.io/config")
+		if c.Name != "lastcall" && !isIstios(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == meshconfig.VariableExitOnZero }) {
+			l.find("LC005", Error, path+".env["+meshconfig.VariableExitOnZero+"]", "has no effect on an app, since only the proxy reads it: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	})
 	for name := range l.Pod.Annotations {
-		if name == exitOnZeroName || strings.HasSuffix(name, "/"+exitOnZeroName) {
+		if name == meshconfig.VariableExitOnZero || strings.HasSuffix(name, "/"+meshconfig.VariableExitOnZero) {
 			l.find("LC005", Error, "metadata.annotations["+name+"]", "is not an annotation: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	}

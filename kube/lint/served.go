@@ -122,6 +122,6 @@ func (w *workload) ignoredExitOnZero(l *linting) {
 		return
 	}
 	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == course.Proxy && c.Native }) {
-		l.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+exitOnZeroName, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
+		l.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+meshconfig.VariableExitOnZero, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
 	}
 }

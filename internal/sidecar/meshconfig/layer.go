@@ -294,7 +294,7 @@ func (r *resolver) unknown(l *layer, path, names []string) {
 	switch meant, ok := Nearest(name, names); {
 	case name == "terminationGracePeriodSeconds":
 		r.warn(l.at(path), dotted(path), "belongs in the pod's spec, has no effect here; set %s for lastcall",
-			variableGracePeriod)
+			VariableGracePeriod)
 	case ok:
 		r.warn(l.at(path), dotted(path), "unknown field, has no effect: did you mean %s?", meant)
 	default:

@@ -35,24 +35,24 @@ func newRow[T any](name string, v Value[T]) row {
 }
 
 func (s *Settings) rows() []row {
-	grace := newRow(variableGracePeriod, s.GracePeriod)
+	grace := newRow(VariableGracePeriod, s.GracePeriod)
 	grace.Value = int(s.GracePeriod.Value / time.Second)
 	return []row{
-		newRow(variableExitOnZero, s.ExitOnZero),
-		newRow(variableMinimumDrain, s.MinimumDrain),
+		newRow(VariableExitOnZero, s.ExitOnZero),
+		newRow(VariableMinimumDrain, s.MinimumDrain),
 		newRow(fieldTerminationDrain, s.TerminationDrain),
 		grace,
-		newRow(variableMargin, s.Margin),
-		newRow(variableQuietTime, s.QuietTime),
-		newRow(variableIdleGrace, s.IdleGrace),
-		newRow(variableRestartWait, s.RestartWait),
-		newRow(variableApp, s.App),
+		newRow(VariableMargin, s.Margin),
+		newRow(VariableQuietTime, s.QuietTime),
+		newRow(VariableIdleGrace, s.IdleGrace),
+		newRow(VariableRestartWait, s.RestartWait),
+		newRow(VariableApp, s.App),
 		newRow(variableSpread, s.Spread),
 		newRow(variableWebSocket, s.WebSocket),
 		newRow(variableWebSocketClose, s.WebSocketClose),
 		newRow(variableEventStreams, s.EventStreams),
 		newRow(variableEndlessTypes, s.EndlessTypes),
-		newRow(variableCompat, s.Compat),
+		newRow(VariableCompat, s.Compat),
 		newRow(fieldDrain, s.DrainDuration),
 		newRow(fieldParentShutdown, s.ParentShutdown),
 		newRow(fieldStatusPort, s.StatusPort),

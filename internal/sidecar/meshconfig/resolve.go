@@ -75,8 +75,8 @@ func Resolve(in Input) (*Settings, error) {
 		DefaultMeshFile); ok {
 		r.layers = append(r.layers, r.parseLayer(Source{Origin: MeshFile, Name: in.MeshFile}, text))
 	}
-	if text := r.env[variableProxyConfig]; text != "" {
-		r.layers = append(r.layers, r.parseLayer(Source{Origin: ProxyConfigVariable, Name: variableProxyConfig}, text))
+	if text := r.env[VariableProxyConfig]; text != "" {
+		r.layers = append(r.layers, r.parseLayer(Source{Origin: ProxyConfigVariable, Name: VariableProxyConfig}, text))
 	}
 	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile,
 		Source{Origin: AnnotationsFile, Name: in.AnnotationsFile}, DefaultAnnotationsFile); ok {
@@ -229,18 +229,18 @@ func (r *resolver) settings() *Settings {
 		}
 	}
 
-	s.Compat = readVariable(r, variableCompat, "", acceptsCompat, oneOf("", CompatIstio))
+	s.Compat = readVariable(r, VariableCompat, "", acceptsCompat, oneOf("", CompatIstio))
 	// Istio's default is the fixed wait; lastcall's own is to exit when nothing is busy.
-	s.ExitOnZero = readVariable(r, variableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)
-	s.MinimumDrain = readVariable(r, variableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration,
+	s.ExitOnZero = readVariable(r, VariableExitOnZero, s.Compat.Value != CompatIstio, acceptsBool, parseBool)
+	s.MinimumDrain = readVariable(r, VariableMinimumDrain, drain.DefaultMinimumDrain, acceptsDuration,
 		timers.ParseDuration)
-	s.GracePeriod = readVariable(r, variableGracePeriod, drain.DefaultGracePeriod, timers.GracePeriodFormat,
+	s.GracePeriod = readVariable(r, VariableGracePeriod, drain.DefaultGracePeriod, timers.GracePeriodFormat,
 		timers.ParseGracePeriod)
-	s.QuietTime = readVariable(r, variableQuietTime, drain.DefaultQuietTime, acceptsDuration, timers.ParseDuration)
-	s.Margin = readVariable(r, variableMargin, drain.DefaultMargin, acceptsDuration, timers.ParseDuration)
-	s.IdleGrace = readVariable(r, variableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, timers.ParseDuration)
-	s.RestartWait = readVariable(r, variableRestartWait, DefaultRestartWait, acceptsDuration, timers.ParseDuration)
-	s.App = readVariable(r, variableApp, drain.AppAuto, acceptsApp, parseApp)
+	s.QuietTime = readVariable(r, VariableQuietTime, drain.DefaultQuietTime, acceptsDuration, timers.ParseDuration)
+	s.Margin = readVariable(r, VariableMargin, drain.DefaultMargin, acceptsDuration, timers.ParseDuration)
+	s.IdleGrace = readVariable(r, VariableIdleGrace, drain.DefaultIdleGrace, acceptsDuration, timers.ParseDuration)
+	s.RestartWait = readVariable(r, VariableRestartWait, DefaultRestartWait, acceptsDuration, timers.ParseDuration)
+	s.App = readVariable(r, VariableApp, drain.AppAuto, acceptsApp, parseApp)
 	s.Spread = readVariable(r, variableSpread, 0, acceptsDuration, timers.ParseDuration)
 	s.WebSocket = readVariable(r, variableWebSocket, "wait", acceptsEndless, oneOf("wait", "close"))
 	s.WebSocketClose = readVariable(r, variableWebSocketClose, 1001, acceptsCloseCode, parseCloseCode)

@@ -14,8 +14,6 @@ const (
 	annotationPort   = "prometheus.io/port"
 	annotationPath   = "prometheus.io/path"
 	annotationScheme = "prometheus.io/scheme"
-
-	variablePrometheus = "ISTIO_PROMETHEUS_ANNOTATIONS"
 )
 
 // scrapeTarget is the URL of the app's own metrics: the variable overrides the annotations. An invalid value is a
@@ -26,11 +24,11 @@ func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 		r.annotations[annotationScrape], r.annotations[annotationPort], r.annotations[annotationPath],
 		r.annotations[annotationScheme],
 	}
-	if text := r.env[variablePrometheus]; text != "" {
-		source = Source{Origin: Environment, Name: variablePrometheus}
+	if text := r.env[VariablePrometheus]; text != "" {
+		source = Source{Origin: Environment, Name: VariablePrometheus}
 		target = struct{ Scrape, Port, Path, Scheme string }{}
 		if err := json.Unmarshal([]byte(text), &target); err != nil {
-			r.warn(source, variablePrometheus, `%s is not used: must be {"scrape":"true","port":"8080","path":"/metrics"}: %v`,
+			r.warn(source, VariablePrometheus, `%s is not used: must be {"scrape":"true","port":"8080","path":"/metrics"}: %v`,
 				brief(text), err)
 			return Value[string]{}
 		}

@@ -110,13 +110,13 @@ func (r *resolver) adviseCombination(s *Settings) {
 	mode := s.Mode()
 	switch {
 	case mode == drain.Fixed:
-		unused(s.MinimumDrain, "not used with %s=false: the wait is %s (%v)", variableExitOnZero, fieldTerminationDrain,
+		unused(s.MinimumDrain, "not used with %s=false: the wait is %s (%v)", VariableExitOnZero, fieldTerminationDrain,
 			s.TerminationDrain.Value)
 	case s.ExitOnZero.IsSet():
 		unused(s.TerminationDrain, "not used with %s=true, as in Istio; set it to false to wait for this time",
-			variableExitOnZero)
+			VariableExitOnZero)
 	default:
-		unused(s.TerminationDrain, "not used: lastcall leaves as soon as nothing is in flight, and always before the grace period (%v) ends; set %s=false in proxyMetadata to wait for this time instead", s.GracePeriod.Value, variableExitOnZero)
+		unused(s.TerminationDrain, "not used: lastcall leaves as soon as nothing is in flight, and always before the grace period (%v) ends; set %s=false in proxyMetadata to wait for this time instead", s.GracePeriod.Value, VariableExitOnZero)
 	}
 	if mode != drain.ExitOnZero {
 		for _, v := range []Value[time.Duration]{s.QuietTime, s.Margin, s.IdleGrace} {
@@ -125,7 +125,7 @@ func (r *resolver) adviseCombination(s *Settings) {
 	}
 	if most := s.Margin.Value / 3; mode == drain.ExitOnZero && s.Spread.Value > most {
 		unused(s.Spread, "more than there is room for: about %v are taken; raise %s (%v) to three times of it",
-			most.Round(time.Millisecond), variableMargin, s.Margin.Value)
+			most.Round(time.Millisecond), VariableMargin, s.Margin.Value)
 	}
 	if s.StatusPort.Value == s.AdminPort.Value {
 		r.warn(s.StatusPort.Source, fieldStatusPort, "%d is also %s: only one of them can use the port", s.StatusPort.Value,

@@ -11,23 +11,27 @@ import (
 
 // The environment variables that are settings, Istio's first.
 const (
-	variableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
-	variableMinimumDrain = timers.MinimumDrain
-	variableGracePeriod  = timers.GracePeriod
-	variableQuietTime    = timers.QuietTime
-	variableMargin       = timers.Margin
-	variableIdleGrace    = timers.IdleGrace
-	variableCompat       = "LASTCALL_COMPAT"
-	variableRestartWait  = "LASTCALL_RESTART_WAIT"
+	VariableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
+	VariableMinimumDrain = timers.MinimumDrain
+	VariableGracePeriod  = timers.GracePeriod
+	VariableQuietTime    = timers.QuietTime
+	VariableMargin       = timers.Margin
+	VariableIdleGrace    = timers.IdleGrace
+	VariableCompat       = "LASTCALL_COMPAT"
+	VariableRestartWait  = "LASTCALL_RESTART_WAIT"
 
-	variableApp            = "LASTCALL_APP"
+	VariableApp            = "LASTCALL_APP"
 	variableSpread         = "LASTCALL_LAST_CALL_SPREAD"
 	variableWebSocket      = "LASTCALL_WEBSOCKET"
 	variableWebSocketClose = "LASTCALL_WEBSOCKET_CLOSE"
 	variableEventStreams   = "LASTCALL_EVENT_STREAMS"
 	variableEndlessTypes   = "LASTCALL_ENDLESS_TYPES"
 
-	variableProxyConfig = "PROXY_CONFIG"
+	VariableProxyConfig   = "PROXY_CONFIG"
+	VariablePrometheus    = "ISTIO_PROMETHEUS_ANNOTATIONS"
+	VariableProbes        = "ISTIO_KUBE_APP_PROBERS"
+	VariableAppContainers = "LASTCALL_APP_CONTAINERS"
+	VariableSidecarToken  = "LASTCALL_SIDECAR_TOKEN"
 
 	// No longer read by Istio; terminationDrainDuration took its place.
 	variableOldTerminationDrain = "TERMINATION_DRAIN_DURATION_SECONDS"
