@@ -8,15 +8,14 @@ import (
 	"net"
 	"net/http"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // serve answers the first request of each connection with raw bytes and hangs up.
 func serve(t *testing.T, response string) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -80,10 +79,7 @@ func TestIdleClients(t *testing.T) {
 		{"held", func(*net.TCPConn) {}, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := nettest.Listen(t, "127.0.0.1:0")
 			defer func() { _ = ln.Close() }()
 			pod := make(chan *net.TCPConn, 2)
 			go func() {

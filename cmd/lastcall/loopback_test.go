@@ -21,9 +21,7 @@ func TestPodWithout127001(t *testing.T) {
 	n := nettest.New(t)
 	pod := n.Pod
 	pod.RemoveAddress(t, "lo", "127.0.0.1/8")
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "app") })}
-	go func() { _ = server.Serve(pod.Listen(t, "tcp", "[::1]:8080")) }()
-	t.Cleanup(func() { _ = server.Close() })
+	nettest.Serve(t, pod.Listen(t, "tcp", "[::1]:8080"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "app") }))
 
 	agent := exec.Command("lastcall", "agent", "--inbound", ":8000=[::1]:8080", "--inbound", "[::]:8001=[::1]:8080", "--admin-address", "off", "--termination-log", "")
 	agent.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
@@ -202,10 +203,7 @@ func record(length uint16, header string, bytes int) string {
 // the race detector net/http's server takes ten times as much of the processors for them as the sidecar.
 func startNeverApp(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		for {

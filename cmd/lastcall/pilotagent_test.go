@@ -60,15 +60,13 @@ func startMeshPod(t *testing.T, stats string) *meshPod {
 	envoy, pilotAgent := peers.Need(t, "envoy"), needPilotAgent(t)
 	p := &meshPod{t: t, net: nettest.New(t), program: programtest.Build(t), exited: make(chan struct{}), arrived: make(chan struct{}, 1), answered: make(chan time.Time, 1)}
 	ln := p.net.Pod.Listen(t, "tcp", "127.0.0.1:8080")
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			p.arrived <- struct{}{}
 			time.Sleep(2 * time.Second)
 		}
 		fmt.Fprint(w, "done")
-	})}
-	go func() { _ = server.Serve(ln) }()
-	t.Cleanup(func() { _ = server.Close() })
+	}))
 
 	folder := t.TempDir()
 	template := filepath.Join(folder, "bootstrap.json")

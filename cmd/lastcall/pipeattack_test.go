@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // mostMemory is what a sidecar may take whatever its clients send, MiB.
@@ -90,10 +92,7 @@ func startSlowApp(t *testing.T) string {
 		}
 	}))
 	t.Cleanup(slow.Close)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {

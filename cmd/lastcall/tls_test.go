@@ -17,6 +17,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -94,10 +95,7 @@ func TestAgentWithTLS(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "served")
 	})}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	go func() { _ = app.Serve(ln) }()
 	defer app.Close()
 	address, status := freeLoopback(t), freeLoopback(t)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // serving is a server on loopback, and a client that trusts it.
@@ -29,10 +30,7 @@ type serving struct {
 func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots *x509.CertPool, change ...func(*Server)) *serving {
 	t.Helper()
 	listen := func() net.Listener {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := nettest.Listen(t, "127.0.0.1:0")
 		return ln
 	}
 	reviews, plain := listen(), listen()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
@@ -98,10 +99,7 @@ func with(do func(context.Context, testgrpc.TestServiceClient)) func(context.Con
 // called hang.
 func startGRPC(t *testing.T) net.Addr {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		name, _ := grpc.MethodFromServerStream(stream)
 		switch {

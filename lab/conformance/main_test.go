@@ -87,17 +87,8 @@ func startGo(t *testing.T) net.Addr {
 
 func serveGo(t *testing.T, h http.Handler) net.Addr {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{Handler: h, Protocols: protocols}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(ln) }()
-	t.Cleanup(func() { _ = s.Close(); <-done })
+	ln := nettest.Listen(t, "127.0.0.1:0")
+	nettest.Serve(t, ln, h)
 	return ln.Addr()
 }
 

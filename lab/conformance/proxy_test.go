@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall"
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // proxy is a Go program with package lastcall: a reverse proxy that uses HTTP/2 to its endpoint, as gateways do.
@@ -27,10 +28,7 @@ func startProxy(t *testing.T, endpoint net.Addr) *proxy {
 	p.to(endpoint)
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := nettest.Listen(t, "127.0.0.1:0")
 	p.url = "http://" + listener.Addr().String()
 	log := slog.New(slog.DiscardHandler)
 	server := &http.Server{Handler: &httputil.ReverseProxy{

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 const (
@@ -82,10 +83,7 @@ func (s *service) roll(ctx context.Context) (podReport, error) {
 // balance forwards the connections of a port of its own to the pod of the moment.
 func (s *service) balance(t *testing.T, port func(*pod) string) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	var forwarders sync.WaitGroup
 	forwarders.Go(func() {
 		for {

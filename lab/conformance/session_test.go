@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // Pauses between a session's requests, milliseconds; one worker for each.
@@ -187,10 +189,7 @@ func (s *session) rollWhenReady(t *testing.T, service *service) {
 func TestCrossing(t *testing.T) {
 	request := "GET /next HTTP/1.1\r\nHost: " + strings.Repeat("a", smallest) + "\r\n\r\n"
 	for _, crosses := range []bool{true, false} {
-		server, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := nettest.Listen(t, "127.0.0.1:0")
 		go func() {
 			c, err := server.Accept()
 			if err != nil {

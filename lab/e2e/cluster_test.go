@@ -22,11 +22,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 const (
-	system  = "lastcall-system"
-	webhook = "lastcall-webhook"
+	system  = nodetest.System
+	webhook = nodetest.Webhook
 )
 
 // TestNodeDrain has kubectl drain empty the node of one app's pods, in the face of a disruption budget.

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -55,27 +54,8 @@ func connect() (err error) {
 	return err
 }
 
-// install has the chart put the webhook into the cluster, and waits until it serves.
 func install() error {
-	render := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--version", *tag,
-		"--set", "registry=localhost", "--set", "sidecar.envoyImage=localhost/lastcall-envoy:"+*tag)
-	manifests, err := render.Output()
-	if err != nil {
-		return fmt.Errorf("render the chart (make e2e builds bin/chart): %w", err)
-	}
-	for _, step := range []struct {
-		stdin string
-		args  []string
-	}{
-		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: lastcall-system, labels: {pod-security.kubernetes.io/enforce: restricted}}\n", []string{"apply", "-f", "-"}},
-		{string(manifests), []string{"apply", "--namespace", system, "-f", "-"}},
-		{"", []string{"rollout", "status", "deployment", webhook, "--namespace", system, "--timeout", patience.String()}},
-	} {
-		if _, err := nodetest.Kubectl(step.stdin, step.args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return nodetest.Install("../..", *tag, patience, "sidecar.envoyImage=localhost/lastcall-envoy:"+*tag)
 }
 
 // namespace is one test's own.

@@ -4,11 +4,12 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // flushes is an app that at SIGTERM closes its listener, has no socket at all for 6 s, and then updates its database.
@@ -40,15 +41,9 @@ func TestLastWordsWithoutSocket(t *testing.T) {
 			// The database is this test, on the bridge of the node's pods.
 			peer := n.start(app{name: "peer", annotations: map[string]string{"lastcall.dev/inject": "false"}})
 			bridge := netip.PrefixFrom(netip.MustParseAddr(peer.Status.PodIP), 24).Masked().Addr().Next()
-			ln, err := net.Listen("tcp", netip.AddrPortFrom(bridge, 0).String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := nettest.Listen(t, netip.AddrPortFrom(bridge, 0).String())
 			requested := make(chan time.Time, 1)
-			server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requested <- time.Now() })}
-			done := make(chan struct{})
-			go func() { defer close(done); _ = server.Serve(ln) }()
-			defer func() { _ = server.Close(); <-done }()
+			nettest.Serve(t, ln, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requested <- time.Now() }))
 
 			p := n.start(app{
 				name: "web", image: "local/httpbin:" + *tag, annotations: map[string]string{"lastcall.dev/sidecar": sidecar},

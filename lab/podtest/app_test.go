@@ -200,15 +200,12 @@ func (p *pod) newWorld() *world {
 	w.words.Redis = startRedis(p.t, p.Client)
 	w.words.Postgres = startPostgres(p.t, p.Client)
 	ln := p.Client.Listen(p.t, "tcp", p.Client.TCP4(80))
-	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	nettest.Serve(p.t, ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.posts++
-	})}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(ln) }()
-	p.t.Cleanup(func() { _ = server.Close(); <-done })
+	}))
 	w.words.HTTP = "http://" + ln.Addr().String() + "/bye"
 	return w
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // families runs a test for the pod's IPv4 and for its IPv6 address, each with a pod of its own.
@@ -232,12 +233,10 @@ func TestDrainTLS(t *testing.T) {
 	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
 		certificate := certificatetest.SelfSigned(t, "shop")
 		h, requested, let := holding()
-		server := &http.Server{Handler: h}
 		ln := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})
-		served := make(chan struct{})
-		go func() { defer close(served); _ = server.Serve(ln) }()
+		end := nettest.Serve(t, ln, h)
 		leave := p.present()
-		stop := func() { _ = server.Close(); <-served; leave() }
+		stop := func() { end(); leave() }
 		t.Cleanup(stop)
 
 		raw, err := p.Client.Dial(context.Background(), "tcp", address(8443))

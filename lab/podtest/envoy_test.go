@@ -2,11 +2,9 @@ package podtest
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -36,21 +34,7 @@ func TestEnvoyCaptured(t *testing.T) {
 		}
 		fmt.Fprint(w, r.Proto, " from ", r.RemoteAddr)
 	})
-	for family, address := range p.addresses() {
-		for _, h2 := range []bool{false, true} {
-			resp, err := p.client(h2).Get("http://" + address + "/")
-			if err != nil {
-				t.Errorf("%s, HTTP/2 %v: %v", family, h2, err)
-				continue
-			}
-			b, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			through := strings.Contains(string(b), "from 127.0.0.6:") || strings.Contains(string(b), "from ["+p.Pod.IPv6.String()+"]:")
-			if resp.StatusCode != 200 || !through || strings.HasPrefix(string(b), "HTTP/2.0") != h2 {
-				t.Errorf("%s, HTTP/2 %v: %d %s; want it to come through Envoy", family, h2, resp.StatusCode, b)
-			}
-		}
-	}
+	p.servesThrough("Envoy")
 	slow := make(chan error)
 	go func() {
 		code, body, err := p.get(p.Pod.TCP4(appPort), "/slow")

@@ -12,24 +12,31 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestInboundHTTP(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	p.serve(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " from ", r.RemoteAddr) })
+	p.servesThrough("the pipe")
+}
+
+// servesThrough requires that clients of both families and of both versions of HTTP get the app's answer through a proxy.
+func (p *pod) servesThrough(proxy string) {
+	p.t.Helper()
 	for family, address := range p.addresses() {
 		for _, h2 := range []bool{false, true} {
 			resp, err := p.client(h2).Get("http://" + address + "/")
 			if err != nil {
-				t.Errorf("%s, HTTP/2 %v: %v", family, h2, err)
+				p.t.Errorf("%s, HTTP/2 %v: %v", family, h2, err)
 				continue
 			}
 			b, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			piped := strings.Contains(string(b), "from 127.0.0.6:") || strings.Contains(string(b), "from ["+p.Pod.IPv6.String()+"]:")
-			if resp.StatusCode != 200 || !piped || strings.HasPrefix(string(b), "HTTP/2.0") != h2 {
-				t.Errorf("%s, HTTP/2 %v: %d %s; want it to come through the pipe", family, h2, resp.StatusCode, b)
+			through := strings.Contains(string(b), "from 127.0.0.6:") || strings.Contains(string(b), "from ["+p.Pod.IPv6.String()+"]:")
+			if resp.StatusCode != 200 || !through || strings.HasPrefix(string(b), "HTTP/2.0") != h2 {
+				p.t.Errorf("%s, HTTP/2 %v: %d %s; want it to come through %s", family, h2, resp.StatusCode, b, proxy)
 			}
 		}
 	}
@@ -51,10 +58,7 @@ func TestInboundOpaque(t *testing.T) {
 	}()
 	certificate := certificatetest.SelfSigned(t, "shop")
 	secure := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.TLS.ServerName) })}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(secure) }()
-	t.Cleanup(func() { _ = server.Close(); <-done })
+	nettest.Serve(t, secure, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.TLS.ServerName) }))
 
 	for _, address := range []string{p.Pod.TCP4(3306), p.Pod.TCP6(3306)} {
 		c, err := p.Client.Dial(context.Background(), "tcp", address)

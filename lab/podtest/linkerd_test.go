@@ -90,13 +90,7 @@ func newMeshed(t *testing.T) *meshed {
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(conn, conn)
 	})
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Handler: mux, Protocols: protocols}
-	ln := p.Pod.Listen(t, "tcp", fmt.Sprintf(":%d", appPort))
-	go func() { _ = server.Serve(ln) }()
-	t.Cleanup(func() { _ = server.Close() })
+	nettest.Serve(t, p.Pod.Listen(t, "tcp", fmt.Sprintf(":%d", appPort)), mux)
 	p.until("ready", func() bool {
 		code, _, err := p.get(p.Pod.TCP4(linkerdAdmin), "/ready")
 		return err == nil && code == http.StatusOK

@@ -149,15 +149,9 @@ func (p *pod) ask(method, address, path string) (code int, body string, err erro
 
 // serve runs an HTTP app in the pod until stop.
 func (p *pod) serve(h http.HandlerFunc) (stop func()) {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{Handler: h, Protocols: protocols}
-	ln := p.Pod.Listen(p.t, "tcp", fmt.Sprintf(":%d", appPort))
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(ln) }()
+	end := nettest.Serve(p.t, p.Pod.Listen(p.t, "tcp", fmt.Sprintf(":%d", appPort)), h)
 	leave := p.present()
-	stop = func() { _ = s.Close(); <-done; leave() }
+	stop = func() { end(); leave() }
 	p.t.Cleanup(stop)
 	return stop
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // Each local reply, byte for byte, with its access log line and the log lines that guides quote. All was recorded from
@@ -221,10 +223,7 @@ func TestUnsentRequest(t *testing.T) {
 // pair is a connection to an endpoint and its other end.
 func pair(t *testing.T) (*conn, net.Conn) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer ln.Close()
 	near, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {

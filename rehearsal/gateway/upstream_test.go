@@ -7,15 +7,14 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // raw is an upstream that calls serve with each connection and its number, from 0.
 func raw(t *testing.T, serve func(n int, c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var open []net.Conn
@@ -49,10 +48,7 @@ func raw(t *testing.T, serve func(n int, c net.Conn, r *bufio.Reader)) string {
 // closed is an address without a listener.
 func closed(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer ln.Close()
 	return ln.Addr().String()
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,10 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // has its last byte a second later.
 func app(t *testing.T, onTerm OnTerm) (addr string, stop context.CancelFunc, done <-chan error, inFlight *http.Response) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	ended := make(chan error, 1)

@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
@@ -25,10 +25,7 @@ import (
 func grpcServer(t *testing.T, takes time.Duration, reflects bool) (s *grpc.Server, address string, received chan any) {
 	t.Helper()
 	received = make(chan any, 10)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := nettest.Listen(t, "127.0.0.1:0")
 	s = grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		received <- request
 		select {

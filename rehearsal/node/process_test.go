@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func newNode(t *testing.T) *Node {
@@ -196,10 +198,7 @@ func TestHooks(t *testing.T) {
 // A container's listening sockets are those that its processes hold, and no
 // others of the machine.
 func TestListening(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer func() { _ = ln.Close() }()
 	n := newNode(t)
 	file, err := ln.(*net.TCPListener).File()
@@ -234,10 +233,7 @@ func TestListening(t *testing.T) {
 }
 
 func TestEstablished(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer func() { _ = ln.Close() }()
 	port := ln.Addr().(*net.TCPAddr).Port
 	before, err := Established()

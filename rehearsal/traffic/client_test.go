@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,10 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // pod is a server with a handler for each connection.
 func pod(t *testing.T, handle func(n int, c *net.TCPConn, r *bufio.Reader)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	var handling sync.WaitGroup
 	handling.Go(func() {
 		for n := 0; ; n++ {
@@ -42,10 +41,7 @@ func pod(t *testing.T, handle func(n int, c *net.TCPConn, r *bufio.Reader)) stri
 
 func closedPort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer func() { _ = ln.Close() }()
 	return ln.Addr().String()
 }

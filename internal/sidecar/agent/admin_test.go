@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // refused reports whether the address refuses connections.
@@ -104,10 +105,7 @@ func TestAdminQuit(t *testing.T) {
 }
 
 func TestAdminAddressThatSomebodyHas(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer ln.Close()
 	r := start(t, nil, func(o *Options) { o.Admin = Admin{Address: ln.Addr().String(), Optional: true} })
 	if !strings.Contains(r.log.String(), "cannot serve Envoy's admin API") {

@@ -58,11 +58,8 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 		requests: make(chan string, 10), free: make(chan struct{}), done: make(chan struct{}),
 		message: filepath.Join(t.TempDir(), "termination-log"),
 	}
-	app, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	app := nettest.Listen(t, "127.0.0.1:0")
+	nettest.Serve(t, app, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/ready" {
 			return
 		}
@@ -72,10 +69,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 		case <-req.Context().Done():
 		}
 		fmt.Fprint(w, "done")
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(app) }()
-	t.Cleanup(func() { _ = server.Close(); <-served })
+	}))
 
 	inbound, status := freeAddress(t), freeAddress(t)
 	host, port, _ := net.SplitHostPort(status)
@@ -507,10 +501,7 @@ func TestApp(t *testing.T) {
 }
 
 func TestCannotListen(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := nettest.Listen(t, "127.0.0.1:0")
 	defer taken.Close()
 	r := start(t, nil, func(o *Options) { o.Pipe.Inbound[0].Listen = taken.Addr().String() })
 	<-r.done

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // TestPresences counts the ends of app containers that come after the termination has begun, and waits for all.
@@ -52,14 +53,8 @@ func TestPresences(t *testing.T) {
 func TestPresent(t *testing.T) {
 	a := &agent{phases: new(phases), presences: newPresences()}
 	s := &status{a: a}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: own(s.present)}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(ln) }()
-	defer func() { _ = server.Close(); <-done }()
+	ln := nettest.Listen(t, "127.0.0.1:0")
+	nettest.Serve(t, ln, own(s.present))
 	a.presences.begin()
 	c, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
@@ -114,10 +115,7 @@ func TestAppHookAlone(t *testing.T) {
 func TestRestart(t *testing.T) {
 	var app *http.Server
 	serve := func(address string) string {
-		ln, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := nettest.Listen(t, address)
 		app = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "done") })}
 		go func() { _ = app.Serve(ln) }()
 		return ln.Addr().String()

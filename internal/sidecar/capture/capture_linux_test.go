@@ -157,7 +157,7 @@ func TestCapture(t *testing.T) {
 				for _, r := range rows {
 					to := netip.AddrPortFrom(r.to, r.port)
 					want := strings.ReplaceAll(r.want, "{}", to.String())
-					if got := ask(t, r.from, r.source, to); got != want {
+					if got := r.from.Receive(t, r.source, to.String()); got != want {
 						t.Errorf("%v, %s: %v answered %q, want %q", f, r.name, to, got, want)
 					}
 				}
@@ -180,7 +180,7 @@ func TestReplacedAtomically(t *testing.T) {
 	}()
 	for tried := 0; ; tried++ {
 		to := netip.AddrPortFrom(s.Pod.IPv4, appPort)
-		if got, want := ask(t, s.Client, netip.Addr{}, to), "inbound "+to.String(); got != want {
+		if got, want := s.Client.Receive(t, netip.Addr{}, to.String()), "inbound "+to.String(); got != want {
 			t.Errorf("connection %d: %q, want %q", tried, got, want)
 		}
 		select {
@@ -236,7 +236,7 @@ func TestRemove(t *testing.T) {
 	if got := strings.Join(tables(), " "); got != "other" {
 		t.Errorf("tables after it is undone: %s", got)
 	}
-	if got := ask(t, s.Client, netip.Addr{}, netip.AddrPortFrom(s.Pod.IPv6, appPort)); got != "app" {
+	if got := s.Client.Receive(t, netip.Addr{}, s.Pod.TCP6(appPort)); got != "app" {
 		t.Errorf("the client got %q, want the app", got)
 	}
 }

@@ -1,13 +1,9 @@
 package capture
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -30,33 +26,15 @@ func newScene(t *testing.T) *scene {
 		ipv6: s.Client.AddAddress(t, "2001:db8::7/128"),
 	}
 	for port, name := range map[int]string{15006: "inbound", 15001: "outbound"} {
-		s.serve(t, s.Pod, port, func(c *net.TCPConn) string { return name + " " + originalDst(c) })
+		s.Pod.Answer(t, port, func(c net.Conn) string { return name + " " + originalDst(c.(*net.TCPConn)) })
 	}
 	for _, port := range []int{appPort, otherPort, 15020, 15021, 15090} {
-		s.serve(t, s.Pod, port, func(*net.TCPConn) string { return "app" })
+		s.Pod.Answer(t, port, func(net.Conn) string { return "app" })
 	}
 	for _, port := range []int{80, 443, 15020} {
-		s.serve(t, s.Client, port, func(*net.TCPConn) string { return "world" })
+		s.Client.Answer(t, port, func(net.Conn) string { return "world" })
 	}
 	return s
-}
-
-// serve answers each connection with a line, and waits for its goroutine when the test ends.
-func (s *scene) serve(t *testing.T, at *nettest.Namespace, port int, line func(*net.TCPConn) string) {
-	ln := at.Listen(t, "tcp", fmt.Sprintf(":%d", port))
-	done := make(chan struct{})
-	t.Cleanup(func() { _ = ln.Close(); <-done })
-	go func() {
-		defer close(done)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(conn, line(conn.(*net.TCPConn)))
-			_ = conn.Close()
-		}
-	}()
 }
 
 // originalDst asks the kernel where a connection wanted to go.
@@ -88,24 +66,6 @@ func originalDst(c *net.TCPConn) string {
 		answer = netip.AddrPortFrom(address, uint16(port[0])<<8|uint16(port[1])).String()
 	})
 	return answer
-}
-
-// ask connects and returns which server has responded.
-func ask(t *testing.T, from *nettest.Namespace, source netip.Addr, to netip.AddrPort) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	conn, err := from.DialFrom(ctx, source, "tcp", to.String())
-	if err != nil {
-		return err.Error()
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
-	answer, err := io.ReadAll(conn)
-	if err != nil {
-		return err.Error()
-	}
-	return string(answer)
 }
 
 func (s *scene) install(t *testing.T, flags map[string]string) {

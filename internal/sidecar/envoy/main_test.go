@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -48,15 +47,9 @@ func (a *app) let() { a.once.Do(func() { close(a.free) }) }
 
 func startApp(t *testing.T) *app {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	a := &app{address: ln.Addr().String(), requests: make(chan struct{}, 100), free: make(chan struct{})}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/upload":
 			a.requests <- struct{}{}
@@ -72,10 +65,8 @@ func startApp(t *testing.T) *app {
 			}
 		}
 		fmt.Fprint(w, "done")
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(ln) }()
-	t.Cleanup(func() { a.let(); _ = server.Close(); <-served })
+	}))
+	t.Cleanup(a.let)
 	return a
 }
 

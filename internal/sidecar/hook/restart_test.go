@@ -14,6 +14,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
@@ -31,14 +32,11 @@ type app struct {
 
 func startApp(t *testing.T) *app {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	a := &app{t: t, ln: ln, port: ln.Addr().(*net.TCPAddr).AddrPort().Port()}
 	a.arrived, a.release = make(chan struct{}, 10), make(chan struct{})
 	a.healthy.Store(true)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != "/live":
 			a.arrived <- struct{}{}
@@ -51,10 +49,7 @@ func startApp(t *testing.T) *app {
 		case !a.healthy.Load():
 			w.WriteHeader(http.StatusInternalServerError)
 		}
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(ln) }()
-	t.Cleanup(func() { _ = server.Close(); <-served })
+	}))
 	return a
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,10 +49,7 @@ func TestTheFirstProcess(t *testing.T) {
 		t.Errorf("there is no predecessor: %v", err)
 	}
 
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	address := ln.Addr().String()
 	if err := h.Reserve("tcp", address); err == nil {
 		t.Errorf("reserved %s, which another has", address)

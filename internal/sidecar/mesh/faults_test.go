@@ -122,10 +122,7 @@ func TestAdminOnIPv6(t *testing.T) {
 		t.Skip(err)
 	}
 	posted := make(chan string, 1)
-	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Method + " " + r.URL.Path })}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(ln) }()
-	defer func() { _ = server.Close(); <-served }()
+	nettest.Serve(t, ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Method + " " + r.URL.Path }))
 	h := &Hook{o: Options{PilotAgent: ln.Addr().(*net.TCPAddr).AddrPort().Port()}}
 	if err := h.drainByAgent(t.Context()); err != nil {
 		t.Fatal(err)

@@ -43,19 +43,13 @@ type pod struct {
 func startPod(t *testing.T, protocol string, args ...string) *pod {
 	t.Helper()
 	program := peers.Need(t, "envoy")
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	p := &pod{
 		t: t, admin: nettest.FreeAddress(t, "127.0.0.1"), listen: nettest.FreeAddress(t, "127.0.0.1"), app: ln.Addr().(*net.TCPAddr).AddrPort().Port(),
 		arrived: make(chan struct{}, 100), free: make(chan struct{}), access: filepath.Join(t.TempDir(), "access.log"), log: &logstest.Buffer{},
 	}
 	p.release = sync.OnceFunc(func() { close(p.free) })
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/ws" {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -74,10 +68,9 @@ func startPod(t *testing.T, protocol string, args ...string) *pod {
 			}
 		}
 		fmt.Fprint(w, "done")
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(ln) }()
-	t.Cleanup(func() { p.release(); _ = server.Close(); <-served })
+	}))
+	t.Cleanup(p.release)
+	var err error
 	p.envoy, err = envoy.Start(t.Context(), envoy.Options{
 		Admin: p.admin, Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1, Args: args,
 		Bootstrap: envoy.Bootstrap{Inbound: []envoy.Route{{Listen: p.listen, App: ln.Addr().String(), Protocol: protocol}}, AccessLog: p.access},

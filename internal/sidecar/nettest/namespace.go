@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -78,6 +80,46 @@ func (n *Namespace) DialFrom(ctx context.Context, source netip.Addr, network, ad
 		return err
 	})
 	return conn, err
+}
+
+// receiveTime bounds Receive.
+const receiveTime = 5 * time.Second
+
+// Receive connects to an address and returns what the server sends until it closes, or an error's text.
+func (n *Namespace) Receive(t testing.TB, source netip.Addr, to string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), receiveTime)
+	defer cancel()
+	conn, err := n.DialFrom(ctx, source, "tcp", to)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(receiveTime))
+	text, err := io.ReadAll(conn)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Answer sends each connection a text, and closes it, until the test ends.
+func (n *Namespace) Answer(t testing.TB, port int, text func(net.Conn) string) {
+	t.Helper()
+	ln := n.Listen(t, "tcp", fmt.Sprintf(":%d", port))
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = ln.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, text(conn))
+			_ = conn.Close()
+		}
+	}()
 }
 
 // Listen listens in the namespace until the test ends.

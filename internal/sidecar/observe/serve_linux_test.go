@@ -108,10 +108,7 @@ func startApp(t *testing.T, kind string) *program {
 		cmd.Dir = dir
 	case "nginx":
 		path := peers.Need(t, "nginx")
-		slow, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		slow := nettest.Listen(t, "127.0.0.1:0")
 		t.Cleanup(func() { _ = slow.Close() })
 		cmd = exec.Command(path, "-p", dir, "-c", write("nginx.conf", peers.NginxConf(dir, address, slow.Addr().String())))
 	default:

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 const closing = "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"
@@ -101,10 +103,7 @@ func TestClientAnnouncesCloseInADrain(t *testing.T) {
 
 // With Auto, a client whose bytes have come with its connection decides before the app is connected to.
 func TestAutoWithBytesAtOnce(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := nettest.Listen(t, "127.0.0.1:0")
 	_ = closed.Close()
 	echoes := startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	for _, row := range []struct {
@@ -117,10 +116,7 @@ func TestAutoWithBytesAtOnce(t *testing.T) {
 		{closed.Addr(), closing, "HTTP/1.1 503 Service Unavailable\r\n"},
 		{closed.Addr(), "\x00\x01hello", ""},
 	} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := nettest.Listen(t, "127.0.0.1:0")
 		conn, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
 			t.Fatal(err)

@@ -14,15 +14,13 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // refused is an address without a listener.
 func refused(t *testing.T) net.Addr {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer ln.Close()
 	return ln.Addr()
 }

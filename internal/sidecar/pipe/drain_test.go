@@ -23,6 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -155,10 +156,7 @@ func TestCloseIdleLater(t *testing.T) {
 // ended once that has been read.
 func TestCloseIdleUnread(t *testing.T) {
 	p := startPipe(t, startGate(t), HTTP)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	listener, err := tcp.Accepting(ln.(*net.TCPListener), time.Second)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestMain(m *testing.M) {
@@ -50,10 +51,7 @@ func startPipe(t *testing.T, app net.Addr, protocol Protocol, options ...func(*C
 // startApp runs an app that hands each connection to serve, and ends with the test.
 func startApp(t *testing.T, serve func(net.Conn)) net.Addr {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -76,10 +74,7 @@ func startApp(t *testing.T, serve func(net.Conn)) net.Addr {
 // startServer runs an app of net/http until end is called or the test ends.
 func startServer(t *testing.T, address string, s *http.Server) (at net.Addr, end func()) {
 	t.Helper()
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, address)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(ln) }()
 	end = func() { _ = s.Close(); <-done }

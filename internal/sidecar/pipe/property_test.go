@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // exchange is one request of a conversation and the response that its app gives.
@@ -273,10 +275,7 @@ func readAnswers(t *rapid.T, r *bufio.Reader, all []exchange, lastCall bool) (n 
 
 // serveHTTP is startHTTP for callers without a *testing.T.
 func serveHTTP(t *rapid.T, h http.HandlerFunc) (stop func(), addr net.Addr) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	s := &http.Server{Handler: h}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(ln) }()

@@ -18,6 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // ownTLS is an app that terminates its TLS itself.
@@ -59,10 +60,7 @@ func (s *ownTLS) exit() {
 // tlsApp is a Go server with its own TLS. POST /MILLISECONDS is answered after that time.
 func tlsApp(t *testing.T, certificate tls.Certificate) (*ownTLS, net.Addr) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	s := &ownTLS{ln: &keeping{Listener: ln}}
 	s.Server = &http.Server{
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, 0),

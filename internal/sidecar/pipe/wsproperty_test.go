@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
@@ -34,10 +35,7 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 		}
 		at := rapid.IntRange(0, len(all)).Draw(t, "the last call after bytes")
 
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := nettest.Listen(t, "127.0.0.1:0")
 		defer ln.Close()
 		p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: ln.Addr().String(), Protocol: HTTP}}})
 		if err != nil {

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // What gRPC servers say, by net/http's HTTP/2, and what others do.
@@ -71,10 +73,7 @@ func TestCheckHealth(t *testing.T) {
 		"says nothing":   {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, "deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := nettest.Listen(t, "127.0.0.1:0")
 			defer ln.Close()
 			go func() {
 				if conn, err := ln.Accept(); err == nil {
@@ -103,10 +102,7 @@ func wantHealth(t *testing.T, address, want string) {
 
 // An app that uses all that HTTP/2 allows between the question and the answer.
 func TestCheckHealthFrames(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer ln.Close()
 	acks := make(chan string, 1)
 	go func() {

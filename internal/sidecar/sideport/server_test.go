@@ -10,14 +10,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func serve(t *testing.T, h http.Handler) (address string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	s := New(h, slog.New(slog.DiscardHandler))
 	served := make(chan struct{})
 	go func() {

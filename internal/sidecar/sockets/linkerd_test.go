@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // fakeLinkerd has the counters of a proxy.
@@ -252,10 +253,7 @@ func testLinkerdShutdown(t *testing.T, app drain.AppEnd) {
 
 // TestAskAdmin: a real server, which may answer late, with errors, or without end.
 func TestAskAdmin(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/late":

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 const patience = 10 * time.Second
@@ -69,13 +71,10 @@ func TestDial(t *testing.T) {
 }
 
 func TestDialFails(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := nettest.Listen(t, "127.0.0.1:0")
 	refuses := free.Addr().String()
 	_ = free.Close()
-	_, err = Dial(t.Context(), refuses, patience)
+	_, err := Dial(t.Context(), refuses, patience)
 	if want := "dial tcp " + refuses + ": connect: connection refused"; err == nil || err.Error() != want || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("refused: %v; want %s", err, want)
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // TestHandshakes classifies and counts handshakes of clients with good and with bad configurations.
@@ -63,10 +63,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 
 // shake returns the server's state, and its error. The client reads the session ticket that the server has sent.
 func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := nettest.Listen(t, "127.0.0.1:0")
 	defer ln.Close()
 	read := make(chan struct{})
 	go func() {

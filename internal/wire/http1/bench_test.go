@@ -16,42 +16,28 @@ const (
 
 var chunkedBody = strings.Repeat("1f4\r\n"+strings.Repeat("x", 0x1f4)+"\r\n", 8) + "0\r\n\r\n"
 
-func BenchmarkRequestHead(b *testing.B) {
-	head := []byte(requestHead)
+func BenchmarkRequestHead(b *testing.B)  { benchmarkHead(b, requestHead, ParseRequest) }
+func BenchmarkResponseHead(b *testing.B) { benchmarkHead(b, responseHead, ParseResponse) }
+
+func benchmarkHead[T any](b *testing.B, text string, parse func([]byte) (T, error)) {
+	head := []byte(text)
 	b.SetBytes(int64(len(head)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseRequest(head); err != nil {
+		if _, err := parse(head); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func BenchmarkResponseHead(b *testing.B) {
-	head := []byte(responseHead)
-	b.SetBytes(int64(len(head)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := ParseResponse(head); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkChunked(b *testing.B) {
-	body := []byte(chunkedBody)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		f := Body{Kind: ChunkedBody}
-		if _, done, err := f.Advance(body, nil); !done || err != nil {
-			b.Fatal(done, err)
-		}
-	}
-}
+func BenchmarkChunked(b *testing.B) { benchmarkChunks(b, chunkedBody) }
 
 func BenchmarkSmallChunks(b *testing.B) {
-	body := []byte(strings.Repeat("5\r\nhello\r\n", 100) + "0\r\n\r\n")
+	benchmarkChunks(b, strings.Repeat("5\r\nhello\r\n", 100)+"0\r\n\r\n")
+}
+
+func benchmarkChunks(b *testing.B, text string) {
+	body := []byte(text)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -5,8 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,39 +87,8 @@ func previous(version string) map[string]any {
 	}}
 }
 
-// ask connects to the pod and returns what answers: app, or the pipe.
-func ask(t *testing.T, from *nettest.Namespace, to string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	nc, err := from.Dial(ctx, "tcp", to)
-	if err != nil {
-		return err.Error()
-	}
-	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(5 * time.Second))
-	text, err := io.ReadAll(nc)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
-}
-
 func serve(t *testing.T, at *nettest.Namespace, port int, name string) {
-	ln := at.Listen(t, "tcp", fmt.Sprintf(":%d", port))
-	done := make(chan struct{})
-	t.Cleanup(func() { _ = ln.Close(); <-done })
-	go func() {
-		defer close(done)
-		for {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(nc, name)
-			_ = nc.Close()
-		}
-	}()
+	at.Answer(t, port, func(net.Conn) string { return name })
 }
 
 // Connections of a marked pod are captured as soon as the runtime has called the plugin, with every version of the protocol.
@@ -139,12 +109,12 @@ func TestCapturesMarkedPods(t *testing.T) {
 					if strings.HasSuffix(to, ":9100") && inbound == "app" {
 						want = "connection refused"
 					}
-					if got := ask(t, n.Client, to); !strings.Contains(got, want) {
+					if got := n.Client.Receive(t, netip.Addr{}, to); !strings.Contains(got, want) {
 						t.Errorf("%s: %s answered %q, want %q", step, to, got, want)
 					}
 				}
 				for _, to := range []string{n.Client.TCP4(80), n.Client.TCP6(80)} {
-					if got := ask(t, n.Pod.As(1000, 1000), to); got != outbound {
+					if got := n.Pod.As(1000, 1000).Receive(t, netip.Addr{}, to); got != outbound {
 						t.Errorf("%s: %s answered %q, want %q", step, to, got, outbound)
 					}
 				}
@@ -223,7 +193,7 @@ func TestSettings(t *testing.T) {
 		t.Fatalf("%v: %v", err, result)
 	}
 	for port, want := range map[uint16]string{8080: "pipe", 8081: "app"} {
-		if got := ask(t, n.Client, n.Pod.TCP4(port)); got != want {
+		if got := n.Client.Receive(t, netip.Addr{}, n.Pod.TCP4(port)); got != want {
 			t.Errorf("port %d: %q, want %q", port, got, want)
 		}
 	}

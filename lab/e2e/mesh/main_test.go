@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ import (
 const patience = 90 * time.Second
 
 // system is where lastcall is installed.
-const system = "lastcall-system"
+const system = nodetest.System
 
 // The node, with Istio on it, that all tests share.
 var (
@@ -40,7 +39,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := errors.Join(connect(), install()); err != nil {
+	if err := errors.Join(connect(), nodetest.Install("../../..", *tag, patience)); err != nil {
 		fmt.Fprintln(os.Stderr, "mesh:", err)
 		os.Exit(1)
 	}
@@ -61,27 +60,6 @@ func connect() (err error) {
 	}
 	if _, err = client.AppsV1().Deployments("istio-system").Get(context.Background(), "istiod", metav1.GetOptions{}); err != nil {
 		return fmt.Errorf("no Istio (make mesh-up): %w", err)
-	}
-	return nil
-}
-
-// install has the chart put the webhook into the cluster, and waits until it serves.
-func install() error {
-	manifests, err := exec.Command("../../../bin/chart", "template", "../../../deploy/chart", "--version", *tag, "--set", "registry=localhost").Output()
-	if err != nil {
-		return fmt.Errorf("render the chart (make e2e-mesh builds bin/chart): %w", err)
-	}
-	for _, step := range []struct {
-		stdin string
-		args  []string
-	}{
-		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: " + system + ", labels: {pod-security.kubernetes.io/enforce: restricted}}\n", []string{"apply", "-f", "-"}},
-		{string(manifests), []string{"apply", "--namespace", system, "-f", "-"}},
-		{"", []string{"rollout", "status", "deployment", "lastcall-webhook", "--namespace", system, "--timeout", patience.String()}},
-	} {
-		if _, err := nodetest.Kubectl(step.stdin, step.args...); err != nil {
-			return err
-		}
 	}
 	return nil
 }

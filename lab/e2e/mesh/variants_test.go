@@ -15,6 +15,8 @@ import (
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // TestOtherPorts has the ports of Envoy's admin API and of Istio's agent changed by annotation.
@@ -65,7 +67,7 @@ func TestShortGrace(t *testing.T) {
 func TestLastcallFirst(t *testing.T) {
 	const label = "first.lastcall.dev/inject"
 	hooks := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	installed, err := hooks.Get(t.Context(), "lastcall-webhook", metav1.GetOptions{})
+	installed, err := hooks.Get(t.Context(), nodetest.Webhook, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,39 @@ func Kubectl(stdin string, args ...string) (string, error) {
 		err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out), err
+}
+
+// System is the namespace that lastcall is installed in, and Webhook its Deployment there.
+const (
+	System  = "lastcall-system"
+	Webhook = "lastcall-webhook"
+)
+
+// Install has the chart put the webhook into the cluster, with images of a tag, and waits until it serves. top is the
+// checkout's folder, values are the chart's.
+func Install(top, tag string, patience time.Duration, values ...string) error {
+	chart := filepath.Join(top, "bin/chart")
+	args := []string{"template", filepath.Join(top, "deploy/chart"), "--version", tag, "--set", "registry=localhost"}
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	manifests, err := exec.Command(chart, args...).Output()
+	if err != nil {
+		return fmt.Errorf("render the chart (make e2e and make e2e-mesh build %s): %w", chart, err)
+	}
+	for _, step := range []struct {
+		stdin string
+		args  []string
+	}{
+		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: " + System + ", labels: {pod-security.kubernetes.io/enforce: restricted}}\n", []string{"apply", "-f", "-"}},
+		{string(manifests), []string{"apply", "--namespace", System, "-f", "-"}},
+		{"", []string{"rollout", "status", "deployment", Webhook, "--namespace", System, "--timeout", patience.String()}},
+	} {
+		if _, err := Kubectl(step.stdin, step.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Await calls f until it returns no error, for patience.
