@@ -5,15 +5,8 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"os/exec"
 	"slices"
 	"strings"
@@ -23,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -200,7 +194,8 @@ func TestCertificateRotates(t *testing.T) {
 	before := secret.Data["ca.crt"]
 	// Used an hour after it was made, of which it is backdated by 5 minutes (kube/webhook/authority.go); the replicas
 	// look once a minute, and one of the looks must fall before that.
-	next, key := newAuthority(t, time.Now().Add(75*time.Second-65*time.Minute))
+	from := time.Now().Add(75*time.Second - 65*time.Minute)
+	next, key := certificatetest.Root(t, from, from.AddDate(1, 0, 0))
 	secret.Data["next.crt"], secret.Data["next.key"] = next, key
 	if _, err := client.CoreV1().Secrets(system).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -229,27 +224,6 @@ func TestCertificateRotates(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // a rate, not a wait
 	}
 	t.Logf("%d pods injected before and after the rotation", made)
-}
-
-func newAuthority(t *testing.T, from time.Time) (certPEM, keyPEM []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "the next authority"}, NotBefore: from, NotAfter: from.AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 }
 
 func isInjected(p *corev1.Pod) bool {

@@ -124,6 +124,20 @@ func SelfSigned(t testing.TB, hosts ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
+// Root makes another authority, valid from one moment until another, in PEM.
+func Root(t testing.TB, from, until time.Time) (cert, key []byte) {
+	t.Helper()
+	template := newTemplate(t, "another authority", from)
+	template.NotBefore, template.NotAfter, template.IsCA = from, until, true
+	template.KeyUsage, template.MaxPathLenZero = x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature, true
+	private := newKey(t)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Encode(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private})
+}
+
 // Encode is a certificate and its key in PEM.
 func Encode(t testing.TB, c tls.Certificate) (cert, key []byte) {
 	t.Helper()
