@@ -2,9 +2,9 @@ package certificate
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -17,15 +17,16 @@ const (
 	retryInterval = 10 * time.Second
 )
 
-// version changes with the content of the files: those of a mounted Secret are replaced, others are written in place.
+// version changes with the content of the files, whose times are too coarse: two versions that are written within a
+// tick of the kernel's clock (4 ms) have the same time, and often the same size.
 func (f *Files) version() string {
-	var b strings.Builder
+	sum := sha256.New()
 	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
-		if info, err := os.Stat(name); err == nil {
-			fmt.Fprintln(&b, name, info.ModTime().UnixNano(), info.Size())
-		}
+		content, _ := os.ReadFile(name) // Reload reports the error
+		fmt.Fprintln(sum, len(content))
+		sum.Write(content)
 	}
-	return b.String()
+	return string(sum.Sum(nil))
 }
 
 // Run reads the files again when they change, until ctx ends; seen is called after each reading. Its error is nil.
