@@ -11,12 +11,15 @@ import (
 // writeTime is how long the last call waits for an event that is being written.
 const writeTime = 20 * time.Millisecond
 
-// follow follows the response if it is an event stream that may be ended between two events. x.mu is held.
+// follow follows the response if it is an event stream or JSON lines, which may be ended between two of them. x.mu is held.
 func (x *exchange) follow(status int) {
-	coding := x.own.Get("Content-Encoding")
-	if eventstream.Is(x.own.Get("Content-Type")) && !x.hasLength() &&
-		(coding == "" || strings.EqualFold(coding, "identity")) {
+	coding, kind := x.own.Get("Content-Encoding"), x.own.Get("Content-Type")
+	switch {
+	case x.hasLength() || coding != "" && !strings.EqualFold(coding, "identity"):
+	case eventstream.Is(kind):
 		x.events = eventstream.New(x.r.Method == http.MethodGet && status == http.StatusOK)
+	case eventstream.IsJSONLines(kind) && x.r.Method != http.MethodGet: // a GET exports
+		x.events = eventstream.NewJSONLines()
 	}
 }
 

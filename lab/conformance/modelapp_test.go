@@ -14,7 +14,7 @@ import (
 )
 
 // model is what the apps of a service know of the one client that asks it: a model
-// server with the endpoints of OpenAI, Anthropic and Ollama, an MCP server, and events
+// server with the endpoints of OpenAI, Anthropic, Gemini and Ollama, an MCP server, and events
 // for EventSource. The old pod's answers do not end before the client has lost its
 // connection, or end is closed; the young pod's are short.
 type model struct {
@@ -80,6 +80,13 @@ var answers = map[string]answer{
 			return event("content_block_delta", fmt.Sprintf(`,"index":0,"delta":{"type":"text_delta","text":"w%d "}`, n))
 		},
 		after: event("content_block_stop", `,"index":0`) + event("message_delta", `,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":5}`) + event("message_stop", ""),
+	},
+	"/v1/models/fake:streamGenerateContent": {
+		contentType: "text/event-stream",
+		word: func(n int) string {
+			return fmt.Sprintf(`data: {"candidates": [{"content": {"parts": [{"text": "w%d "}],"role": "model"},"index": 0}],"modelVersion": "fake"}`+"\r\n\r\n", n)
+		},
+		after: `data: {"candidates": [{"content": {"parts": [{"text": ""}],"role": "model"},"finishReason": "STOP","index": 0}],"modelVersion": "fake"}` + "\r\n\r\n",
 	},
 	"/api/chat": {
 		contentType: "application/x-ndjson",

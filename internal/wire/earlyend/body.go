@@ -16,14 +16,17 @@ type Body struct {
 	content  Content
 	last     byte                // last byte of Lines
 	messages grpc.Messages       // of GRPCWeb and Connect
-	events   *eventstream.Stream // of Events
+	events   *eventstream.Stream // of Events and JSONLines
 }
 
 // New follows a body from its first byte. isSubscription is true for a response with status 200 to a GET.
 func New(body http1.Body, content Content, isSubscription bool) Body {
 	b := Body{Body: body, content: content}
-	if content == Events {
+	switch content {
+	case Events:
 		b.events = eventstream.New(isSubscription)
+	case JSONLines:
+		b.events = eventstream.NewJSONLines()
 	}
 	return b
 }
@@ -43,7 +46,7 @@ func (b *Body) Advance(p []byte) (n int, done bool, err error) {
 func (b *Body) Data(p []byte) {
 	switch {
 	case len(p) == 0:
-	case b.content == Events:
+	case b.events != nil:
 		b.events.Follow(p)
 	case b.content == Lines:
 		b.last = p[len(p)-1]
@@ -60,7 +63,7 @@ func (b *Body) End(message string) (end eventstream.Ending, ok bool) {
 		return end, false
 	}
 	switch b.content {
-	case Events:
+	case Events, JSONLines:
 		end = b.events.Ending()
 	case Lines:
 		end.Proper = true
@@ -85,7 +88,7 @@ func (b *Body) betweenUnits() bool {
 	switch b.content {
 	case Unknown:
 		return false
-	case Events:
+	case Events, JSONLines:
 		return b.events.BetweenEvents()
 	case Lines:
 		return b.last == 0 || b.last == '\n'

@@ -13,11 +13,12 @@ type Content uint8
 
 // Kinds of content.
 const (
-	Unknown Content = iota // the body may not be ended early
-	Events                 // an event stream
-	Lines                  // lines without an end, as configured
-	GRPCWeb                // messages of gRPC, then trailers as one more message
-	Connect                // messages of the Connect protocol, then its end as one more
+	Unknown   Content = iota // the body may not be ended early
+	Events                   // an event stream
+	Lines                    // lines without an end, as configured
+	JSONLines                // lines with an end, as Ollama's
+	GRPCWeb                  // messages of gRPC, then trailers as one more message
+	Connect                  // messages of the Connect protocol, then its end as one more
 )
 
 // ContentOf returns the kind of a response's content by its Content-Type. endlessTypes are the media types of Lines. A
@@ -40,6 +41,9 @@ func ContentOf(h *http1.Head, isGET bool, endlessTypes []string) Content {
 		if http1.EqualFold(media, endless) && isGET {
 			return Lines
 		}
+	}
+	if http1.EqualFold(media, eventstream.JSONLines) && !isGET { // a GET exports
+		return JSONLines
 	}
 	return Unknown
 }

@@ -2,7 +2,7 @@ package eventstream
 
 import "bytes"
 
-// dialect is a protocol on top of event streams that has an end of its own, and an event that its client libraries
+// dialect is a protocol on top of event streams or JSON lines that has an end of its own, and an event that its client libraries
 // raise as an error. It is recognized by its first event and never guessed: other clients would ignore our event.
 type dialect uint8
 
@@ -11,6 +11,8 @@ const (
 	openAI                // chat and text completions: OpenAI, vLLM, LiteLLM, Ollama's /v1, …
 	openAIReplies         // OpenAI's Responses API
 	anthropic             // Anthropic's Messages API
+	gemini                // Google's Gemini API, streamGenerateContent with alt=sse
+	ollama                // Ollama's own API: JSON lines
 )
 
 // judge is called when an event is complete.
@@ -25,6 +27,10 @@ func (s *Stream) judge() {
 			s.dialect = openAIReplies
 		case kind == "message_start":
 			s.dialect = anthropic
+		case !s.jsonLines && m.has(memberCandidates|memberModelVersion):
+			s.dialect = gemini
+		case s.jsonLines && m.has(memberModel|memberCreatedAt|memberDone):
+			s.dialect = ollama
 		}
 	}
 	s.sequence, s.complete = m.sequence, s.isTerminal(kind)
@@ -38,8 +44,10 @@ func (s *Stream) isTerminal(kind string) bool {
 	}
 	m := &s.members
 	switch s.dialect {
-	case openAI:
+	case openAI, gemini:
 		return m.has(memberError)
+	case ollama:
+		return m.has(memberError) || m.done
 	case openAIReplies:
 		switch kind {
 		case "response.completed", "response.failed", "response.incomplete", "error":

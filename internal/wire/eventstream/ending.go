@@ -44,6 +44,12 @@ func (s *Stream) Ending() Ending {
 	case anthropic:
 		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
 			"event: error\n"+`data: {"type":"error","error":{"type":"overloaded_error","message":%q}}`+"\n\n", message)}
+	case gemini:
+		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
+			`data: {"error":{"code":503,"message":%q,"status":"UNAVAILABLE"}}`+"\r\n\r\n", message)}
+	case ollama:
+		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
+			`{"error":%q,"model":"","message":{"role":"assistant","content":""},"response":"","done":false}`+"\n", message)}
 	}
 	return Ending{Name: Truncated}
 }

@@ -17,6 +17,11 @@ const (
 	responseBegins = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0}\n\n"
 	responseDelta  = "event: response.output_text.delta\ndata: {\"sequence_number\": 41 ,\"type\":\"response.output_text.delta\"}\n\n"
 
+	geminiChunk = "data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"w\"}]}}],\"modelVersion\": \"fake\"}\r\n\r\n"
+	ollamaLine  = `{"model":"m","created_at":"t","message":{"role":"assistant","content":"w"},"done":false}` + "\n"
+
+	geminiError    = `data: {"error":{"code":503,"message":"the server is shutting down","status":"UNAVAILABLE"}}` + "\r\n\r\n"
+	ollamaError    = `{"error":"the server is shutting down","model":"","message":{"role":"assistant","content":""},"response":"","done":false}` + "\n"
 	openAIError    = `data: {"error":{"message":"the server is shutting down","type":"server_error","param":null,"code":"server_shutting_down"}}` + "\n\n"
 	anthropicError = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"the server is shutting down\"}}\n\n"
 	repliesError   = "event: error\ndata: {\"type\":\"error\",\"sequence_number\":42,\"code\":\"server_error\",\"message\":\"the server is shutting down\",\"param\":null,\"error\":{\"type\":\"server_error\",\"code\":\"server_error\",\"message\":\"the server is shutting down\",\"param\":null}}\n\n"
@@ -59,6 +64,11 @@ func TestEnding(t *testing.T) {
 		{"Responses, whole", responseBegins + "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{}}\n\n", proper},
 		{"Responses, cut by its own limit", responseBegins + "data: {\"type\":\"response.incomplete\",\"response\":{}}\n\n", proper},
 
+		{"Gemini", geminiChunk + geminiChunk, failed(geminiError)},
+		{"Gemini, within a chunk", geminiChunk + geminiChunk[:30], truncated},
+		{"Gemini, the app has failed", geminiChunk + geminiError, proper},
+		{"other candidates", "data: {\"candidates\":[]}\n\n", truncated},
+
 		{"MCP, a notification", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\n", truncated},
 		{"MCP, a request of the server's", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n", truncated},
 		{"MCP, the response", "event: message\nid: 7\ndata: {\"result\":{\"content\":[{\"type\":\"text\"}]},\"jsonrpc\":\"2.0\",\"id\":1}\n\n", proper},
@@ -80,9 +90,32 @@ func TestEnding(t *testing.T) {
 	}
 }
 
+func TestJSONLines(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		want       Ending
+	}{
+		{"Ollama", ollamaLine + ollamaLine, Ending{Name: ErrorEvent, Last: []byte(ollamaError)}},
+		{"Ollama, within a line", ollamaLine + ollamaLine[:20], Ending{Name: Truncated}},
+		{"Ollama, whole", ollamaLine + `{"model":"m","created_at":"t","done":true}` + "\n", Ending{Proper: true}},
+		{"Ollama, the app has failed", ollamaLine + ollamaError, Ending{Proper: true}},
+		{"other lines", `{"done":false}` + "\n" + `{"model":1,"data: ":2}` + "\n\n", Ending{Name: Truncated}},
+	} {
+		for _, step := range []int{1, 7, len(tt.body)} {
+			s := NewJSONLines()
+			for p := []byte(tt.body); len(p) > 0; p = p[min(step, len(p)):] {
+				s.Follow(p[:min(step, len(p))])
+			}
+			if got := s.Ending(); got.Proper != tt.want.Proper || got.Name != tt.want.Name || !bytes.Equal(got.Last, tt.want.Last) {
+				t.Errorf("%s, in pieces of %d bytes: %+v, want %+v", tt.name, step, got, tt.want)
+			}
+		}
+	}
+}
+
 // What the error events carry is JSON.
 func TestErrorEventsAreJSON(t *testing.T) {
-	for _, event := range []string{openAIError, anthropicError, repliesError} {
+	for _, event := range []string{openAIError, anthropicError, repliesError, geminiError} {
 		data := event[strings.Index(event, "data: ")+len("data: "):]
 		var body struct {
 			Error struct{ Message string }

@@ -16,10 +16,11 @@ type members struct {
 	kind     short     // type
 	object   short     // object
 	sequence int       // sequence_number
+	done     bool      // done is true
 }
 
 // memberSet is a set of members.
-type memberSet uint8
+type memberSet uint16
 
 const (
 	memberError memberSet = 1 << iota
@@ -27,6 +28,11 @@ const (
 	memberJSONRPC
 	memberMethod
 	memberResult
+	memberCandidates
+	memberModelVersion
+	memberModel
+	memberCreatedAt
+	memberDone
 )
 
 func (m *members) has(all memberSet) bool { return m.present&all == all }
@@ -142,5 +148,16 @@ func (m *members) valueHas(c byte) {
 		m.present |= memberMethod
 	case "result":
 		m.present |= memberResult
+	case "candidates":
+		m.present |= memberCandidates
+	case "modelVersion":
+		m.present |= memberModelVersion
+	case "model":
+		m.present |= memberModel
+	case "created_at":
+		m.present |= memberCreatedAt
+	case "done":
+		m.present |= memberDone
+		m.done = c == 't'
 	}
 }

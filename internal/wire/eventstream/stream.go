@@ -16,15 +16,24 @@ import (
 // MediaType is the Content-Type of an event stream.
 const MediaType = "text/event-stream"
 
+// JSONLines is the Content-Type of Ollama's streams.
+const JSONLines = "application/x-ndjson"
+
 // Is reports whether a Content-Type is an event stream's.
-func Is(contentType string) bool {
+func Is(contentType string) bool { return isMedia(contentType, MediaType) }
+
+// IsJSONLines reports whether a Content-Type is JSONLines.
+func IsJSONLines(contentType string) bool { return isMedia(contentType, JSONLines) }
+
+func isMedia(contentType, want string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(strings.TrimSpace(media), MediaType)
+	return strings.EqualFold(strings.TrimSpace(media), want)
 }
 
 // Stream is the state of an event stream after the last byte that was passed to Follow.
 type Stream struct {
 	isSubscription bool // response with status 200 to a GET, as for EventSource
+	jsonLines      bool // each line is an event
 
 	inLine  bool  // within a line
 	afterCR bool  // an LF would belong to the previous line
@@ -46,6 +55,9 @@ type Stream struct {
 
 // New follows a response's body from its first byte. isSubscription is true for status 200 in response to a GET.
 func New(isSubscription bool) *Stream { return &Stream{isSubscription: isSubscription} }
+
+// NewJSONLines follows a response of JSONLines, whose lines count as events with these data.
+func NewJSONLines() *Stream { return &Stream{jsonLines: true} }
 
 // field is the field of a line (HTML, 9.2.6).
 type field uint8
@@ -113,6 +125,12 @@ func (s *Stream) part(p []byte) {
 	if !s.inLine {
 		s.inLine, s.field, s.value = true, unnamed, false
 		s.name.reset()
+		if s.jsonLines {
+			s.field, s.value = fieldData, true
+			if s.lines > 0 && s.dialect == unknown {
+				s.field = fieldOther
+			}
+		}
 	}
 	if s.field == unnamed {
 		colon := bytes.IndexByte(p, ':')
@@ -164,6 +182,10 @@ func (s *Stream) named() {
 
 func (s *Stream) lineEnds() {
 	switch {
+	case s.jsonLines && s.inLine:
+		s.judge()
+		s.data.reset()
+		s.members, s.lines = members{}, 1
 	case s.inLine && s.field == unnamed: // a field without a value
 		s.named()
 	case !s.inLine && s.pending:

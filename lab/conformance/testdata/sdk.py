@@ -55,6 +55,24 @@ def anthropic():
         got["end"] = stream.get_final_message().stop_reason
 
 
+def gemini():
+    from google import genai
+
+    client = genai.Client(api_key="x", http_options={"base_url": url})
+    for chunk in client.models.generate_content_stream(model="fake", contents="?"):
+        said(chunk.text)
+        reason = chunk.candidates[0].finish_reason
+        got["end"] = reason and reason.value
+
+
+def ollama():
+    import ollama
+
+    for part in ollama.Client(host=url).chat(model="fake", messages=question, stream=True):
+        said(part.message.content)
+        got["end"] = part.done_reason
+
+
 def litellm(model, base):
     def ask():
         import litellm
@@ -116,6 +134,8 @@ kinds = {
     "openai": openai_chat,
     "openai-responses": openai_responses,
     "anthropic": anthropic,
+    "gemini": gemini,
+    "ollama": ollama,
     "litellm-openai": litellm("openai/fake", "/v1"),
     "litellm-anthropic": litellm("anthropic/fake", ""),
     "litellm-ollama": litellm("ollama_chat/fake", ""),
