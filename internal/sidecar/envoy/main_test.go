@@ -136,7 +136,7 @@ func (r *running) awaitActivity(connections, busy int) {
 	polltest.NoError(r.t, func() error {
 		a, err := r.Activity(context.Background())
 		if err != nil || !a.Known || a.Connections != connections || a.Busy != busy {
-			return fmt.Errorf("activity %+v, %v; want %d connections, %d busy\n%s", a, err, connections, busy, r.log)
+			return fmt.Errorf("activity %+v, %w; want %d connections, %d busy\n%s", a, err, connections, busy, r.log)
 		}
 		return nil
 	})

@@ -99,7 +99,7 @@ func TestEnvelopes(t *testing.T) {
 				app.send(tt.after)
 			}
 			rest, err := io.ReadAll(resp.Body)
-			if body := string(first) + string(rest); body != tt.body || (err == nil) != tt.whole {
+			if body := first + string(rest); body != tt.body || (err == nil) != tt.whole {
 				t.Errorf("%q, %v; want %q, whole %v", body, err, tt.body, tt.whole)
 			}
 			wantEndings(t, report(), tt.ending)

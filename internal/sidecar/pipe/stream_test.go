@@ -91,7 +91,7 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 				app.send(tt.after)
 			}
 			rest, err := io.ReadAll(resp.Body)
-			got := retryTime.ReplaceAllString(string(first)+string(rest), "retry: N\n")
+			got := retryTime.ReplaceAllString(first+string(rest), "retry: N\n")
 			if got != tt.body {
 				t.Errorf("the client reads %q; want %q", got, tt.body)
 			}
