@@ -113,8 +113,8 @@ type http2Conn struct {
 
 	// Guarded by the Plane's mu.
 	kind      http2.Client
-	announced time.Time // when the first GOAWAY was due; zero before
-	scheduled bool      // a timer calls shutLocked
+	announced time.Time   // when the first GOAWAY was due; zero before
+	check     *time.Timer // calls shutLocked; nil before
 
 	mu       sync.Mutex    // guards what follows; held over writes
 	server   http2.Tracker // of what is written
@@ -261,12 +261,14 @@ func (h *http2Conn) shutLocked() {
 	if finish && !c.isBusy() && h.streams.endIfIdle() {
 		p.closeIdle(c)
 	}
-	if again > 0 && !h.scheduled {
-		h.scheduled = true
-		time.AfterFunc(again, func() {
+	switch {
+	case again <= 0:
+	case h.check != nil:
+		h.check.Reset(again)
+	default:
+		h.check = time.AfterFunc(again, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			h.scheduled = false
 			h.shutLocked()
 		})
 	}

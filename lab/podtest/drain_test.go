@@ -95,10 +95,10 @@ func TestDrainHTTP2(t *testing.T) {
 		}
 		var block strings.Builder
 		enc := hpack.NewEncoder(&block)
-		for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "pod"}, {":path", "/held"}, {"user-agent", "curl/8"}} {
+		for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "pod"}, {":path", "/held"}} {
 			_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
-		if err := errors.Join(fr.WriteSettings(), fr.WriteHeaders(http2.HeadersFrameParam{
+		if err := errors.Join(fr.WriteSettings(http2.Setting{ID: 2, Val: 0}, http2.Setting{ID: 3, Val: 100}), fr.WriteHeaders(http2.HeadersFrameParam{
 			StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true,
 		})); err != nil {
 			t.Fatal(err)

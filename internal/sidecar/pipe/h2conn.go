@@ -32,7 +32,7 @@ type h2 struct {
 	goAwayAt time.Time // when the first GOAWAY was sent
 	client   http2.Client
 
-	checkScheduled bool // a timer continues the shutdown
+	check *time.Timer // continues the shutdown; nil before
 
 	ofClient http2.TableLimit // for the app's encoder, from the client's SETTINGS
 	ofApp    http2.TableLimit // for the client's encoder

@@ -181,18 +181,13 @@ func (h *h2) goAwayIsDueLocked() bool {
 	return due && (m.Open > 0 || h.client == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
 }
 
-// checkLaterLocked continues the shutdown after a while. mu is held.
+// checkLaterLocked continues the shutdown after a while, in place of an earlier call's. mu is held.
 func (h *h2) checkLaterLocked(after time.Duration) {
-	if h.checkScheduled {
+	if h.check != nil {
+		h.check.Reset(after)
 		return
 	}
-	h.checkScheduled = true
-	time.AfterFunc(after, func() {
-		h.c.mu.Lock()
-		h.checkScheduled = false
-		h.c.mu.Unlock()
-		h.finishIfDrained()
-	})
+	h.check = time.AfterFunc(after, func() { h.finishIfDrained() })
 }
 
 // sendPendingGoAway sends the first GOAWAY (RFC 9113, 6.8), between two frames of the app and after its SETTINGS. wmu is

@@ -103,14 +103,17 @@ type Moment struct {
 	Closing  time.Duration // since idle connections are closed
 }
 
-// Due reports whether the first GOAWAY is due for a client that has sent a request. If only idle time is missing, it
-// returns when to ask again.
+// Due reports whether the first GOAWAY is due for a client that has sent a request, and if not, when to ask again; 0: when
+// a stream has ended.
 func (c Client) Due(m Moment) (due bool, again time.Duration) {
 	switch {
 	case c == Orderly:
 		return true, 0
+	case m.Open > 0 && c == Abrupt:
+		return false, 0
 	case m.Open > 0:
-		return c != Abrupt && m.Closing > patience, 0
+		left := max(0, patience-m.Closing)
+		return left == 0, left
 	}
 	if left := longRest>>(m.Draining/halfRest) - m.Idle; left > 0 {
 		return false, left

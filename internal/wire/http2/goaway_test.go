@@ -51,8 +51,9 @@ func TestDue(t *testing.T) {
 		again  time.Duration
 	}{
 		{"orderly, with open requests", Orderly, Moment{Open: 3}, true, 0},
-		{"unknown, with open requests", 0, Moment{Open: 1, Draining: time.Minute, Closing: patience}, false, 0},
-		{"unknown, after its patience", 0, Moment{Open: 1, Draining: time.Minute, Closing: patience + 1}, true, 0},
+		{"unknown, with open requests", 0, Moment{Open: 1, Draining: time.Minute}, false, patience},
+		{"unknown, while idle connections are closed", 0, Moment{Open: 1, Draining: time.Minute, Closing: patience - 1}, false, 1},
+		{"unknown, after its patience", 0, Moment{Open: 1, Draining: time.Minute, Closing: patience}, true, 0},
 		{"abrupt, with open requests", Abrupt, Moment{Open: 1, Draining: time.Hour, Closing: time.Hour}, false, 0},
 		{"abrupt, idle for a moment", Abrupt, Moment{Idle: 20 * time.Millisecond}, false, 30 * time.Millisecond},
 		{"abrupt, idle for long", Abrupt, Moment{Idle: longRest}, true, 0},
