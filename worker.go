@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 )
 
 // Worker is the data plane of a program without inbound connections, such as a queue's consumer: it
@@ -35,13 +35,12 @@ type Worker struct {
 	changes chan struct{}
 	exited  chan struct{}
 
-	mu        sync.Mutex // guards what follows
+	mu        phase.State // guards what follows
 	jobs      map[*Job]struct{}
 	begun     uint64
 	empty     int // jobs in a row that received nothing
 	accepting bool
 	ended     bool
-	wake      chan struct{} // closed and replaced when accepting, ended or jobs change
 
 	receiving, working             context.Context
 	cancelReceiving, cancelWorking context.CancelCauseFunc
@@ -59,7 +58,7 @@ var ErrLastCall = drain.ErrLastCall
 func NewWorker(name string) *Worker {
 	w := &Worker{
 		name: name, changes: make(chan struct{}, 1), exited: make(chan struct{}),
-		jobs: map[*Job]struct{}{}, wake: make(chan struct{}), accepting: true,
+		jobs: map[*Job]struct{}{}, accepting: true,
 	}
 	w.receiving, w.cancelReceiving = context.WithCancelCause(context.Background())
 	w.working, w.cancelWorking = context.WithCancelCause(context.Background())
@@ -80,12 +79,7 @@ type Job struct {
 func (w *Worker) Begin() (*Job, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for !w.accepting && !w.ended {
-		wake := w.wake
-		w.mu.Unlock()
-		<-wake
-		w.mu.Lock()
-	}
+	_ = w.mu.Wait(context.Background(), func() bool { return w.accepting || w.ended })
 	if w.ended {
 		return nil, false
 	}
@@ -169,8 +163,7 @@ func (j *Job) SetName(name string) {
 
 // change wakes those who wait for a change; mu is held.
 func (w *Worker) change() {
-	close(w.wake)
-	w.wake = make(chan struct{})
+	w.mu.Changed()
 	select {
 	case w.changes <- struct{}{}:
 	default:
@@ -257,17 +250,9 @@ func (w *Worker) Close(ctx context.Context) error {
 	_ = w.Drain(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.jobs) > 0 && !w.ended {
-		wake := w.wake
-		w.mu.Unlock()
-		select {
-		case <-wake:
-		case <-ctx.Done():
-		}
-		w.mu.Lock()
-		if ctx.Err() != nil && len(w.jobs) > 0 {
-			return fmt.Errorf("worker %s has %d jobs in progress: %w", w.name, len(w.jobs), ctx.Err())
-		}
+	isFree := func() bool { return len(w.jobs) == 0 || w.ended }
+	if err := w.mu.Wait(ctx, isFree); err != nil && !isFree() {
+		return fmt.Errorf("worker %s has %d jobs in progress: %w", w.name, len(w.jobs), err)
 	}
 	w.end()
 	return nil

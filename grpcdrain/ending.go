@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // handlersTime is how long handlers may run after the last call has ended their contexts.
@@ -40,14 +41,7 @@ func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
 // StopAccepting implements drain.DataPlane.
 func (p *Plane) StopAccepting(ctx context.Context) error {
 	p.setHealth(false)
-	p.mu.Lock()
-	listeners := p.listeners
-	p.mu.Unlock()
-	var errs []error
-	for _, l := range listeners {
-		errs = append(errs, l.Stop(ctx))
-	}
-	return errors.Join(errs...)
+	return p.listeners.Stop(ctx)
 }
 
 // LastCall implements drain.DataPlane.
@@ -64,19 +58,13 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 	p.mu.Unlock()
 	slices.SortFunc(open, func(a, b *call) int { return a.began.Compare(b.began) })
 	var ended []drain.Conversation
-	for i, c := range open {
-		next := time.NewTimer(time.Until(began.Add(window * time.Duration(i) / time.Duration(len(open)))))
-		select {
-		case <-next.C:
-		case <-ctx.Done(): // the rest at once
-		}
-		next.Stop()
+	poll.Spread(ctx, began, window, open, func(c *call) {
 		was := c.conversation()
 		if p.end(c) && c.counts {
 			was.Ending = "grpc-status 14"
 			ended = append(ended, was)
 		}
-	}
+	})
 	return ended, stopErr
 }
 
@@ -116,55 +104,32 @@ func (p *Plane) closeWithoutCalls() {
 	}
 }
 
-// isEmpty reports whether no connection and no handler is left. p.mu is held.
-func (p *Plane) isEmpty() bool { return len(p.generations) == 0 && p.waiting == 0 && p.working == 0 }
-
 // wait returns when no connection and no handler is left.
 func (p *Plane) wait(ctx context.Context) error {
-	p.mu.Lock()
-	if p.isEmpty() {
-		p.mu.Unlock()
-		return nil
-	}
-	if p.left == nil {
-		p.left = make(chan struct{})
-	}
-	left := p.left
-	p.mu.Unlock()
-	select {
-	case <-left:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return p.mu.Await(ctx, func() bool { return len(p.generations) == 0 && p.waiting == 0 && p.working == 0 })
 }
 
 // finish closes the remaining connections and the listeners, so that Serve returns.
 func (p *Plane) finish() {
 	p.mu.Lock()
-	p.ended, p.called = true, true
+	p.listeners.End()
+	p.called = true
 	all := p.generations
 	if p.spare != nil {
 		go p.spare.server.Stop()
 		p.spare = nil
 	}
 	p.current = nil
-	listeners := p.listeners
 	var conns []*conn
 	for c := range p.conns {
 		conns = append(conns, c)
-	}
-	if p.serving == 0 {
-		p.exit()
 	}
 	for g := range all {
 		_ = g.Close()
 		go g.server.Stop() // with grpc.WaitForHandlers it waits for them
 	}
 	p.mu.Unlock()
-	for _, l := range listeners {
-		_ = l.Close()
-	}
+	p.listeners.Close()
 	for _, c := range conns {
 		_ = c.Close()
 	}

@@ -1,54 +1,32 @@
 package grpcdrain
 
 import (
-	"net"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
 // generationTime is how long a server takes new connections during a drain before it is retired, and
 // they get their GOAWAY.
 const generationTime = time.Second
 
-// generation is one grpc.Server and the connections that it serves. It is a net.Listener, which its server
-// accepts from.
+// generation is one grpc.Server and the connections that it serves. Its server accepts from it.
 type generation struct {
+	*listen.Feed
 	server   *grpc.Server
-	conns    chan net.Conn
-	done     chan struct{} // closed by Close
-	once     sync.Once
 	starting sync.WaitGroup // connections that grpc.Server has not begun with: it would close them in GracefulStop
 	retiring *time.Timer    // set by the first connection during a drain
 }
 
 func (p *Plane) newGeneration() *generation {
 	return &generation{
+		Feed:   listen.NewFeed(),
 		server: p.newServer(grpc.ChainUnaryInterceptor(p.unary), grpc.ChainStreamInterceptor(p.stream)),
-		conns:  make(chan net.Conn),
-		done:   make(chan struct{}),
 	}
 }
-
-// Accept implements net.Listener.
-func (g *generation) Accept() (net.Conn, error) {
-	select {
-	case c := <-g.conns:
-		return c, nil
-	case <-g.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (g *generation) Close() error {
-	g.once.Do(func() { close(g.done) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (g *generation) Addr() net.Addr { return &net.TCPAddr{} }
 
 // begin makes g the server of new connections. p.mu is held, or p is not shared yet.
 func (p *Plane) begin(g *generation) {
@@ -62,13 +40,13 @@ func (p *Plane) serve(c *conn) {
 	var made *generation
 	for {
 		p.mu.Lock()
-		if p.current != nil || p.spare != nil || made != nil || p.ended {
+		if p.current != nil || p.spare != nil || made != nil || p.listeners.HasEnded() {
 			break
 		}
 		p.mu.Unlock()
 		made = p.newGeneration() // without the lock: the function is the user's
 	}
-	if p.ended {
+	if p.listeners.HasEnded() {
 		p.mu.Unlock()
 		_ = c.Close()
 		return
@@ -101,9 +79,7 @@ func (p *Plane) serve(c *conn) {
 	if !isOpen {
 		return
 	}
-	select {
-	case g.conns <- c:
-	case <-g.done: // killed
+	if !g.Give(c) { // killed
 		_ = c.Close()
 	}
 }

@@ -3,16 +3,15 @@ package grpcdrain
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 )
 
 // Options of a Plane. The zero value is usable.
@@ -38,8 +37,8 @@ type Plane struct {
 	newServer func(...grpc.ServerOption) *grpc.Server
 	options   Options
 
-	mu          sync.Mutex // guards what follows
-	listeners   []*listen.Listener
+	mu          phase.State // guards what follows
+	listeners   *listen.Group
 	current     *generation // serves new connections; nil before the first since the last retirement
 	spare       *generation // made ahead; nil once used
 	generations map[*generation]struct{}
@@ -51,15 +50,10 @@ type Plane struct {
 	working     int           // handlers that have not returned
 	drained     chan struct{} // what Draining returns; closed by Drain
 	draining    bool
-	closing     bool          // CloseIdle has been called
-	called      bool          // LastCall has been called
-	serving     int           // Serve calls that have not returned
-	ended       bool          // by Close or Kill
-	isExited    bool          // exited is closed
-	left        chan struct{} // closed when no server and no handler is left; nil when Close does not wait
+	closing     bool // CloseIdle has been called
+	called      bool // LastCall has been called
 
 	changes chan struct{}
-	exited  chan struct{}
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -81,8 +75,8 @@ func New(newServer func(opts ...grpc.ServerOption) *grpc.Server, o Options) *Pla
 		calls:       map[*call]struct{}{},
 		drained:     make(chan struct{}),
 		changes:     make(chan struct{}, 1),
-		exited:      make(chan struct{}),
 	}
+	p.listeners = listen.NewGroup(&p.mu)
 	first := p.newGeneration()
 	p.spare = p.newGeneration()
 	p.begin(first)
@@ -92,31 +86,7 @@ func New(newServer func(opts ...grpc.ServerOption) *grpc.Server, o Options) *Pla
 // Serve serves on ln, which it takes over. It returns nil after Close or Kill, and an error when ln
 // fails before. It may be called for several listeners.
 func (p *Plane) Serve(ln net.Listener) error {
-	l := listen.New(ln, listen.Open, func(nc net.Conn) net.Conn { return p.accepted(nc) })
-	p.mu.Lock()
-	if p.ended {
-		p.mu.Unlock()
-		_ = ln.Close()
-		return nil
-	}
-	p.listeners = append(p.listeners, l)
-	p.serving++
-	p.mu.Unlock()
-	err := p.accept(l)
-	_ = l.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.serving--
-	if p.ended && errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	if err != nil || p.serving == 0 {
-		p.exit()
-	}
-	if err != nil {
-		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
-	}
-	return nil
+	return p.listeners.Serve(ln, p.accepted, p.accept)
 }
 
 // accept hands each connection to a server until the listener ends.
@@ -132,14 +102,6 @@ func (p *Plane) accept(l net.Listener) error {
 		default:
 			p.serve(nc.(*conn))
 		}
-	}
-}
-
-// exit closes exited. p.mu is held.
-func (p *Plane) exit() {
-	if !p.isExited {
-		p.isExited = true
-		close(p.exited)
 	}
 }
 
@@ -166,14 +128,10 @@ func (p *Plane) Resume(context.Context) error {
 		p.drained = make(chan struct{})
 	}
 	p.draining, p.closing, p.called = false, false, false
-	listeners := p.listeners
 	p.mu.Unlock()
-	var errs []error
-	for _, l := range listeners {
-		errs = append(errs, l.Resume())
-	}
+	err := p.listeners.Resume()
 	p.setHealth(true)
-	return errors.Join(errs...)
+	return err
 }
 
 func (p *Plane) setHealth(serving bool) {
@@ -206,10 +164,7 @@ func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
 // changed notifies Changes and Close. p.mu is held.
 func (p *Plane) changed() {
-	if p.left != nil && p.isEmpty() {
-		close(p.left)
-		p.left = nil
-	}
+	p.mu.Changed()
 	if p.draining {
 		select {
 		case p.changes <- struct{}{}:
@@ -219,4 +174,4 @@ func (p *Plane) changed() {
 }
 
 // Exited implements drain.DataPlane. It is also closed when a listener has failed.
-func (p *Plane) Exited() <-chan struct{} { return p.exited }
+func (p *Plane) Exited() <-chan struct{} { return p.listeners.Exited() }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
@@ -66,15 +67,7 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 	p.mu.Unlock()
 	slices.SortFunc(busy, func(a, b *conn) int { return a.began.Compare(b.began) })
 	var ended []drain.Conversation
-	for i, c := range busy {
-		next := time.NewTimer(time.Until(began.Add(window * time.Duration(i) / time.Duration(len(busy)))))
-		select {
-		case <-next.C:
-		case <-ctx.Done(): // the rest follows at once
-		}
-		next.Stop()
-		ended = append(ended, p.cut(c)...)
-	}
+	poll.Spread(ctx, began, window, busy, func(c *conn) { ended = append(ended, p.cut(c)...) })
 	return ended, stopErr
 }
 
@@ -159,7 +152,12 @@ func (p *Plane) Close(ctx context.Context) error {
 	p.end()
 	done := make(chan struct{})
 	go func() { p.lingering.Wait(); close(done) }()
-	return await(ctx, done)
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // closeAll ends every connection, busy or not.
@@ -175,37 +173,14 @@ func (p *Plane) closeAll() {
 
 // wait returns when no connection and no handler is left.
 func (p *Plane) wait(ctx context.Context) error {
-	p.mu.Lock()
-	if len(p.conns) == 0 && p.working == 0 {
-		p.mu.Unlock()
-		return nil
-	}
-	if p.left == nil {
-		p.left = make(chan struct{})
-	}
-	left := p.left
-	p.mu.Unlock()
-	return await(ctx, left)
-}
-
-// await returns nil when done is closed, and an error if ctx ends first.
-func await(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return p.mu.Await(ctx, func() bool { return len(p.conns) == 0 && p.working == 0 })
 }
 
 // end makes Serve return.
 func (p *Plane) end() {
 	p.mu.Lock()
-	p.ended = true
+	p.listeners.End()
 	p.stopSweeper()
-	if p.serving == 0 {
-		p.exit()
-	}
 	carrier := p.http2
 	p.mu.Unlock()
 	if carrier != nil {

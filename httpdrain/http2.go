@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -18,12 +19,12 @@ import (
 // handshake, as if there were no TLS, so that frames of our own can be inserted between the server's.
 type carrier struct {
 	*http.Server
-	feed *feed
+	feed *listen.Feed
 }
 
 func (p *Plane) newCarrier() *carrier {
 	real := p.server
-	c := &carrier{feed: &feed{conns: make(chan net.Conn), done: make(chan struct{})}, Server: &http.Server{
+	c := &carrier{feed: listen.NewFeed(), Server: &http.Server{
 		Handler:           real.Handler,
 		ReadTimeout:       real.ReadTimeout,
 		ReadHeaderTimeout: real.ReadHeaderTimeout,
@@ -41,29 +42,6 @@ func (p *Plane) newCarrier() *carrier {
 	return c
 }
 
-// feed is the listener of a carrier.
-type feed struct {
-	conns chan net.Conn
-	once  sync.Once
-	done  chan struct{}
-}
-
-func (f *feed) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (f *feed) Close() error {
-	f.once.Do(func() { close(f.done) })
-	return nil
-}
-
-func (f *feed) Accept() (net.Conn, error) {
-	select {
-	case nc := <-f.conns:
-		return nc, nil
-	case <-f.done:
-		return nil, net.ErrClosed
-	}
-}
-
 // serveHTTP2 is the server's TLSNextProto. The connection ends when it returns. A connection without TLS is wrapped by
 // net/http, which has read its preface.
 func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
@@ -79,7 +57,7 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 	c := connOf(h.Conn)
 	h.c = c
 	p.mu.Lock()
-	if p.ended {
+	if p.listeners.HasEnded() {
 		p.mu.Unlock()
 		return
 	}
@@ -90,10 +68,8 @@ func (p *Plane) serveHTTP2(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 	h.shutLocked()
 	feed := p.http2.feed
 	p.mu.Unlock()
-	select {
-	case feed.conns <- h:
+	if feed.Give(h) {
 		<-h.over
-	case <-feed.done:
 	}
 }
 
@@ -224,7 +200,7 @@ func (h *http2Conn) follow(b []byte) (err error) {
 // above all. The Plane's mu is held.
 func (h *http2Conn) shutLocked() {
 	c, p := h.c, h.c.p
-	if _, open := p.conns[c]; !open || p.ended || !p.draining.Load() && !p.closing.Load() {
+	if _, open := p.conns[c]; !open || p.listeners.HasEnded() || !p.draining.Load() && !p.closing.Load() {
 		return
 	}
 	m := http2.Moment{Open: h.streams.open(), Draining: time.Since(p.drainBegan)}

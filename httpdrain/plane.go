@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 )
 
 // Options of a Plane. The zero value is valid.
@@ -54,8 +54,8 @@ type Plane struct {
 	called   atomic.Bool // LastCall has
 	killed   atomic.Bool
 
-	mu         sync.Mutex // guards what follows
-	listeners  []*listen.Listener
+	mu         phase.State // guards what follows
+	listeners  *listen.Group
 	conns      map[*conn]struct{}
 	http2      *carrier // nil before the first connection
 	arrivals   uint64
@@ -63,17 +63,12 @@ type Plane struct {
 	drainBegan time.Time
 	closeBegan time.Time
 	sweeper    *time.Timer   // closes idle connections; nil until CloseIdle
-	left       chan struct{} // closed when no connection is left; nil unless Close waits
 	working    int           // requests whose handlers have not returned
 	drained    chan struct{} // what drain.Begun returns; closed by Drain
 	shut       bool          // by the program: the server's own Shutdown or Close
-	ended      bool          // by Close or Kill
-	serving    int           // calls of Serve that have not returned
-	over       bool          // exited is closed
 
 	lingering sync.WaitGroup // connections that wait for their client's FIN; GOAWAY and close frames being written
 	changes   chan struct{}
-	exited    chan struct{}
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -91,8 +86,8 @@ func New(s *http.Server, o Options) *Plane {
 		onOwner: o.OnShutdown, drained: make(chan struct{}),
 		conns:   map[*conn]struct{}{},
 		changes: make(chan struct{}, 1),
-		exited:  make(chan struct{}),
 	}
+	p.listeners = listen.NewGroup(&p.mu)
 	if p.handler == nil {
 		p.handler = http.DefaultServeMux
 	}
@@ -149,47 +144,24 @@ func (p *Plane) ServeTLS(ln net.Listener) error {
 }
 
 func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
-	l := listen.New(ln, listen.Open, p.accepted)
-	p.mu.Lock()
-	if p.ended {
-		p.mu.Unlock()
-		_ = ln.Close()
-		return nil
-	}
-	p.listeners = append(p.listeners, l)
-	p.serving++
-	p.mu.Unlock()
-	used := &watched{Listener: l}
-	err := serve(used)
-	_ = l.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.serving--
-	if errors.Is(err, http.ErrServerClosed) {
-		switch err = nil; {
-		case p.ended || p.shut:
+	return p.listeners.Serve(ln, p.accepted, func(l net.Listener) error {
+		used := &watched{Listener: l}
+		err := serve(used)
+		if !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch {
+		case p.listeners.HasEnded() || p.shut:
 		case used.isUsed.Load():
 			p.shut = true
 			go p.shutDown()
 		default:
-			err = errors.New("the server was shut down or served before; make a new http.Server")
+			return errors.New("the server was shut down or served before; make a new http.Server")
 		}
-	}
-	if err != nil || p.ended && p.serving == 0 {
-		p.exit()
-	}
-	if err != nil {
-		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
-	}
-	return nil
-}
-
-// exit closes exited; mu is held.
-func (p *Plane) exit() {
-	if !p.over {
-		p.over = true
-		close(p.exited)
-	}
+		return nil
+	})
 }
 
 // Drain is drain.DataPlane's.
@@ -224,7 +196,7 @@ func (p *Plane) Resume(context.Context) error {
 	default:
 	}
 	p.mu.Unlock()
-	return p.eachListener((*listen.Listener).Resume)
+	return p.listeners.Resume()
 }
 
 // drainBegins is what drain.Begun returns for requests.
@@ -235,20 +207,7 @@ func (p *Plane) drainBegins() <-chan struct{} {
 }
 
 // StopAccepting is drain.DataPlane's.
-func (p *Plane) StopAccepting(ctx context.Context) error {
-	return p.eachListener(func(l *listen.Listener) error { return l.Stop(ctx) })
-}
-
-func (p *Plane) eachListener(f func(*listen.Listener) error) error {
-	p.mu.Lock()
-	listeners := p.listeners
-	p.mu.Unlock()
-	var errs []error
-	for _, l := range listeners {
-		errs = append(errs, f(l))
-	}
-	return errors.Join(errs...)
-}
+func (p *Plane) StopAccepting(ctx context.Context) error { return p.listeners.Stop(ctx) }
 
 // Activity is drain.DataPlane's. It is always known.
 func (p *Plane) Activity(context.Context) (drain.Activity, error) {
@@ -268,10 +227,7 @@ func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
 // notify announces a change of activity; mu is held.
 func (p *Plane) notify() {
-	if len(p.conns) == 0 && p.working == 0 && p.left != nil {
-		close(p.left)
-		p.left = nil
-	}
+	p.mu.Changed()
 	if p.draining.Load() {
 		select {
 		case p.changes <- struct{}{}:
@@ -281,4 +237,4 @@ func (p *Plane) notify() {
 }
 
 // Exited is drain.DataPlane's: closed when no listener is served any longer, or one has failed.
-func (p *Plane) Exited() <-chan struct{} { return p.exited }
+func (p *Plane) Exited() <-chan struct{} { return p.listeners.Exited() }

@@ -86,7 +86,7 @@ func play(t *testing.T, h http.Handler) *scene {
 	for n := 0; n < 2; { // StopAccepting knows only what is served on
 		runtime.Gosched()
 		s.mu.Lock()
-		n = len(s.listeners)
+		n = s.listeners.Serving
 		s.mu.Unlock()
 	}
 	t.Cleanup(func() {

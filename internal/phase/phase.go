@@ -12,15 +12,20 @@ import (
 
 // State guards data, and wakes those who wait for its changes. The zero value is ready for use.
 type State struct {
-	mu      sync.Mutex    // guards the caller's data
-	changed chan struct{} // closed at the next change; nil while no caller waits
+	sync.Mutex               // guards the caller's data
+	changed    chan struct{} // closed at the next change; nil while no caller waits
 }
 
 // Set calls f, which changes the data.
 func (s *State) Set(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	f()
+	s.Changed()
+}
+
+// Changed is called after a change of the data, with the lock held.
+func (s *State) Changed() {
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil
@@ -29,30 +34,34 @@ func (s *State) Set(f func()) {
 
 // Get calls f, which reads the data.
 func (s *State) Get(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	f()
 }
 
 // Await waits until is returns true, or until ctx ends. is reads the data.
 func (s *State) Await(ctx context.Context, is func() bool) error {
-	for {
-		s.mu.Lock()
-		if is() {
-			s.mu.Unlock()
-			return nil
-		}
+	s.Lock()
+	defer s.Unlock()
+	return s.Wait(ctx, is)
+}
+
+// Wait is Await with the lock held. While it waits, it releases the lock.
+func (s *State) Wait(ctx context.Context, is func() bool) (err error) {
+	for err == nil && !is() {
 		if s.changed == nil {
 			s.changed = make(chan struct{})
 		}
 		changed := s.changed
-		s.mu.Unlock()
+		s.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			err = ctx.Err()
 		}
+		s.Lock()
 	}
+	return err
 }
 
 // ErrCancelled is returned by Reached after a drain that was cancelled.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // LastCall ends every connection: the busy ones one after another over a part of window, the oldest first, then the
@@ -25,19 +26,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 			words = append(words, waiting{c, word})
 		}
 	}
-	busy := p.busiest()
-	spread := p.cfg.spread(window)
-	for i, c := range busy {
-		// By the clock, not by pauses: thousands of short pauses take long.
-		due := time.Until(began.Add(spread * time.Duration(i) / time.Duration(len(busy))))
-		if due >= time.Millisecond && ctx.Err() == nil {
-			select {
-			case <-time.After(due):
-			case <-ctx.Done(): // end the rest at once
-			}
-		}
-		end(c)
-	}
+	poll.Spread(ctx, began, p.cfg.spread(window), p.busiest(), end)
 	for _, c := range p.all() {
 		end(c)
 	}
