@@ -1,4 +1,4 @@
-// Package poll waits for what no event announces.
+// Package poll waits for what no event announces, and spreads the endings of connections over a time.
 package poll
 
 import (

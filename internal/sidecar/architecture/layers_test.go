@@ -60,7 +60,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/sidecar/signals", "the signals that stop, restart and reload"},
 	{"internal/sidecar/terminal", "a drain's progress for a person at a terminal"},
 	{"internal/sidecar/istio", "the ports that Istio fixes for its sidecars"},
-	{"internal/poll", "waits for what no event announces"},
+	{"internal/poll", "waits for what no event announces; spreads endings over a time"},
 	{"internal/sidecar/logs", "log output that never blocks: bounded, counted, throttled"},
 	{"drain", "the state machine: imports nothing of the project"},
 }

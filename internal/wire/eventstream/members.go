@@ -35,6 +35,12 @@ const (
 	memberDone
 )
 
+var memberNames = map[string]memberSet{
+	"error": memberError, "id": memberID, "jsonrpc": memberJSONRPC, "method": memberMethod, "result": memberResult,
+	"candidates": memberCandidates, "modelVersion": memberModelVersion,
+	"model": memberModel, "created_at": memberCreatedAt, "done": memberDone,
+}
+
 func (m *members) has(all memberSet) bool { return m.present&all == all }
 
 func (m *members) follow(p []byte) {
@@ -137,27 +143,9 @@ func (m *members) valueHas(c byte) {
 	if m.begun = true; c == 'n' { // null
 		return
 	}
-	switch string(m.key.bytes()) {
-	case "error":
-		m.present |= memberError
-	case "id":
-		m.present |= memberID
-	case "jsonrpc":
-		m.present |= memberJSONRPC
-	case "method":
-		m.present |= memberMethod
-	case "result":
-		m.present |= memberResult
-	case "candidates":
-		m.present |= memberCandidates
-	case "modelVersion":
-		m.present |= memberModelVersion
-	case "model":
-		m.present |= memberModel
-	case "created_at":
-		m.present |= memberCreatedAt
-	case "done":
-		m.present |= memberDone
+	member := memberNames[string(m.key.bytes())]
+	m.present |= member
+	if member == memberDone {
 		m.done = c == 't'
 	}
 }
