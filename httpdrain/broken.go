@@ -13,14 +13,13 @@ const writeTime = 20 * time.Millisecond
 
 // follow follows the response if it is an event stream or JSON lines, which may be ended between two of them. x.mu is held.
 func (x *exchange) follow(status int) {
-	coding, kind := x.own.Get("Content-Encoding"), x.own.Get("Content-Type")
-	switch {
-	case x.hasLength() || coding != "" && !strings.EqualFold(coding, "identity"):
-	case eventstream.Is(kind):
-		x.events = eventstream.New(x.r.Method == http.MethodGet && status == http.StatusOK)
-	case eventstream.IsJSONLines(kind) && x.r.Method != http.MethodGet: // a GET exports
-		x.events = eventstream.NewJSONLines()
+	coding := x.own.Get("Content-Encoding")
+	if x.hasLength() || coding != "" && !strings.EqualFold(coding, "identity") {
+		return
 	}
+	isGET := x.r.Method == http.MethodGet
+	media := eventstream.MediaOf([]byte(x.own.Get("Content-Type")), isGET)
+	x.events = eventstream.Follow(media, eventstream.IsSubscription(isGET, status))
 }
 
 // hasLength reports whether the handler has set the length of the body.

@@ -45,7 +45,7 @@ type ending struct {
 	before  accesslog.Outcome // of a request without a response
 	within  accesslog.Outcome // of a response that has begun
 	behind  accesslog.Outcome // of the HTTP/1 requests behind the oldest, which get no reply
-	orderly bool              // an event stream of HTTP/2 may end between two events
+	orderly bool              // an event stream of HTTP/2 ends as its protocol allows
 }
 
 // same is an ending that logs all requests alike.

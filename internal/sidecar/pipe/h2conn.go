@@ -36,6 +36,7 @@ type h2 struct {
 
 	ofClient http2.TableLimit // for the app's encoder, from the client's SETTINGS
 	ofApp    http2.TableLimit // for the client's encoder
+	windows  http2.Windows    // of the responses
 
 	torn      bool // the bytes sent to the client may end within a frame
 	finishing bool // at the last call, until messages have ended
@@ -48,7 +49,8 @@ type h2 struct {
 
 func (c *conn) newH2() *h2 {
 	limits := &c.p.cfg.H2
-	h := &h2{c: c, appLast: http2.MaxStreamID, ofClient: http2.NewTableLimit(), ofApp: http2.NewTableLimit()}
+	h := &h2{c: c, appLast: http2.MaxStreamID, ofClient: http2.NewTableLimit(), ofApp: http2.NewTableLimit(),
+		windows: http2.NewWindows()}
 	h.guard = http2.Guard{Limits: limits}
 	h.up = http2.Follower{MaxBlock: limits.MaxHeaderBlock, Guard: &h.guard}
 	h.down = http2.Follower{MaxBlock: maxAppBlock}

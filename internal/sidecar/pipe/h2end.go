@@ -8,6 +8,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -31,7 +32,7 @@ func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 		}
 		how := "truncated"
 		if canSend {
-			if how, out = s.end(out, e); how == "reset" {
+			if how, out = h.end(s, out, e); how == "reset" || how == eventstream.ErrorEvent {
 				c.in.stats.H2.TxResets.Add(1)
 			}
 		}
@@ -58,11 +59,11 @@ func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 	return slices.DeleteFunc(was, func(one drain.Conversation) bool { return one.Ending == "" })
 }
 
-// end appends the frames that end a stream, and names them; "" if the client loses nothing.
+// end appends the frames that end a stream, and names them; "" if the client loses nothing. mu is held.
 //
 // A truncated response is reset with INTERNAL_ERROR, as net/http's server and Envoy do: Node's node:http2 regards
 // CANCEL as an orderly end.
-func (s *stream) end(out []byte, e *ending) (string, []byte) {
+func (h *h2) end(s *stream, out []byte, e *ending) (string, []byte) {
 	const endHeaders = http2.FlagEndHeaders | http2.FlagEndStream
 	switch {
 	case s.grpc && s.status == 0: // a response of trailers alone
@@ -89,10 +90,22 @@ func (s *stream) end(out []byte, e *ending) (string, []byte) {
 	case s.serverEnded: // answered in full; the client was still sending
 		return "answered", http2.AppendReset(out, s.id, http2.NoError)
 	}
-	if e.orderly && s.events != nil && s.events.Ending().Proper {
-		return "", http2.Append(out, http2.Data, http2.FlagEndStream, s.id, nil)
+	name := "reset"
+	if e.orderly && s.events != nil {
+		end := s.events.Ending()
+		fits := h.windows.Allow(s.window, len(end.Last))
+		switch {
+		case end.Proper && fits:
+			h.windows.Conn.Sends(uint32(len(end.Last)))
+			return "", http2.Append(out, http2.Data, http2.FlagEndStream, s.id, end.Last)
+		case end.Proper: // EventSource reconnects without it
+			return "", http2.Append(out, http2.Data, http2.FlagEndStream, s.id, nil)
+		case end.Last != nil && fits:
+			h.windows.Conn.Sends(uint32(len(end.Last)))
+			name, out = end.Name, http2.Append(out, http2.Data, 0, s.id, end.Last)
+		}
 	}
-	return "reset", http2.AppendReset(out, s.id, http2.InternalError)
+	return name, http2.AppendReset(out, s.id, http2.InternalError)
 }
 
 func appendGRPC(block []byte, message string) []byte {
@@ -272,7 +285,7 @@ func (h *h2) finalGoAwayLocked(code http2.ErrCode) []byte {
 func (h *h2) canSend() bool { return h.down.AtBoundary() && !h.torn && h.shutdown != http2.Final }
 
 // A truncated message of gRPC makes its client report INTERNAL whatever trailers follow, and an event stream can end
-// properly only between two events. So at the last call each stream is passed on to the end of its message, and when
+// properly, or with an error event, only between two events. So at the last call each stream is passed on to the end of its message, and when
 // all streams are between two messages, or the time has passed, all are ended.
 
 // within reports whether the end of the connection would truncate a message. mu is held.
@@ -285,7 +298,7 @@ func (s *stream) within() bool {
 	case s.grpc:
 		return s.messages.Within()
 	}
-	return s.events != nil && s.events.Reconnects() && !s.events.BetweenEvents()
+	return s.events != nil && !s.events.BetweenEvents()
 }
 
 // requestLastMessages ends the connection when all streams are between messages; nil means now. wmu is held.

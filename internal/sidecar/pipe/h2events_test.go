@@ -1,37 +1,65 @@
 package pipe
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
-// An event stream over HTTP/2 ends at the last call as one over HTTP/1.1 does: with
-// END_STREAM only where its client loses nothing by it, else with an error code.
+var someRetry = regexp.MustCompile(`retry: \d+`)
+
+// failureOf is the frame of the error event after the beginning of a body.
+func failureOf(t *testing.T, media eventstream.Media, body string) string {
+	t.Helper()
+	s := eventstream.Follow(media, false)
+	s.Follow([]byte(body))
+	end := s.Ending()
+	if end.Name != eventstream.ErrorEvent {
+		t.Fatalf("ends with %+v", end)
+	}
+	return fmt.Sprintf("DATA 1 %q end=false\n", end.Last)
+}
+
+// An event stream over HTTP/2 ends at the last call as one over HTTP/1.1 does: with END_STREAM only where its client loses
+// nothing by it, else with an error code, if possible after an error event. What is inserted fits the client's windows.
 func TestH2EventStreams(t *testing.T) {
 	const (
 		reset = "RST 1 INTERNAL_ERROR"
 		token = `data: {"object":"chat.completion.chunk"}` + "\n\n"
+		line  = `{"model":"m","created_at":"2026","done":false}` + "\n"
+		retry = `DATA 1 "retry: N\n\n" end=true`
 	)
+	openAI := failureOf(t, eventstream.Events, token)
+	ollama := failureOf(t, eventstream.JSONLines, line)
 	for _, tt := range []struct {
 		name, method, status, encoding string
 		before, after                  string // of the body
 		ends                           bool   // by END_STREAM with the rest
 		want, ending                   string
 	}{
-		{"a subscription", "GET", "200", "", "data: 1\n\n", "", false, `DATA 1 "" end=true`, ""},
-		{"a subscription within an event", "GET", "200", "", "data: 1\n", "\n", false, `DATA 1 "\n" end=false` + "\n" + `DATA 1 "" end=true`, ""},
+		{"a subscription", "GET", "200", "", "data: 1\n\n", "", false, retry, ""},
+		{"a subscription within an event", "GET", "200", "", "data: 1\n", "\n", false, `DATA 1 "\n" end=false` + "\n" + retry, ""},
 		{"a subscription within an event that does not end", "GET", "200", "", "data: 1\n", "", false, reset, "reset"},
 		{"a subscription that ends with its event", "GET", "200", "", "data: 1\n", "\n", true, `DATA 1 "\n" end=true`, ""},
 		{"compressed", "GET", "200", "gzip", "data: 1\n\n", "", false, reset, "reset"},
 		{"a failure", "GET", "500", "", "data: 1\n\n", "", false, reset, "reset"},
-		{"an answer", "POST", "200", "", token, "", false, reset, "reset"},
-		{"an answer to a GET", "GET", "200", "", token, "", false, reset, "reset"},
+		{"an answer", "POST", "200", "", token, "", false, openAI + reset, "error event"},
+		{"an answer to a GET", "GET", "200", "", token, "", false, openAI + reset, "error event"},
+		{"an answer within an event", "POST", "200", "", token[:9], token[9:], false, fmt.Sprintf("DATA 1 %q end=false\n", token[9:]) + openAI + reset, "error event"},
+		{"an answer within an event that does not end", "POST", "200", "", token + token[:9], "", false, reset, "reset"},
+		{"an answer in lines", "POST", "200", "", line, "", false, ollama + reset, "error event"},
+		{"lines of an export", "GET", "200", "", line, "", false, reset, "reset"},
+		{"of no dialect", "POST", "200", "", "data: 1\n\n", "", false, reset, "reset"},
 		{"a complete answer", "POST", "200", "", token + "data: [DONE]\n\n", "", false, `DATA 1 "" end=true`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -41,7 +69,11 @@ func TestH2EventStreams(t *testing.T) {
 				nextRequest(f)
 				var block strings.Builder
 				enc := hpack.NewEncoder(&block)
-				fields := []hpack.HeaderField{{Name: ":status", Value: tt.status}, {Name: "content-type", Value: "text/event-stream; charset=utf-8"}}
+				media := "text/event-stream; charset=utf-8"
+				if strings.HasPrefix(tt.before, "{") {
+					media = "application/x-ndjson"
+				}
+				fields := []hpack.HeaderField{{Name: ":status", Value: tt.status}, {Name: "content-type", Value: media}}
 				if tt.encoding != "" {
 					fields = append(fields, hpack.HeaderField{Name: "content-encoding", Value: tt.encoding})
 				}
@@ -89,10 +121,81 @@ func TestH2EventStreams(t *testing.T) {
 					got = append(got, f)
 				}
 			}
-			if strings.Join(got, "\n") != tt.want {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), tt.want)
+			if got := someRetry.ReplaceAllString(strings.Join(got, "\n"), "retry: N"); got != tt.want {
+				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
 			wantEndings(t, report(), tt.ending)
 		})
 	}
+}
+
+// Whatever the client has allowed, the pipe sends an error event only within the windows of its stream and of its
+// connection, for each of the streams that share the latter.
+func TestH2ErrorEventsFitTheWindows(t *testing.T) {
+	const token = `data: {"object":"chat.completion.chunk"}` + "\n\n"
+	last := len(failureOf(t, eventstream.Events, token)) // more than the event has: room for one, not for two
+	for _, tt := range []struct {
+		name           string
+		stream, conn   int // what the client allows after the first token of each stream, bytes
+		errors, resets int
+	}{
+		{"both allow them", 1 << 15, 1 << 15, 2, 2},
+		{"the connection allows one", 1 << 15, last, 1, 2},
+		{"the connection allows none", 1 << 15, 10, 0, 2},
+		{"the streams allow none", 10, 1 << 15, 0, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sent := make(chan struct{})
+			app := startApp(t, func(c net.Conn) {
+				f := serveFrames(c)
+				for range 2 {
+					id := nextRequest(f)
+					_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: eventStreamHead(), EndHeaders: true})
+					_ = f.WriteData(id, false, []byte(token))
+				}
+				_ = f.WriteSettingsAck()
+				fill := strings.Repeat(": \n", (1<<16-1-2*len(token)-tt.conn)/3) // of the connection's first window
+				for ; len(fill) > 0; fill = fill[min(len(fill), 15000):] {
+					_ = f.WriteData(5, false, []byte(fill[:min(len(fill), 15000)])) // of a stream that the client has reset
+				}
+				_ = f.WritePing(false, [8]byte{})
+				close(sent)
+				_, _ = io.Copy(io.Discard, c)
+			})
+			p := startPipe(t, app, HTTP)
+			r := dialRaw(t, p, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(len(token) + tt.stream)})
+			r.request(1, true, ":path", "/a")
+			r.request(3, true, ":path", "/b")
+			for {
+				f, err := r.ReadFrame()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, ok := f.(*http2.PingFrame); ok {
+					break
+				}
+			}
+			<-sent
+			report := lastCall(t, p, time.Second)
+			frames := strings.Join(r.frames(), "\n")
+			if got := strings.Count(frames, "server_shutting_down"); got != tt.errors {
+				t.Errorf("%d error events, want %d:\n%s", got, tt.errors, frames)
+			}
+			if got := strings.Count(frames, "INTERNAL_ERROR"); got != tt.resets {
+				t.Errorf("%d resets, want %d:\n%s", got, tt.resets, frames)
+			}
+			if left := report(); len(left) != 2 {
+				t.Errorf("the report: %+v", left)
+			}
+		})
+	}
+}
+
+// eventStreamHead is the header block of an event stream.
+func eventStreamHead() []byte {
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	_ = enc.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+	_ = enc.WriteField(hpack.HeaderField{Name: "content-type", Value: "text/event-stream"})
+	return block.Bytes()
 }

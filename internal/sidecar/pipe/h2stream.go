@@ -9,6 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // usualStreams is how many streams of a connection do not count against MaxExtraStreams. Servers allow 100 to 1,000.
@@ -25,7 +26,8 @@ type stream struct {
 	serverEnded bool
 	status      int // of its final response; 0 before
 	messages    grpc.Messages
-	events      *eventstream.Stream // nil unless the response is an event stream that can be followed
+	events      *eventstream.Stream // nil unless the response can be followed as events
+	window      http2.Window        // of the response
 	finished    bool                // no more of it is passed on
 	entry       *accesslog.Entry
 }

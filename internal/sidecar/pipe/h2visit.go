@@ -2,13 +2,11 @@ package pipe
 
 import (
 	"bytes"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
-	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -100,6 +98,7 @@ func (v upVisitor) Reset(id uint32) error {
 
 func (v upVisitor) Settings(values []byte) {
 	v.c.h2.ofClient.Announce(values)
+	v.c.h2.windows.Announce(values)
 	if v.c.h2.last == 0 {
 		v.c.h2.client = http2.ClientBySettings(values)
 	}
@@ -109,23 +108,33 @@ func (v upVisitor) SettingsAck()  { v.c.h2.ofApp.Acknowledge() }
 func (v upVisitor) PingAck()      {}
 func (v upVisitor) GoAway(uint32) {}
 
+func (v upVisitor) WindowUpdate(stream, increment uint32) {
+	h := v.c.h2
+	if stream == 0 {
+		h.windows.Conn.Grows(increment)
+	} else if s := h.streams.get(stream); s != nil {
+		s.window.Grows(increment)
+	}
+}
+
 // downVisitor handles the app's frames, with wmu and mu held.
 type downVisitor struct{ c *conn }
 
 func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
 	c, h := v.c, v.c.h2
-	h.response = responseHead{}
+	s := h.streams.get(id)
+	h.response = responseHead{isGET: s != nil && bytes.HasPrefix(s.line, []byte("GET "))}
 	if err := h.dnTable.Decode(block, h.ofClient.Allowed(), &h.response); err != nil {
 		return err
 	}
-	s := h.streams.get(id)
 	if s == nil {
 		return nil
 	}
 	if s.status == 0 && h.response.status >= 200 {
 		s.status = h.response.status
-		if h.response.events && !h.response.encoded {
-			s.events = eventstream.New(bytes.HasPrefix(s.line, []byte("GET ")) && s.status == http.StatusOK)
+		if !h.response.encoded {
+			isSubscription := eventstream.IsSubscription(h.response.isGET, s.status)
+			s.events = eventstream.Follow(h.response.media, isSubscription)
 		}
 		c.in.stats.Responded(s.status)
 		if s.entry != nil {
@@ -155,11 +164,14 @@ func (v downVisitor) PushPromise(_, promised uint32, block []byte) error {
 }
 
 func (v downVisitor) Data(at http2.FrameHeader, payload []byte) {
-	v.c.h2.guard.ResponseData(at.Length)
-	s := v.c.h2.streams.get(at.Stream)
+	h := v.c.h2
+	h.guard.ResponseData(at.Length)
+	h.windows.Conn.Sends(at.Length)
+	s := h.streams.get(at.Stream)
 	if s == nil {
 		return
 	}
+	s.window.Sends(at.Length)
 	if s.entry != nil {
 		s.entry.Sent += uint64(at.Length)
 	}
@@ -207,10 +219,12 @@ func (v downVisitor) Settings(values []byte) {
 
 func (v downVisitor) SettingsAck() {
 	v.c.h2.ofClient.Acknowledge()
+	v.c.h2.windows.Acknowledge()
 	v.c.h2.guard.Answered()
 }
 
-func (v downVisitor) PingAck() { v.c.h2.guard.Answered() }
+func (v downVisitor) PingAck()                    { v.c.h2.guard.Answered() }
+func (v downVisitor) WindowUpdate(uint32, uint32) {}
 
 // GoAway handles the app's GOAWAY: streams after the last one that it names are not served (RFC 9113, 6.8).
 func (v downVisitor) GoAway(last uint32) {
@@ -294,7 +308,8 @@ const maxMethod = 32
 // responseHead is what is kept of a response's header block.
 type responseHead struct {
 	status  int  // 0 when there is none
-	events  bool // it is an event stream
+	isGET   bool // of the request
+	media   eventstream.Media
 	encoded bool // there is a Content-Encoding other than identity
 }
 
@@ -303,7 +318,7 @@ func (r *responseHead) Field(name http2.FieldName, value []byte) {
 	case http2.FieldStatus:
 		r.status = http1.ParseStatus(value)
 	case http2.FieldContentType:
-		r.events = earlyend.IsEventStream(value)
+		r.media = eventstream.MediaOf(value, r.isGET)
 	case http2.FieldContentEncoding:
 		r.encoded = r.encoded || !http1.EqualFold(value, "identity")
 	}

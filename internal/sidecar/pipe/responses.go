@@ -8,6 +8,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
+	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
@@ -135,7 +136,7 @@ func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 	if isUntilClose || framing.Kind == http1.ChunkedBody {
 		content = earlyend.ContentOf(h, req.isGET(), c.p.cfg.EndlessTypes)
 	}
-	isSubscription := req.isGET() && h.Status == http.StatusOK
+	isSubscription := eventstream.IsSubscription(req.isGET(), h.Status)
 	c.response = response{
 		begun: true, untilClose: isUntilClose, content: content,
 		reconnects: isSubscription && (content == earlyend.Events || content == earlyend.Lines),

@@ -30,8 +30,6 @@ func ContentOf(h *http1.Head, isGET bool, endlessTypes []string) Content {
 	}
 	media := http1.MediaType(h.ContentType)
 	switch kind, _, _ := bytes.Cut(media, []byte("+")); {
-	case IsEventStream(h.ContentType):
-		return Events
 	case http1.EqualFold(kind, "application/grpc-web"): // not -text, which is base64
 		return GRPCWeb
 	case http1.EqualFold(kind, "application/connect"):
@@ -42,15 +40,13 @@ func ContentOf(h *http1.Head, isGET bool, endlessTypes []string) Content {
 			return Lines
 		}
 	}
-	if http1.EqualFold(media, eventstream.JSONLines) && !isGET { // a GET exports
+	switch eventstream.MediaOf(h.ContentType, isGET) {
+	case eventstream.Events:
+		return Events
+	case eventstream.JSONLines:
 		return JSONLines
 	}
 	return Unknown
-}
-
-// IsEventStream reports whether a Content-Type is that of an event stream.
-func IsEventStream(contentType []byte) bool {
-	return http1.EqualFold(http1.MediaType(contentType), eventstream.MediaType)
 }
 
 // Flags of the last message of a body.

@@ -175,7 +175,7 @@ func TestIs(t *testing.T) {
 	for contentType, want := range map[string]bool{
 		"text/event-stream": true, "Text/Event-Stream ; charset=utf-8": true, "text/event-stream2": false, "application/json": false, "": false,
 	} {
-		if Is(contentType) != want {
+		if got := MediaOf([]byte(contentType), true) == Events; got != want {
 			t.Errorf("%q: %v", contentType, !want)
 		}
 	}

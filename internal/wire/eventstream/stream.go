@@ -10,24 +10,45 @@ package eventstream
 
 import (
 	"bytes"
-	"strings"
+	"net/http"
 )
 
-// MediaType is the Content-Type of an event stream.
-const MediaType = "text/event-stream"
+// Media is what a response's Content-Type says about its body.
+type Media uint8
 
-// JSONLines is the Content-Type of Ollama's streams.
-const JSONLines = "application/x-ndjson"
+// Media whose bodies can be followed.
+const (
+	Other     Media = iota
+	Events          // text/event-stream
+	JSONLines       // application/x-ndjson, as Ollama's streams
+)
 
-// Is reports whether a Content-Type is an event stream's.
-func Is(contentType string) bool { return isMedia(contentType, MediaType) }
+// MediaOf returns the media of a response's Content-Type. JSON lines that answer a GET are an export, which no error
+// event can end.
+func MediaOf(contentType []byte, isGET bool) Media {
+	media, _, _ := bytes.Cut(contentType, []byte(";"))
+	switch media = bytes.TrimSpace(media); {
+	case bytes.EqualFold(media, []byte("text/event-stream")):
+		return Events
+	case bytes.EqualFold(media, []byte("application/x-ndjson")) && !isGET:
+		return JSONLines
+	}
+	return Other
+}
 
-// IsJSONLines reports whether a Content-Type is JSONLines.
-func IsJSONLines(contentType string) bool { return isMedia(contentType, JSONLines) }
+// IsSubscription reports whether a response may be that of a client that reconnects by itself, as EventSource does. Every
+// other one is generated for its request.
+func IsSubscription(isGET bool, status int) bool { return isGET && status == http.StatusOK }
 
-func isMedia(contentType, want string) bool {
-	media, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(strings.TrimSpace(media), want)
+// Follow follows a response's body from its first byte; nil if it cannot be followed.
+func Follow(m Media, isSubscription bool) *Stream {
+	switch m {
+	case Events:
+		return New(isSubscription)
+	case JSONLines:
+		return NewJSONLines()
+	}
+	return nil
 }
 
 // Stream is the state of an event stream after the last byte that was passed to Follow.

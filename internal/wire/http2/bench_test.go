@@ -18,6 +18,7 @@ func (ignore) EndStream(uint32)                         {}
 func (ignore) Reset(uint32) error                       { return nil }
 func (ignore) Settings([]byte)                          {}
 func (ignore) SettingsAck()                             {}
+func (ignore) WindowUpdate(uint32, uint32)              {}
 func (ignore) PingAck()                                 {}
 func (ignore) GoAway(uint32)                            {}
 func (ignore) Field(FieldName, []byte)                  {}

@@ -12,6 +12,7 @@ type Events interface {
 	Settings(values []byte) // six bytes each
 	SettingsAck()
 	PingAck()
+	WindowUpdate(stream, increment uint32)
 	GoAway(lastStream uint32)
 }
 
@@ -126,6 +127,10 @@ func (f *Follower) skip(at FrameHeader, payload []byte, to Events) {
 		}
 	case Data:
 		to.Data(at, payload)
+	case WindowUpdate:
+		if at.Length == 4 { // any other length is an error for the receiver
+			to.WindowUpdate(at.Stream, binary.BigEndian.Uint32(payload)&^(1<<31))
+		}
 	}
 	if f.left = at.Length; f.left == 0 {
 		f.payloadEnds(to)

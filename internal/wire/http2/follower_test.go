@@ -126,4 +126,8 @@ func (r *recorder) Reset(id uint32) error    { fmt.Fprint(r, "r", id); return ni
 func (r *recorder) Settings(values []byte)   { fmt.Fprint(r, "s", values) }
 func (r *recorder) PingAck()                 { fmt.Fprint(r, "i") }
 func (r *recorder) SettingsAck()             { fmt.Fprint(r, "a") }
-func (r *recorder) GoAway(last uint32)       { fmt.Fprint(r, "g", last) }
+
+func (r *recorder) WindowUpdate(stream, increment uint32) {
+	fmt.Fprintf(r, "w%d+%d", stream, increment)
+}
+func (r *recorder) GoAway(last uint32) { fmt.Fprint(r, "g", last) }

@@ -10,6 +10,7 @@ const (
 	SettingHeaderTableSize      = 0x1
 	SettingMaxConcurrentStreams = 0x3
 
+	settingInitialWindowSize     = 0x4
 	settingEnableConnectProtocol = 0x8 // RFC 8441
 )
 

@@ -1,0 +1,48 @@
+package http2
+
+// firstWindow is the size of a window before any SETTINGS, bytes (RFC 9113, 6.9.2).
+const firstWindow = 1<<16 - 1
+
+// Window is how much data one side may send beyond what it has sent, apart from what the settings allow. The zero value is
+// that of a new stream.
+type Window int64
+
+// Grows takes the increment of a WINDOW_UPDATE frame.
+func (w *Window) Grows(increment uint32) { *w += Window(increment) }
+
+// Sends takes the length of a DATA frame, with its padding.
+func (w *Window) Sends(length uint32) { *w -= Window(length) }
+
+// Windows are the flow-control windows of one direction of a connection, as its receiver counts them (RFC 9113, 6.9).
+type Windows struct {
+	Conn Window // beyond firstWindow, which no setting changes
+
+	latest, least uint32 // a stream's first window, from SETTINGS_INITIAL_WINDOW_SIZE
+	pending       int    // SETTINGS not acknowledged: until then the smaller one of both values holds
+}
+
+// NewWindows returns the windows before any SETTINGS.
+func NewWindows() Windows { return Windows{latest: firstWindow, least: firstWindow} }
+
+// Announce takes the payload of a SETTINGS frame of the receiver.
+func (w *Windows) Announce(payload []byte) {
+	for id, value := range EachSetting(payload) {
+		if id == settingInitialWindowSize {
+			w.latest = value
+			w.least = min(w.least, value)
+		}
+	}
+	w.pending++
+}
+
+// Acknowledge takes the acknowledgement of the oldest SETTINGS that is pending.
+func (w *Windows) Acknowledge() {
+	if w.pending--; w.pending <= 0 {
+		w.pending, w.least = 0, w.latest
+	}
+}
+
+// Allow reports whether a stream may send n more bytes.
+func (w *Windows) Allow(stream Window, n int) bool {
+	return Window(n) <= min(firstWindow+w.Conn, Window(w.least)+stream)
+}
