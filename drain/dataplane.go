@@ -84,6 +84,15 @@ type DataPlane interface {
 	Exited() <-chan struct{}
 }
 
+// Assumer is a data plane that cannot prove that its conversations have ended, such as one that only watches sockets.
+type Assumer interface {
+	// Assumed lists, once the data plane has been closed, what it has assumed.
+	Assumed() []string
+
+	// Warnings lists what makes that doubtful.
+	Warnings() []string
+}
+
 // Activity is the inbound activity of a data plane. The data plane leaves out what must not delay a
 // termination: probes, scrapes, admin requests.
 type Activity struct {

@@ -153,6 +153,21 @@ func (j *joined) conversations(f func(*member) ([]Conversation, error)) ([]Conve
 	return all, err
 }
 
+// Assumed is what the planes have assumed.
+func (j *joined) Assumed() []string { return j.assumptions(Assumer.Assumed) }
+
+// Warnings are those of the planes.
+func (j *joined) Warnings() []string { return j.assumptions(Assumer.Warnings) }
+
+func (j *joined) assumptions(of func(Assumer) []string) (out []string) {
+	for _, m := range j.members {
+		if a, ok := m.DataPlane.(Assumer); ok {
+			out = append(out, of(a)...)
+		}
+	}
+	return out
+}
+
 // Kill does not wait for one plane before it kills the next.
 func (j *joined) Kill() {
 	var all sync.WaitGroup

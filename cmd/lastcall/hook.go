@@ -138,6 +138,8 @@ Next to linkerd's proxy, --linkerd reads its counters: while they show no reques
 
 With --envoy the command attaches to the Envoy that already runs in the pod, such as Istio's. Envoy's counters and the kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet also runs the hook when it restarts that container alone, which --app-probes recognises here, too. As the hook of Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy; if its admin API cannot be used, the ports of --ports are watched.
 
+With --until the command waits for a worker that consumes a queue, until signals of its own report that it is idle: exec:COMMAND (exit code 0 is idle, 1 to 125 busy; blanks separate the arguments, or it is a JSON list; no shell reads it), http://HOST:PORT/PATH (2xx is idle, 503 busy; with Prefer: wait=10 the server may delay its answer), metric:http://HOST:PORT/PATH NAME{LABEL="VALUE"} <= N (the sum of the series with these labels), file:PATH (idle when there is one), !file:PATH (idle when there is none), unix:PATH (the worker keeps the connection open while it is busy). All signals must be idle at the same time. A signal that fails counts as busy, and after --until-stale no longer; the verdict is then assumed. --until alone has no minimum drain and no quiet time, because no client connects to a worker. --ports and --envoy add theirs.
+
 --before runs the app's own preStop hook first: the command or the request after --. The wait follows whatever becomes of it; if it fails, the command exits with 1 after the wait, which the kubelet reports. Without an agent, the deadline and the minimum drain count from the start of the command.
 
 Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the deadline and 4 when open connections were assumed idle.`
@@ -149,10 +151,10 @@ func waitCommand() *cobra.Command {
 	var appPorts string
 	var b before
 	cmd := &cobra.Command{
-		Use:     "wait [--ports PORT,… | --envoy ADDRESS] [--before DURATION -- COMMAND…|URL]",
+		Use:     "wait [--until SIGNAL]… [--ports PORT,… | --envoy ADDRESS] [--before DURATION -- COMMAND…|URL]",
 		Short:   "Drain, and return when no request is left: the preStop hook",
 		Long:    waitHelp,
-		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json\n  lastcall wait --envoy 127.0.0.1:15000 --ports 8080\n  lastcall wait --linkerd 4191 --ports 8080,9090/grpc\n  lastcall wait --before 20s -- /app/leave-the-registry\n  lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar",
+		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json\n  lastcall wait --envoy 127.0.0.1:15000 --ports 8080\n  lastcall wait --linkerd 4191 --ports 8080,9090/grpc\n  lastcall wait --until file:/run/worker/idle\n  lastcall wait --until 'metric:http://127.0.0.1:9090/metrics jobs_active <= 0'\n  lastcall wait --before 20s -- /app/leave-the-registry\n  lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar",
 		Args:    b.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
@@ -183,7 +185,7 @@ func waitCommand() *cobra.Command {
 		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
 	})
 	cli.Group(cmd.Flags(), "Without an agent", p.register)
-	cli.Common(cmd, "ports", "envoy", "linkerd", "sidecar", "before", "timeout", "minimum-drain", "grace-period", "app-probes", "fail-on-busy")
+	cli.Common(cmd, "until", "ports", "envoy", "linkerd", "sidecar", "before", "timeout", "minimum-drain", "grace-period", "app-probes", "fail-on-busy")
 	return cmd
 }
 

@@ -47,6 +47,9 @@ func (f *meshFlags) wait(ctx context.Context, p *portsFlags, config drain.Config
 	if o.Fallback, o.App, err = p.options(config, log); err != nil {
 		return drain.Report{}, err
 	}
+	if o.With, err = p.until.plane(log); err != nil {
+		return drain.Report{}, err
+	}
 	h, err := mesh.New(config, o)
 	if err != nil {
 		return drain.Report{}, usage(fmt.Errorf("--envoy: %w", err))

@@ -40,6 +40,7 @@ const codeAssumed = 4
 // portsFlags are those of wait --ports and wait --envoy, which need no agent.
 type portsFlags struct {
 	mesh       meshFlags
+	until      untilFlags
 	ports      []string
 	ignoreFrom []string
 	opaque     bool
@@ -57,6 +58,7 @@ type portsFlags struct {
 
 func (f *portsFlags) register(flags *pflag.FlagSet) {
 	f.mesh.register(flags)
+	f.until.register(flags)
 	flags.StringSliceVar(&f.ports, "ports", nil, "watch the connections of the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc. "+
 		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
 	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil,
@@ -83,10 +85,10 @@ func (f *portsFlags) register(flags *pflag.FlagSet) {
 	cli.LogFormatFlag(flags, &f.logFormat)
 }
 
-// isGiven reports whether --ports or --envoy is given, and refuses flags that contradict it.
+// isGiven reports whether --until, --ports or --envoy is given, and refuses flags that contradict it.
 func (f *portsFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err error) {
 	given := ""
-	for _, name := range []string{"ports", "envoy"} {
+	for _, name := range []string{"until", "ports", "envoy"} {
 		if flags.Changed(name) {
 			given = name
 		}
@@ -111,14 +113,17 @@ func (f *portsFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err er
 	case given == "":
 		needs(new(meshFlags).register, "--envoy, such as --envoy 127.0.0.1:15000")
 		needs(new(portsFlags).register, "--ports, such as --ports 8080")
-	case given == "ports" && sidecar:
-		err = usage(errors.New("use only one of --sidecar and --ports: with --ports there is no sidecar"))
-	case given == "ports":
+	case given != "envoy" && sidecar:
+		err = usage(fmt.Errorf("use only one of --sidecar and --%s: with --%[1]s there is no sidecar", given))
+	case given != "envoy":
 		needs(new(meshFlags).register, "--envoy, such as --envoy 127.0.0.1:15000")
 	case sidecar && flags.Changed("app-probes"):
 		err = usage(errors.New("use only one of --sidecar and --app-probes: it is for the hook of the app's container"))
 	case !sidecar:
 		needs(new(meshFlags).registerSidecar, "--sidecar: it is for the hook of Envoy's own container")
+	}
+	if given != "" && !flags.Changed("until") {
+		needs(new(untilFlags).register, "--until, such as --until file:/run/worker/idle")
 	}
 	return given != "", err
 }
@@ -162,10 +167,18 @@ func (f *portsFlags) watch(ctx context.Context, config drain.Config, log *slog.L
 	if err != nil {
 		return drain.Report{}, err
 	}
-	if len(o.Ports) == 0 {
+	plane, err := f.until.plane(log)
+	switch {
+	case err != nil:
+		return drain.Report{}, err
+	case len(o.Ports) == 0 && (plane == nil || f.ports != nil):
 		return drain.Report{}, usage(errors.New("--ports: must have at least one port, such as --ports 8080"))
+	case plane == nil:
+		plane = sockets.New(o)
+	case len(o.Ports) > 0:
+		plane = drain.Join(sockets.New(o), plane)
 	}
-	r, err := hook.Wait(ctx, sockets.New(o), config, app, log)
+	r, err := hook.Wait(ctx, plane, config, app, log)
 	if err != nil {
 		return r, err
 	}
@@ -213,7 +226,7 @@ func (f *portsFlags) options(config drain.Config, log *slog.Logger) (sockets.Opt
 	if err != nil {
 		return o, nil, usage(fmt.Errorf("--app-probes: %w", err))
 	}
-	if app != nil {
+	if app != nil || len(f.until.signals) > 0 {
 		o.IgnoreFrom = append(o.IgnoreFrom, netip.PrefixFrom(probe.Source, probe.Source.BitLen()))
 	}
 	return o, app, nil
@@ -247,6 +260,14 @@ func (f *portsFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.
 		return drain.Config{}, usage(err)
 	}
 	c := settings.Drain()
+	if f.mesh.envoy == "" && f.ports == nil { // no client has to notice the end of a worker
+		if !settings.MinimumDrain.IsSet() {
+			c.MinimumDrain = 0
+		}
+		if !settings.QuietTime.IsSet() {
+			c.QuietTime = 0
+		}
+	}
 	leave := f.leave
 	if settings.Margin.IsSet() && !flags.Changed("leave") {
 		leave = settings.Margin.Value

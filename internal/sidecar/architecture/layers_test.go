@@ -37,6 +37,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/sidecar/inbound", "the syntax of inbound listeners on the command line"},
 	{"internal/sidecar/observe", "what a termination loses, from the kernel's reports alone"},
 	{"internal/sidecar/envoy internal/sidecar/pipe internal/sidecar/sockets", "data planes: a real Envoy, our proxy, the app's own sockets"},
+	{"internal/sidecar/until", "a data plane: a worker that its own signals report idle"},
 	{"internal/sidecar/course", "how a pod ends under given traffic, by the rules of the kubelet, Istio and lastcall"},
 	{"internal/sidecar/hook", "runs a preStop hook over any data plane"},
 	{".", "the library: package lastcall drains a Go program's own servers"},

@@ -11,13 +11,6 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// assumer is a data plane that cannot prove that a connection is idle. Assumed returns what it has assumed at the end,
-// and Warnings what makes that doubtful.
-type assumer interface {
-	Assumed() []string
-	Warnings() []string
-}
-
 // Wait returns when the app may receive its SIGTERM: no request is in flight and no new connections arrive, or the
 // deadline of c (Until, Within) has come. It logs its progress, and ends the watch of the data plane. app is for a
 // container that may only restart, and else nil: Wait returns at once when it fails its probe.
@@ -59,7 +52,7 @@ func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, 
 		r.Verdict = drain.Restarted
 		r.Faults = append(r.Faults, fmt.Sprintf("the app failed its probe: %v", why))
 	}
-	if a, ok := plane.(assumer); ok && err == nil {
+	if a, ok := plane.(drain.Assumer); ok && err == nil {
 		r.Assumed, r.Faults = append(r.Assumed, a.Assumed()...), append(r.Faults, a.Warnings()...)
 		if r.Verdict == drain.Clean && len(r.Assumed) > 0 {
 			r.Verdict = drain.Assumed

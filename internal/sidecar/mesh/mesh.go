@@ -36,6 +36,9 @@ type Options struct {
 	// open connection is busy.
 	Fallback sockets.Options
 
+	// With is drained together with Envoy; nil: nothing.
+	With drain.DataPlane
+
 	// App, of an app's hook, has the probes by which it distinguishes a restart of its container; nil: none.
 	App *hook.App
 
@@ -100,7 +103,11 @@ func (h *Hook) Wait(ctx context.Context) (drain.Report, error) {
 	c := h.config
 	c.GracePeriod, c.Deadline = max(1, c.GracePeriod-passed), max(1, limit-passed)
 	c.MinimumDrain = max(0, c.MinimumDrain-passed)
-	r, err := hook.Wait(ctx, plane, c, h.o.App, h.o.Log)
+	watched := plane
+	if h.o.With != nil {
+		watched = drain.Join(plane, h.o.With)
+	}
+	r, err := hook.Wait(ctx, watched, c, h.o.App, h.o.Log)
 	if e, ok := plane.(*envoy.Plane); ok {
 		if text := e.Hidden(); text != "" {
 			faults = append(faults, text)

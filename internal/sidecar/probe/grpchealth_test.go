@@ -83,7 +83,7 @@ func TestCheckHealth(t *testing.T) {
 			}()
 			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 			defer cancel()
-			if err := checkHealth(ctx, ln.Addr().String(), "", dialFromSource); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if err := checkHealth(ctx, ln.Addr().String(), "", DialFromSource); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v; want %q", err, tt.want)
 			}
 		})
@@ -94,7 +94,7 @@ func wantHealth(t *testing.T, address, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	err := checkHealth(ctx, address, "shop", dialFromSource)
+	err := checkHealth(ctx, address, "shop", DialFromSource)
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 		t.Errorf("%v; want %q", err, want)
 	}

@@ -104,7 +104,7 @@ var Source = netip.MustParseAddr("127.76.67.1")
 
 // Check runs the probe once, and returns an error unless it succeeds as the kubelet counts it.
 func (p *Probe) Check(ctx context.Context) error {
-	code, err := p.run(ctx, "lastcall", dialFromSource)
+	code, err := p.run(ctx, "lastcall", DialFromSource)
 	if err == nil && (code < http.StatusOK || code >= http.StatusBadRequest) {
 		err = fmt.Errorf("the app answered the probe with %d %s", code, http.StatusText(code))
 	}
@@ -114,8 +114,8 @@ func (p *Probe) Check(ctx context.Context) error {
 // Dial is net.Dialer's DialContext.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialFromSource connects from Source, and from any address to an app that listens on ::1 alone.
-func dialFromSource(ctx context.Context, network, address string) (net.Conn, error) {
+// DialFromSource connects from Source, and from any address to an app that listens on ::1 alone.
+func DialFromSource(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(Source, 0))}
 	if conn, err := d.DialContext(ctx, network, address); err == nil {
 		return conn, nil
@@ -173,9 +173,15 @@ func (p *Probe) get(ctx context.Context, userAgent string, dial Dial) (int, erro
 // Get requests a page as the kubelet does: certificates are not verified, and a redirect is a result. The header's Host
 // is the request's. It returns the status code after at most 10 KiB of the body.
 func Get(ctx context.Context, target string, header http.Header, dial Dial) (int, error) {
+	code, _, err := Fetch(ctx, target, header, dial, 10<<10) // the kubelet reads as much
+	return code, err
+}
+
+// Fetch is Get, and returns the beginning of the body, most bytes of it.
+func Fetch(ctx context.Context, target string, header http.Header, dial Dial, most int64) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	req.Host = cmp.Or(header.Get("Host"), req.Host)
 	req.Header = header
@@ -186,9 +192,9 @@ func Get(ctx context.Context, target string, header http.Header, dial Dial) (int
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)) // the kubelet reads as much
-	return resp.StatusCode, err
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	return resp.StatusCode, body, err
 }
