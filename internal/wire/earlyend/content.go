@@ -28,8 +28,10 @@ func ContentOf(h *http1.Head, isGET bool, endlessTypes []string) Content {
 	if h.IsEncoded { // events in compressed data cannot be found
 		return Unknown
 	}
-	media := http1.MediaType(h.ContentType)
+	media, followed := http1.MediaType(h.ContentType), eventstream.MediaOf(h.ContentType, isGET)
 	switch kind, _, _ := bytes.Cut(media, []byte("+")); {
+	case followed == eventstream.Events:
+		return Events
 	case http1.EqualFold(kind, "application/grpc-web"): // not -text, which is base64
 		return GRPCWeb
 	case http1.EqualFold(kind, "application/connect"):
@@ -40,10 +42,7 @@ func ContentOf(h *http1.Head, isGET bool, endlessTypes []string) Content {
 			return Lines
 		}
 	}
-	switch eventstream.MediaOf(h.ContentType, isGET) {
-	case eventstream.Events:
-		return Events
-	case eventstream.JSONLines:
+	if followed == eventstream.JSONLines {
 		return JSONLines
 	}
 	return Unknown
