@@ -33,6 +33,13 @@ func WaitFlags(h *corev1.LifecycleHandler) ([]string, bool) {
 	return flags[i+1:], true
 }
 
+// HasNoAgent reports whether lastcall wait, with these flags, watches the app itself instead of calling an agent.
+func HasNoAgent(flags []string) bool {
+	return slices.ContainsFunc(flags, func(flag string) bool {
+		return flag == "--ports" || flag == "--envoy" || flag == "--until"
+	})
+}
+
 // Before is what lastcall wait --before runs before it waits, a command or a URL with header fields; nil for nothing.
 func Before(h *corev1.LifecycleHandler) []string {
 	if _, ok := WaitFlags(h); !ok {

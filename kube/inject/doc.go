@@ -49,6 +49,9 @@
 //	lastcall.dev/linkerd-shutdown       "true": the hook shuts linkerd's proxy down after the quiet time; see docs/linkerd.md
 //	lastcall.dev/ports                  for sockets: the ports to watch, PORT[/PROTOCOL], comma-separated; default
 //	                                    containerPorts, with the protocols in their names (grpc-api, http2)
+//	lastcall.dev/until                  the signals of a worker, one a line (lastcall wait --until): its preStop waits until
+//	                                    all are idle. The worker is the first app container, or that of
+//	                                    kubectl.kubernetes.io/default-container. Without a mesh the form is sockets
 //	lastcall.dev/ignore-inbound-ports   ports whose connections never count
 //	lastcall.dev/quiet-time, idle-grace, last-call-margin, compat, restart-wait
 //	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT, _RESTART_WAIT

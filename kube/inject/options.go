@@ -141,6 +141,7 @@ const (
 	annotationCapture         = "lastcall.dev/capture"
 	annotationPreStop         = "lastcall.dev/pre-stop"
 	annotationPorts           = "lastcall.dev/ports"
+	annotationUntil           = "lastcall.dev/until"
 	annotationLinkerdShutdown = "lastcall.dev/linkerd-shutdown"
 	annotationIgnoreInbound   = "lastcall.dev/ignore-inbound-ports"
 	annotationQuietTime       = "lastcall.dev/quiet-time"
@@ -155,6 +156,8 @@ const (
 	annotationMemory          = "lastcall.dev/memory"
 	annotationMemoryLimit     = "lastcall.dev/memory-limit"
 
+	annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
+
 	// LabelInjected is on every injected pod.
 	LabelInjected      = carrier.LabelInjected
 	LabelInjectedValue = carrier.LabelInjectedValue
@@ -167,7 +170,8 @@ const (
 // Keys are the annotations by which a pod configures lastcall, and those that lastcall writes.
 func Keys() []string {
 	return []string{
-		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts, annotationLinkerdShutdown,
+		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts, annotationUntil,
+		annotationLinkerdShutdown,
 		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationCompat, annotationRestartWait,
 		annotationApp, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
 	}

@@ -25,6 +25,7 @@ type injection struct {
 	capture  Capture
 	token    string
 	notes    []string
+	until    []string         // the signals of the worker
 	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
 }
 
@@ -128,6 +129,9 @@ func (j *injection) do() (err error) {
 	if text != "" {
 		j.note("%s", text)
 	}
+	if err := j.readUntil(); err != nil {
+		return err
+	}
 	if j.sidecar, err = chooseSidecar(j.pod, j.Options); err != nil {
 		return err
 	}
@@ -162,7 +166,7 @@ func (j *injection) do() (err error) {
 	if !j.captures() {
 		j.sidecar = ""
 		if j.proxy == Sockets && carrier.Find(&j.pod.Spec, containerCopy) == nil {
-			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: set the ports with annotation " + annotationPorts}
+			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: set the ports with annotation " + annotationPorts + ", or a worker's signals with " + annotationUntil}
 		}
 	}
 	return nil

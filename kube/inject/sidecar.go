@@ -212,9 +212,8 @@ func (j *injection) addSidecar() error {
 	case Classic:
 		// The app's init containers need the network, which is captured last.
 		spec.InitContainers = append(spec.InitContainers, first...)
-		const defaultContainer = "kubectl.kubernetes.io/default-container"
-		if j.pod.Annotations[defaultContainer] == "" {
-			j.pod.Annotations[defaultContainer] = spec.Containers[0].Name
+		if j.pod.Annotations[annotationDefaultContainer] == "" {
+			j.pod.Annotations[annotationDefaultContainer] = spec.Containers[0].Name
 		}
 		spec.Containers = slices.Insert(spec.Containers, 0, sidecar)
 	}

@@ -33,7 +33,7 @@ func (j *injection) addSockets() error {
 		if len(ports) == 0 {
 			ports = watchedPorts(c)
 		}
-		if len(ports) == 0 {
+		if len(ports) == 0 && !j.isWorker(c) {
 			j.note("container %s lists no port and gets no preStop: set the ports with annotation %s", c.Name, annotationPorts)
 			return nil
 		}
@@ -152,6 +152,11 @@ func (j *injection) equip(c *corev1.Container) {
 // environment of the app, so the pod's settings are passed as flags.
 func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
 	command := append([]string{binary, "wait"}, flags...)
+	if j.isWorker(c) {
+		for _, signal := range j.until {
+			command = append(command, "--until", signal)
+		}
+	}
 	if len(ports) > 0 {
 		list := make([]string, 0, len(ports))
 		for _, p := range ports {
@@ -244,7 +249,7 @@ func sortWatched(ports []watched) []watched {
 // isPlaneHook reports whether a hook is lastcall wait without an agent.
 func isPlaneHook(h *corev1.LifecycleHandler) bool {
 	flags, _ := carrier.WaitFlags(h)
-	return isExecHook(h) && (slices.Contains(flags, "--ports") || slices.Contains(flags, "--envoy"))
+	return isExecHook(h) && carrier.HasNoAgent(flags)
 }
 
 func isExecHook(h *corev1.LifecycleHandler) bool {

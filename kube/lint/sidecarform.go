@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +45,7 @@ func (l *linting) hooksWait() (found bool) {
 			found = true
 		default:
 			flags, isWait := carrier.WaitFlags(h)
-			found = found || isWait && !slices.Contains(flags, "--ports") && !slices.Contains(flags, "--envoy")
+			found = found || isWait && !carrier.HasNoAgent(flags)
 		}
 	})
 	return found
