@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // check is one expectation and its outcome.
@@ -60,10 +61,10 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	addTime := func(ok bool, what, want, got string) { out = append(out, check{what, want, got, ok, true}) }
 
 	got := outcome(r.answer)
-	add(r.answer.status == statusWanted(e.lost) && r.answer.err == nil, "the client got", fmt.Sprint(statusWanted(e.lost)), got)
+	add(r.answer.Status == statusWanted(e.lost) && r.answer.Detail == "", "the client got", fmt.Sprint(statusWanted(e.lost)), got)
 	addTime(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(), "after "+terminal.Measured(r.lastByte()))
 	if e.body != "" {
-		add(string(r.answer.body) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.body, len(r.answer.body)))
+		add(string(r.answer.Tail) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.Tail, len(r.answer.Tail)))
 	}
 	if e.log != "" {
 		add(strings.Contains(r.logLine, e.log), "the gateway's log line", "… "+e.log+" …", r.logLine)
@@ -80,7 +81,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 		add(r.end.Killed() == *e.killed, "the pod's end", words[*e.killed], words[r.end.Killed()])
 	}
 	if e.appAfter {
-		after := r.end.App.Terminated.Sub(r.answer.last)
+		after := r.end.App.Terminated.Sub(r.answer.Last)
 		addTime(after >= -transit-c.allowance, "the app's SIGTERM", "after the last byte", fmt.Sprintf("%v after it", after.Round(100*time.Microsecond)))
 	}
 	if e.appAfter || e.named {
@@ -123,12 +124,12 @@ func judgeReport(r *row, e expectation, path string) []check {
 }
 
 // outcome is an answer in short: "200", "503", "no response: …".
-func outcome(a answer) string {
+func outcome(a traffic.Outcome) string {
 	switch {
-	case a.status == 0:
-		return fmt.Sprintf("no response: %v", a.err)
-	case a.err != nil:
-		return fmt.Sprintf("%d, truncated: %v", a.status, a.err)
+	case a.Status == 0:
+		return "no response: " + a.Detail
+	case a.Detail != "":
+		return fmt.Sprintf("%d, truncated: %s", a.Status, a.Detail)
 	}
-	return fmt.Sprint(a.status)
+	return fmt.Sprint(a.Status)
 }

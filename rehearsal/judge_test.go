@@ -11,6 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // good is a row of lastcall as it should be: a request of 10 s asked a moment
@@ -21,7 +22,7 @@ func good(t *testing.T, name string) *row {
 	last := began.Add(9900 * time.Millisecond)
 	return &row{
 		strategy: named(t, name),
-		answer:   answer{sent: began.Add(-100 * time.Millisecond), last: last, status: 200},
+		answer:   traffic.Outcome{Began: began.Add(-100 * time.Millisecond), Last: last, Status: 200},
 		end: strategy.End{
 			Began:   began,
 			App:     node.Ending{Terminated: last.Add(3 * time.Millisecond), Gone: last.Add(6 * time.Millisecond)},
@@ -46,18 +47,18 @@ func TestJudge(t *testing.T) {
 		wrong  []string // what does not hold
 	}{
 		{"as it should be", func(*row) {}, nil},
-		{"another status", func(r *row) { r.answer.status = 503 }, []string{"the client got"}},
-		{"broken off", func(r *row) { r.answer.err = io.ErrUnexpectedEOF }, []string{"the client got"}},
-		{"no response", func(r *row) { r.answer.status, r.answer.err = 0, io.EOF }, []string{"the client got"}},
+		{"another status", func(r *row) { r.answer.Status = 503 }, []string{"the client got"}},
+		{"broken off", func(r *row) { r.answer.Detail = io.ErrUnexpectedEOF.Error() }, []string{"the client got"}},
+		{"no response", func(r *row) { r.answer.Status, r.answer.Detail = 0, io.EOF.Error() }, []string{"the client got"}},
 		{"pod gone 60 ms after the last byte", func(r *row) {
-			r.end.Sidecar.Gone = r.answer.last.Add(60 * time.Millisecond)
+			r.end.Sidecar.Gone = r.answer.Last.Add(60 * time.Millisecond)
 		}, []string{"the pod stayed after the last byte and the minimum drain"}},
 		{"pod gone seconds after", func(r *row) {
-			r.end.App.Gone = r.answer.last.Add(3 * time.Second)
+			r.end.App.Gone = r.answer.Last.Add(3 * time.Second)
 		}, []string{"the pod was gone", "the pod stayed after the last byte and the minimum drain"}},
-		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.last }, []string{"the pod's end"}},
+		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.Last }, []string{"the pod's end"}},
 		{"app gets SIGTERM before the last byte", func(r *row) {
-			r.end.App.Terminated = r.answer.last.Add(-time.Second)
+			r.end.App.Terminated = r.answer.Last.Add(-time.Second)
 		}, []string{"the app's SIGTERM"}},
 		{"preStop failed", func(r *row) { r.end.App.HookError = errors.New("exit 1") }, []string{"the app's preStop"}},
 		{"sidecar crashed", func(r *row) { r.end.SidecarExit = "exit 1" }, []string{"the sidecar's end"}},
@@ -90,10 +91,10 @@ func TestJudge(t *testing.T) {
 func TestJudgeLocalReply(t *testing.T) {
 	lost := func() *row {
 		r := good(t, "istio-default")
-		r.answer.status, r.answer.body = 503, []byte(terminationBody)
-		r.answer.last = r.end.Began.Add(5 * time.Second)
-		r.end.Sidecar.Gone = r.answer.last
-		r.end.App.Terminated, r.end.App.Gone = r.end.Began, r.answer.last.Add(time.Millisecond)
+		r.answer.Status, r.answer.Tail = 503, []byte(terminationBody)
+		r.answer.Last = r.end.Began.Add(5 * time.Second)
+		r.end.Sidecar.Gone = r.answer.Last
+		r.end.App.Terminated, r.end.App.Gone = r.end.Began, r.answer.Last.Add(time.Millisecond)
 		r.logLine = `[t] "GET /delay/10 HTTP/1.1" ` + terminationDetails + ` - "-" 0 95 5100 - "-"`
 		return r
 	}
@@ -101,7 +102,7 @@ func TestJudgeLocalReply(t *testing.T) {
 		t.Errorf("%+v", row.Checks)
 	}
 	r := lost()
-	r.answer.body = []byte("Bad Gateway")
+	r.answer.Tail = []byte("Bad Gateway")
 	if judged(t, r).OK {
 		t.Error("another body passes")
 	}
@@ -121,11 +122,11 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 		change func(*row)
 		ok     bool
 	}{
-		{"some of it late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(430 * time.Millisecond) }, true},
-		{"seconds late", func(r *row) { r.end.Sidecar.Gone = r.answer.last.Add(3 * time.Second) }, false},
-		{"the wrong order", func(r *row) { r.end.App.Terminated = r.answer.last.Add(-2 * time.Second) }, false},
-		{"the wrong answer", func(r *row) { r.answer.status = 503 }, false},
-		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.last }, false},
+		{"some of it late", func(r *row) { r.end.Sidecar.Gone = r.answer.Last.Add(430 * time.Millisecond) }, true},
+		{"seconds late", func(r *row) { r.end.Sidecar.Gone = r.answer.Last.Add(3 * time.Second) }, false},
+		{"the wrong order", func(r *row) { r.end.App.Terminated = r.answer.Last.Add(-2 * time.Second) }, false},
+		{"the wrong answer", func(r *row) { r.answer.Status = 503 }, false},
+		{"SIGKILL", func(r *row) { r.end.App.Killed = r.answer.Last }, false},
 	} {
 		r := good(t, "lastcall-classic-exit")
 		tt.change(r)
@@ -134,7 +135,7 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 		}
 	}
 	r := good(t, "lastcall-classic-exit")
-	r.end.Sidecar.Gone = r.answer.last.Add(600 * time.Millisecond)
+	r.end.Sidecar.Gone = r.answer.Last.Add(600 * time.Millisecond)
 	if row := judged(t, r); row.OK || row.Unjudged {
 		t.Error("on a quiet machine half a second late passes")
 	}
@@ -144,9 +145,9 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 func TestJudgeOnATooBusyMachine(t *testing.T) {
 	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: lag.Fixed(time.Second)}
 	late := good(t, "lastcall-classic-exit")
-	late.end.Sidecar.Gone = late.answer.last.Add(3 * time.Second)
+	late.end.Sidecar.Gone = late.answer.Last.Add(3 * time.Second)
 	wrong := good(t, "lastcall-classic-exit")
-	wrong.answer.status, wrong.end.Sidecar.Gone = 503, late.end.Sidecar.Gone
+	wrong.answer.Status, wrong.end.Sidecar.Gone = 503, late.end.Sidecar.Gone
 	for _, tt := range []struct {
 		name               string
 		rows               []*row

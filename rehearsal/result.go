@@ -96,9 +96,9 @@ func (p *experiment) result(path string, rows []Row) *Result {
 }
 
 func (p *experiment) judge(r *row, path string) Row {
-	allowance, quiet := p.meter.Allowance(r.end.Began, latest(r.answer.last, r.end.Gone()))
+	allowance, quiet := p.meter.Allowance(r.end.Began, latest(r.answer.Last, r.end.Gone()))
 	c := circumstances{
-		left:      p.options.Delay - r.end.Began.Sub(r.answer.sent),
+		left:      p.options.Delay - r.end.Began.Sub(r.answer.Began),
 		grace:     p.options.Grace,
 		app:       r.strategy.App,
 		envoy:     strategy.UsesEnvoy(p.options.Proxy),
@@ -112,18 +112,15 @@ func (p *experiment) judge(r *row, path string) Row {
 	row := Row{
 		Strategy: r.strategy.Name, Group: r.strategy.Group, Label: r.strategy.Label, Words: words,
 		Expected: e.String(), OK: failures(checks) == 0, Checks: checks, Unjudged: !quiet && isLateOnly(checks),
-		Status: r.answer.status, TookMS: milliseconds(r.answer.took()), LastByteMS: milliseconds(r.lastByte()),
+		Status: r.answer.Status, Error: r.answer.Detail, TookMS: milliseconds(r.answer.Last.Sub(r.answer.Began)), LastByteMS: milliseconds(r.lastByte()),
 		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
 		AllowanceMS: milliseconds(c.allowance),
 		lastcall:    r.strategy.Sidecar.IsLastcall(), istio: r.strategy.Sidecar.IsIstio(), lag: r.lag(e.stays),
 	}
-	if r.answer.err != nil {
-		row.Error = r.answer.err.Error()
-	}
-	if r.answer.status != 200 {
-		row.Body = string(r.answer.body)
+	if r.answer.Status != 200 {
+		row.Body = string(r.answer.Tail)
 	}
 	return row
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // row is one strategy in the experiment.
@@ -19,7 +20,7 @@ type row struct {
 	gateway  *strategy.Gateway
 	idle     *idleClients
 
-	answer  answer
+	answer  traffic.Outcome
 	end     strategy.End
 	report  *strategy.Report
 	logLine string // the gateway's, of the request
@@ -47,7 +48,9 @@ func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error
 
 // send sends the request and waits for the end of the response.
 func (r *row) send(ctx context.Context, path string) {
-	r.answer = ask(ctx, "http://"+r.gateway.Address+path)
+	client := &traffic.Client{Targets: func() []string { return []string{r.gateway.Address} }, Timeout: maxDelay + time.Hour} // ctx ends it
+	defer client.Close()
+	r.answer = client.Do(ctx, traffic.Request{Path: path})
 	close(r.answered)
 }
 
@@ -78,7 +81,7 @@ func (r *row) settle(path string) (err error) {
 }
 
 // lastByte is when the request ended, from the scale-down.
-func (r *row) lastByte() time.Duration { return r.answer.last.Sub(r.end.Began) }
+func (r *row) lastByte() time.Duration { return r.answer.Last.Sub(r.end.Began) }
 
 // stayed is how long the pod existed after the scale-down.
 func (r *row) stayed() time.Duration { return r.end.Gone().Sub(r.end.Began) }

@@ -20,9 +20,9 @@ var update = flag.Bool("update", false, "write the golden files again")
 func sample(t *testing.T) *Result {
 	t.Helper()
 	lost := good(t, "istio-default")
-	lost.answer.status, lost.answer.body = 503, []byte(terminationBody)
-	lost.answer.last = lost.end.Began.Add(5 * time.Second)
-	lost.end.Sidecar.Gone, lost.end.App.Gone = lost.answer.last.Add(2*time.Millisecond), lost.answer.last
+	lost.answer.Status, lost.answer.Tail = 503, []byte(terminationBody)
+	lost.answer.Last = lost.end.Began.Add(5 * time.Second)
+	lost.end.Sidecar.Gone, lost.end.App.Gone = lost.answer.Last.Add(2*time.Millisecond), lost.answer.Last
 	lost.logLine = terminationDetails
 
 	killed := good(t, "istio-exit-on-zero-idle")
@@ -30,12 +30,12 @@ func sample(t *testing.T) *Result {
 	killed.end.Sidecar.Gone = killed.end.Sidecar.Killed
 
 	wrong := good(t, "istio-exit-on-zero")
-	wrong.answer.status, wrong.answer.err, wrong.answer.last = 0, os.ErrDeadlineExceeded, wrong.end.Began.Add(time.Second)
+	wrong.answer.Status, wrong.answer.Detail, wrong.answer.Last = 0, os.ErrDeadlineExceeded.Error(), wrong.end.Began.Add(time.Second)
 
 	cut := good(t, "grace-7s-lastcall")
-	cut.answer.status, cut.answer.last = 503, cut.end.Began.Add(5250*time.Millisecond)
-	cut.end.App.Terminated, cut.end.App.Gone = cut.answer.last, cut.answer.last.Add(3*time.Millisecond)
-	cut.end.Sidecar.Gone = cut.answer.last.Add(4 * time.Millisecond)
+	cut.answer.Status, cut.answer.Last = 503, cut.end.Began.Add(5250*time.Millisecond)
+	cut.end.App.Terminated, cut.end.App.Gone = cut.answer.Last, cut.answer.Last.Add(3*time.Millisecond)
+	cut.end.Sidecar.Gone = cut.answer.Last.Add(4 * time.Millisecond)
 	cut.logLine = viaUpstream
 	cut.report = &strategy.Report{Verdict: "cut", Open: []strategy.Conversation{{Request: "GET /delay/10", AgeMS: 5350, Ending: "503"}}}
 

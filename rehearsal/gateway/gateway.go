@@ -1,42 +1,68 @@
+// Package gateway is the gateway of a rehearsal: a reverse proxy for HTTP/1.1 whose responses show whether the end of a
+// pod cost a client anything. For production there are Envoy Gateway, Contour and Istio's gateways: docs/gateways.md.
+//
+// It never sends a request twice that a pod may have received: only a refused connection is repeated, with another
+// endpoint. net/http's Transport repeats more: a GET on a kept-alive connection that ended before the first byte of the
+// response, however long the server had worked on it (shouldRetryRequest in transport.go). Envoy does not do so by
+// default, and it would hide what a rehearsal is to show. So it sends with package traffic's client.
+//
+// Its own responses and its access log are Envoy's:
+//
+//	503 UH      no healthy upstream                       no endpoints
+//	503 URX,UF  … remote connection failure               no endpoint accepted a connection (UF: there was one)
+//	503 UC      … connection termination                  the connection ended before the response
+//	502 UPE     … protocol error                          the response is not HTTP, or its head is truncated
+//
+// (… is "upstream connect error or disconnect/reset before headers. reset reason: ", with "retried and the latest" in
+// it after a retry.) When the endpoint ends in the middle of a body, the response is truncated, and the flag is UPE. DC
+// means that the client closed its connection first.
 package gateway
 
 import (
-	"context"
+	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
-	"sync"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // Gateway is an http.Handler that forwards requests to endpoints.
 type Gateway struct {
-	log    *slog.Logger
-	access *accesslog.Log // nil: none
-
-	mu        sync.Mutex                  // one change at a time
-	endpoints atomic.Pointer[[]*endpoint] // replaced, never modified
-	next      atomic.Uint64
+	log       *slog.Logger
+	access    *accesslog.Log // nil: none
+	client    traffic.Client
+	endpoints atomic.Pointer[[]string] // replaced, never modified
 }
 
 // New makes a Gateway without endpoints. The access log gets a line for each request, unless it is nil.
 func New(log *slog.Logger, access *accesslog.Log) *Gateway {
 	g := &Gateway{log: log, access: access}
-	g.endpoints.Store(new([]*endpoint))
+	g.endpoints.Store(&[]string{})
+	g.client.Targets = func() []string { return *g.endpoints.Load() }
 	return g
+}
+
+// SetEndpoints replaces the endpoints by addresses, each host:port. An endpoint that leaves gets no new requests, and
+// its idle connections are closed; requests in flight continue.
+func (g *Gateway) SetEndpoints(addresses []string) {
+	list := slices.Clone(addresses)
+	g.endpoints.Store(&list)
+	g.client.CloseIdle()
+	g.log.Info("endpoints changed", "addresses", list)
 }
 
 // ServeHTTP forwards a request, and returns when it has ended and its access log line is written.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	x := &exchange{ResponseWriter: w, gateway: g, request: r, ctx: ctx, cancel: cancel, began: time.Now()}
+	x := &exchange{ResponseWriter: w, gateway: g, request: r, began: time.Now()}
 	defer x.end()
-	in := r.WithContext(ctx)
-	in.Body = &clientBody{r.Body, x}
 	proxy := httputil.ReverseProxy{
 		Rewrite:       rewrite,
 		Transport:     x,
@@ -44,7 +70,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ErrorLog:      slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		ErrorHandler:  x.fail,
 	}
-	proxy.ServeHTTP(x, in)
+	proxy.ServeHTTP(x, r)
 }
 
 // rewrite appends the client to X-Forwarded-For, and restores the query, of which ReverseProxy removes what it cannot
@@ -53,4 +79,119 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
 	p.SetXForwarded()
+}
+
+// exchange is one request with its response: the proxy's ResponseWriter and its Transport.
+type exchange struct {
+	http.ResponseWriter
+	gateway *Gateway
+	request *http.Request // as received
+	began   time.Time
+
+	upstream     traffic.Outcome
+	broken       error // a read of the response's body
+	outcome      accesslog.Outcome
+	status, sent int // status is 0 until the head is sent
+}
+
+// Unwrap is for http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+func (x *exchange) WriteHeader(status int) {
+	x.status = status
+	x.ResponseWriter.WriteHeader(status)
+}
+
+func (x *exchange) Write(p []byte) (int, error) {
+	n, err := x.ResponseWriter.Write(p)
+	x.sent += n
+	return n, err
+}
+
+// RoundTrip sends the request to an endpoint.
+func (x *exchange) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	if resp, x.upstream = x.gateway.client.Forward(req); resp == nil {
+		return nil, errors.New(string(x.upstream.Failure))
+	}
+	resp.Body = &responseBody{resp.Body, x}
+	return resp, nil
+}
+
+// responseBody records errors of the endpoint.
+type responseBody struct {
+	io.ReadCloser
+	x *exchange
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.x.broken = err
+	}
+	return n, err
+}
+
+// fail responds to a request that got no response from an endpoint.
+func (x *exchange) fail(http.ResponseWriter, *http.Request, error) {
+	isRetried := x.upstream.Tries > 1
+	reset := func(status int, flag, reason string) {
+		x.outcome = accesslog.Before(flag, reason)
+		x.reply(status, accesslog.ResetBody(reason, isRetried))
+	}
+	switch x.upstream.Failure {
+	case traffic.Stopped: // the client has closed its connection
+		panic(http.ErrAbortHandler)
+	case traffic.NoPods:
+		x.outcome = accesslog.NoHealthy
+		x.reply(http.StatusServiceUnavailable, accesslog.BodyNoHealthy)
+	case traffic.Refused:
+		flag := accesslog.FlagConnectFailed
+		if isRetried {
+			flag = accesslog.FlagRetriesExhausted
+		}
+		reset(http.StatusServiceUnavailable, flag, accesslog.ReasonConnectFailed)
+	case traffic.Truncated:
+		reset(http.StatusBadGateway, accesslog.FlagProtocolError, accesslog.ReasonProtocolError)
+	default:
+		reset(http.StatusServiceUnavailable, accesslog.FlagTerminated, accesslog.ReasonTerminated)
+	}
+}
+
+// reply sends a response of the gateway's own, in Envoy's form.
+func (x *exchange) reply(status int, body string) {
+	h := x.Header()
+	clear(h)
+	h.Set("Content-Type", "text/plain")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Server", accesslog.Server)
+	x.WriteHeader(status)
+	_, _ = io.WriteString(x, body)
+}
+
+// end writes the access log line of an exchange that has ended.
+func (x *exchange) end() {
+	if x.gateway.access == nil {
+		return
+	}
+	r, isGone := x.request, x.request.Context().Err() != nil
+	switch {
+	case x.outcome != (accesslog.Outcome{}):
+	case isGone && (x.broken != nil || x.status == 0):
+		x.outcome = accesslog.ClientClosed
+	case x.broken != nil: // for Envoy's parser, an end within a body is a malformed body
+		x.outcome = accesslog.Truncated
+	default:
+		x.outcome = accesslog.ViaUpstream
+	}
+	e := &accesslog.Entry{
+		Began: x.began, FirstByte: x.upstream.First, Method: r.Method, Path: r.RequestURI, Protocol: r.Proto,
+		Status: x.status, Outcome: x.outcome, Received: uint64(max(0, r.ContentLength)), Sent: uint64(x.sent),
+		ForwardedFor: r.Header.Get("X-Forwarded-For"), UserAgent: r.UserAgent(),
+		RequestID: r.Header.Get("X-Request-Id"), Authority: r.Host,
+		Upstream: x.upstream.Address, UpstreamLocal: x.upstream.Local, Downstream: r.RemoteAddr,
+	}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		e.DownstreamLocal = local.String()
+	}
+	x.gateway.access.Write(e)
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,12 +10,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -92,26 +96,6 @@ func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-func dial(t *testing.T, addr string) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func send(t *testing.T, c net.Conn, text string) {
-	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // app is an endpoint with a handler, for tests that need no odd bytes.
 func app(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
@@ -166,29 +150,19 @@ func TestRequestAsTheEndpointSeesIt(t *testing.T) {
 	}
 }
 
-// Neither a request nor a response waits in the gateway for its end.
-func TestBodiesAreStreamed(t *testing.T) {
-	parts := make(chan string, 1)
+// A response does not wait in the gateway for its end.
+func TestResponsesAreStreamed(t *testing.T) {
 	more := make(chan struct{})
-	addr := app(t, func(w http.ResponseWriter, r *http.Request) {
-		buf := make([]byte, 5)
-		_, _ = io.ReadFull(r.Body, buf)
-		parts <- string(buf)
-		_, _ = io.Copy(io.Discard, r.Body)
+	g := start(t, app(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "first")
 		_ = http.NewResponseController(w).Flush()
 		<-more
 		_, _ = io.WriteString(w, "second")
-	})
-	g := start(t, addr)
-	c := dial(t, g.addr)
-	send(t, c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nbegin")
-	if got := within(t, "part of the request", parts); got != "begin" {
-		t.Errorf("the endpoint got %q before the request's end", got)
-	}
-	send(t, c, "end")
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	}))
+	c, url := g.client(t)
+	resp, err := c.Get(url)
 	if err != nil {
+		close(more)
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
@@ -200,34 +174,6 @@ func TestBodiesAreStreamed(t *testing.T) {
 	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "second" {
 		t.Errorf("then it got %q, %v", rest, err)
 	}
-}
-
-// After a 101 all bytes pass in both directions, with the end of each.
-func TestUpgrade(t *testing.T) {
-	addr := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
-		req, err := readRequest(r)
-		if err != nil || req.Header.Get("Upgrade") != "websocket" {
-			return
-		}
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello ")
-		_, _ = io.Copy(c, r) // until the client's end; then ours
-	})
-	g := start(t, addr)
-	c := dial(t, g.addr)
-	send(t, c, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	r := bufio.NewReader(c)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil || resp.StatusCode != 101 {
-		t.Fatal(resp, err)
-	}
-	send(t, c, "late")
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := io.ReadAll(r); err != nil || string(got) != "hello late" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	g.access.until(t, `"GET /chat HTTP/1.1" 101 - via_upstream - "-" `)
 }
 
 // All fields of an access log line.
@@ -263,5 +209,425 @@ func TestAccessLogLine(t *testing.T) {
 		addr + `" - * ` + g.addr + ` * - -`
 	if got := strings.Join(f, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// Whether a request is sent again whose connection ends before the response.
+func TestRetries(t *testing.T) {
+	type upstream func(n int, c net.Conn, r *bufio.Reader, count *atomic.Int32)
+	// seen reads the second request and closes the connection.
+	seen := func(n int, c net.Conn, r *bufio.Reader, count *atomic.Int32) {
+		for i := 0; ; i++ {
+			if _, err := readRequest(r); err != nil {
+				return
+			}
+			count.Add(1)
+			if n == 0 && i == 1 {
+				return
+			}
+			_, _ = io.WriteString(c, ok)
+		}
+	}
+	fresh := func(_ int, _ net.Conn, r *bufio.Reader, count *atomic.Int32) {
+		if _, err := readRequest(r); err == nil {
+			count.Add(1)
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		upstream upstream
+		warm     bool // a request before makes the connection a kept one
+		method   string
+		body     string
+		status   int
+		count    int32 // how many requests the endpoint has read
+	}{
+		{name: "GET, fresh connection", upstream: fresh, method: "GET", status: 503, count: 1},
+		{name: "POST, fresh connection", upstream: fresh, method: "POST", body: "x", status: 503, count: 1},
+		{name: "GET, kept connection, was read", upstream: seen, warm: true, method: "GET", status: 503, count: 2},
+		{name: "POST, kept connection, was read", upstream: seen, warm: true, method: "POST", body: "x", status: 503, count: 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var count atomic.Int32
+			addr := raw(t, func(n int, c net.Conn, r *bufio.Reader) { tt.upstream(n, c, r, &count) })
+			g := start(t, addr)
+			c, url := g.client(t)
+			if tt.warm {
+				if resp, _ := get(t, c, url); resp.StatusCode != 200 {
+					t.Fatal(resp.Status)
+				}
+			}
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, url, strings.NewReader(tt.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := c.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != tt.status || count.Load() != tt.count {
+				t.Errorf("got %d after %d requests read, want %d after %d", resp.StatusCode, count.Load(), tt.status, tt.count)
+			}
+			g.access.until(t, " 503 UC upstream_reset_before_response_started{connection_termination} ")
+		})
+	}
+}
+
+// Any method goes to the next endpoint when there was no connection; the body
+// arrives there whole.
+func TestConnectFailureGoesOn(t *testing.T) {
+	for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
+		t.Run(method, func(t *testing.T) {
+			bodies := make(chan string, 8)
+			good := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+				for {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					b, _ := io.ReadAll(req.Body)
+					bodies <- string(b)
+					_, _ = io.WriteString(c, ok)
+				}
+			})
+			g := start(t, closed(t), good, closed(t))
+			c, url := g.client(t)
+			body := ""
+			if method != "GET" {
+				body = strings.Repeat("b", 100_000)
+			}
+			for range 3 {
+				req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := c.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				if got := within(t, "body", bodies); resp.StatusCode != 200 || got != body {
+					t.Errorf("got %d, %d bytes arrived", resp.StatusCode, len(got))
+				}
+				g.access.until(t, " 200 - via_upstream ", good)
+			}
+		})
+	}
+}
+
+// A removed endpoint completes its requests in flight, its idle connections are closed, and it gets no new requests.
+func TestRemovedEndpoint(t *testing.T) {
+	arrived, more := make(chan struct{}, 1), make(chan struct{})
+	ended := make(chan string, 8)
+	old := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := readRequest(r)
+			if err != nil {
+				ended <- fmt.Sprint("old: ", err)
+				return
+			}
+			if req.URL.Path == "/slow" {
+				arrived <- struct{}{}
+				<-more
+			}
+			_, _ = io.WriteString(c, ok)
+		}
+	})
+	g := start(t, old)
+	c, url := g.client(t)
+	slow := make(chan string, 1)
+	go func() {
+		resp, err := c.Get(url + "/slow")
+		if err != nil {
+			slow <- err.Error()
+			return
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		slow <- fmt.Sprint(resp.Status, string(body), err)
+	}()
+	within(t, "slow request", arrived)
+	if resp, _ := get(t, c, url+"/fast"); resp.StatusCode != 200 { // leaves an idle connection
+		t.Fatal(resp.Status)
+	}
+	g.SetEndpoints([]string{raw(t, answers)})
+	if got := within(t, "end of the idle connection", ended); got != "old: EOF" {
+		t.Error(got)
+	}
+	for range 4 {
+		if resp, _ := get(t, c, url+"/fast"); resp.StatusCode != 200 {
+			t.Error(resp.Status)
+		}
+	}
+	close(more)
+	if got := within(t, "slow response", slow); got != "200 OKok<nil>" {
+		t.Error(got)
+	}
+	if got := within(t, "end of the connection that was in flight", ended); got != "old: EOF" {
+		t.Error(got)
+	}
+	if len(ended) > 0 {
+		t.Error("more connections went to the removed endpoint")
+	}
+}
+
+// While the list changes all the time, every request gets its response, with a body or without.
+func TestNoRequestIsLostToAChange(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
+	a, b := app(t, echo), app(t, echo)
+	g := start(t, a, b)
+	const clients, each = 4, 100
+	failed := make(chan string, clients*each)
+	ended := make(chan struct{}, clients)
+	for range clients {
+		c, url := g.client(t)
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			for i := range each {
+				body := strings.Repeat("b", i%2*i)
+				resp, err := c.Post(url, "text/plain", strings.NewReader(body))
+				if err != nil {
+					failed <- err.Error()
+					continue
+				}
+				got, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != 200 || string(got) != body || err != nil {
+					failed <- fmt.Sprint(resp.Status, string(got), err)
+				}
+			}
+		}()
+	}
+	for i, left := 0, clients; left > 0; i++ {
+		select {
+		case <-ended:
+			left--
+		case <-g.access: // with each request
+			g.SetEndpoints([][]string{{a}, {a, b}, {b}}[i%3])
+		}
+	}
+	close(failed)
+	for f := range failed {
+		t.Error(f)
+	}
+}
+
+// Each local reply, byte for byte, with its access log line. All was recorded from
+// Envoy 1.40 with Istio's default retries.
+func TestLocalReplies(t *testing.T) {
+	writes := func(text string) func(int, net.Conn, *bufio.Reader) {
+		return func(_ int, c net.Conn, r *bufio.Reader) {
+			if _, err := readRequest(r); err == nil {
+				_, _ = io.WriteString(c, text)
+			}
+		}
+	}
+	resets := func(_ int, c net.Conn, r *bufio.Reader) {
+		if _, err := readRequest(r); err == nil {
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
+	}
+	const reset = "upstream connect error or disconnect/reset before headers. "
+	for _, tt := range []struct {
+		name      string
+		endpoints func(*testing.T) []string
+		status    int
+		body      string
+		logged    string // status, flag and details
+	}{
+		{
+			name: "no endpoints", endpoints: func(*testing.T) []string { return nil },
+			status: 503, body: "no healthy upstream", logged: " 503 UH no_healthy_upstream - ",
+		},
+		{
+			name:      "none accepts the connection",
+			endpoints: func(t *testing.T) []string { return []string{closed(t), closed(t)} },
+			status:    503, body: reset + "retried and the latest reset reason: remote connection failure",
+			logged: ` 503 URX,UF upstream_reset_before_response_started{remote_connection_failure} - "-" `,
+		},
+		{
+			name:      "closed before the head",
+			endpoints: func(t *testing.T) []string { return []string{raw(t, writes(""))} },
+			status:    503, body: reset + "reset reason: connection termination",
+			logged: " 503 UC upstream_reset_before_response_started{connection_termination} - ",
+		},
+		{
+			name:      "reset before the head",
+			endpoints: func(t *testing.T) []string { return []string{raw(t, resets)} },
+			status:    503, body: reset + "reset reason: connection termination",
+			logged: " 503 UC upstream_reset_before_response_started{connection_termination} - ",
+		},
+		{
+			name:      "closed in the head",
+			endpoints: func(t *testing.T) []string { return []string{raw(t, writes("HTTP/1.1 200 OK\r\nContent-"))} },
+			status:    502, body: reset + "reset reason: protocol error",
+			logged: " 502 UPE upstream_reset_before_response_started{protocol_error} - ",
+		},
+		{
+			name:      "no HTTP",
+			endpoints: func(t *testing.T) []string { return []string{raw(t, writes("220 mail.example ESMTP\r\n"))} },
+			status:    502, body: reset + "reset reason: protocol error",
+			logged: " 502 UPE upstream_reset_before_response_started{protocol_error} - ",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := start(t, tt.endpoints(t)...)
+			c, url := g.client(t)
+			resp, body := get(t, c, url+"/delay/10")
+			if resp.StatusCode != tt.status || body != tt.body {
+				t.Errorf("got %d %q, want %d %q", resp.StatusCode, body, tt.status, tt.body)
+			}
+			h := resp.Header
+			if h.Get("Date") == "" {
+				t.Error("no date")
+			}
+			h.Del("Date")
+			want := fmt.Sprintf("map[Content-Length:[%d] Content-Type:[text/plain] Server:[envoy]]", len(tt.body))
+			if got := fmt.Sprint(h); got != want {
+				t.Errorf("headers %s, want %s", got, want)
+			}
+			g.access.until(t, tt.logged)
+		})
+	}
+}
+
+// The client detects an end in the middle of a body.
+func TestBreakInTheBody(t *testing.T) {
+	for _, head := range []string{"Content-Length: 10\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"} {
+		t.Run(head[:7], func(t *testing.T) {
+			addr := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+				if _, err := readRequest(r); err == nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+head)
+				}
+			})
+			g := start(t, addr)
+			c, url := g.client(t)
+			resp, err := c.Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err == nil || string(body) != "half" {
+				t.Errorf("got %q, %v: want half and an error", body, err)
+			}
+			g.access.until(t, " 200 UPE upstream_reset_after_response_started{protocol_error} ")
+		})
+	}
+}
+
+// When a client closes its connection, its request ends at the endpoint too.
+func TestClientGone(t *testing.T) {
+	for _, tt := range []struct {
+		name, answer, logged string
+	}{
+		{"before the response", "", " 0 DC downstream_remote_disconnect "},
+		{"in the response", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", " 200 DC downstream_remote_disconnect "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			arrived, gone := make(chan struct{}, 1), make(chan struct{}, 1)
+			addr := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+				if _, err := readRequest(r); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, tt.answer)
+				arrived <- struct{}{}
+				_, _ = r.ReadByte()
+				gone <- struct{}{}
+			})
+			g := start(t, addr)
+			c, url := g.client(t)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				resp, err := c.Do(req)
+				if err == nil {
+					_, err = io.ReadAll(io.LimitReader(resp.Body, 4))
+					leave()
+					_ = resp.Body.Close()
+				}
+				ended <- err
+			}()
+			within(t, "request", arrived)
+			if tt.answer == "" {
+				leave()
+			}
+			within(t, "end of the client", ended)
+			within(t, "end of the endpoint's connection", gone)
+			g.access.until(t, tt.logged)
+		})
+	}
+}
+
+// raw is an upstream that calls serve with each connection and its number, from 0.
+func raw(t *testing.T, serve func(n int, c net.Conn, r *bufio.Reader)) string {
+	t.Helper()
+	ln := nettest.Listen(t, "127.0.0.1:0")
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	wg.Go(func() {
+		for n := 0; ; n++ {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, c)
+			mu.Unlock()
+			wg.Go(func() {
+				defer c.Close()
+				serve(n, c, bufio.NewReader(c))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// closed is an address without a listener.
+func closed(t *testing.T) string {
+	t.Helper()
+	ln := nettest.Listen(t, "127.0.0.1:0")
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// readRequest takes one request, with its body, off r.
+func readRequest(r *bufio.Reader) (*http.Request, error) {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(io.Discard, req.Body)
+	return req, err
+}
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+// answers serves every request with ok.
+func answers(_ int, c net.Conn, r *bufio.Reader) {
+	for {
+		if _, err := readRequest(r); err != nil {
+			return
+		}
+		if _, err := io.WriteString(c, ok); err != nil {
+			return
+		}
 	}
 }

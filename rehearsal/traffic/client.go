@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +53,7 @@ type kept struct {
 	address  string
 	number   int64
 	reused   bool
+	tries    int // addresses that were tried for it
 }
 
 // Close closes the kept connections.
@@ -110,7 +112,7 @@ func (c *Client) connection(ctx context.Context, r Request) (*kept, Failure, err
 	}
 	var refused error
 	last := ""
-	for _, i := range rand.Perm(len(addresses)) {
+	for tried, i := range rand.Perm(len(addresses)) {
 		last = addresses[i]
 		if !c.ClusterIP && !isAlone {
 			if k := c.take(last); k != nil {
@@ -119,6 +121,7 @@ func (c *Client) connection(ctx context.Context, r Request) (*kept, Failure, err
 		}
 		k, err := c.dial(ctx, last)
 		if err == nil {
+			k.tries = tried + 1
 			return k, "", nil
 		}
 		if ctx.Err() != nil {
@@ -129,7 +132,7 @@ func (c *Client) connection(ctx context.Context, r Request) (*kept, Failure, err
 			break
 		}
 	}
-	return &kept{address: last}, Refused, refused
+	return &kept{address: last, tries: len(addresses)}, Refused, refused
 }
 
 // take returns an idle connection that is still open, or nil.
@@ -176,7 +179,7 @@ func (c *Client) dial(ctx context.Context, address string) (*kept, error) {
 	return k, nil
 }
 
-// keep stores a connection for the next request.
+// keep stores a connection for the next request; one to a pod that is no target any longer is closed.
 func (c *Client) keep(k *kept) {
 	key := k.address
 	if c.ClusterIP {
@@ -184,6 +187,10 @@ func (c *Client) keep(k *kept) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.ClusterIP && !slices.Contains(c.Targets(), k.address) {
+		_ = k.Close()
+		return
+	}
 	if c.idle == nil {
 		c.idle = make(map[string][]*kept)
 	}

@@ -34,7 +34,7 @@ const (
 )
 
 // tailBytes is how much of a response's end is kept.
-const tailBytes = 64
+const tailBytes = 256
 
 // Outcome is how a request ended.
 type Outcome struct {
@@ -43,12 +43,14 @@ type Outcome struct {
 	Address string // host:port of the pod; empty: none
 	Conn    int64  // the connection's number within its client, from 1; 0: none
 	Reused  bool   // the connection had served a request before
+	Tries   int    // addresses that were tried; of Forward
+	Local   string // the client's end of the connection; of Forward
 	Status  int    // 0: no response
 	Framing Framing
 
 	Began, First, Last time.Time // sent; head received, if it was; ended
 	Bytes              int64     // of the body
-	Tail               []byte    // the body's last 64 bytes at most
+	Tail               []byte    // the body's last 256 bytes at most
 }
 
 // fail records a failure.
