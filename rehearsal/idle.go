@@ -8,42 +8,37 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 )
 
 // idleClients are other clients of a pod with idle connections: one has had a response and keeps its connection alive,
 // and one has connected but sent no request, as connection pools do.
 type idleClients struct {
-	conns []closer
-	ended sync.WaitGroup
+	conns []net.Conn
+	open  int        // of conns, until end
+	ends  chan error // of each; nil: with a FIN
 
-	mu     sync.Mutex // guards what follows
-	closed int        // by the pod, with a FIN
-	broken []error    // by the pod, in another way
-	isOver bool       // we close the rest
+	closed int     // by the pod, with a FIN
+	broken []error // by the pod, in another way
 }
-
-// closer is a connection that we close.
-type closer interface{ Close() error }
 
 const idleTimeout = 10 * time.Second // for the one response
 
 // connectIdle connects to address. It omits a connection that the app does not keep alive.
 func connectIdle(ctx context.Context, address string) (*idleClients, error) {
-	c := &idleClients{}
+	c := &idleClients{ends: make(chan error, 2)}
 	var d net.Dialer
 	for _, withRequest := range []bool{true, false} {
 		conn, err := d.DialContext(ctx, "tcp", address)
 		if err != nil {
-			c.close()
+			c.end(0)
 			return nil, fmt.Errorf("idle connection: %w", err)
 		}
 		if withRequest {
 			kept, err := requestOnce(conn, address)
 			if err != nil {
 				_ = conn.Close()
-				c.close()
+				c.end(0)
 				return nil, fmt.Errorf("idle connection: %w", err)
 			}
 			if !kept {
@@ -51,8 +46,8 @@ func connectIdle(ctx context.Context, address string) (*idleClients, error) {
 				continue
 			}
 		}
-		c.conns = append(c.conns, conn)
-		c.ended.Go(func() { c.watch(conn) })
+		c.conns, c.open = append(c.conns, conn), c.open+1
+		go func() { c.ends <- watch(conn) }()
 	}
 	return c, nil
 }
@@ -76,50 +71,41 @@ func requestOnce(conn net.Conn, address string) (kept bool, err error) {
 	return !resp.Close, conn.SetDeadline(time.Time{})
 }
 
-// watch waits for the end of a connection, and closes it as clients do.
-func (c *idleClients) watch(conn net.Conn) {
-	_, err := conn.Read(make([]byte, 1))
-	_ = conn.Close()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.isOver:
-	case errors.Is(err, io.EOF):
-		c.closed++
+// watch waits for the end of a connection, and closes it as clients do. It is nil for a FIN.
+func watch(conn net.Conn) error {
+	defer func() { _ = conn.Close() }()
+	switch _, err := conn.Read(make([]byte, 1)); {
 	case err == nil:
-		c.broken = append(c.broken, errors.New("bytes without a request"))
-	default:
-		c.broken = append(c.broken, err)
+		return errors.New("bytes without a request")
+	case !errors.Is(err, io.EOF):
+		return err
 	}
+	return nil
 }
 
-// await returns when the pod has closed all connections, or after most. The kernel closes those of a killed Envoy a
-// moment after its agent has exited.
-func (c *idleClients) await(most time.Duration) {
+// end returns when the pod has closed all connections, or closes the rest after most: the kernel closes those of a
+// killed Envoy a moment after its agent has exited.
+func (c *idleClients) end(most time.Duration) {
 	if c == nil {
 		return
 	}
-	ended := make(chan struct{})
-	go func() { // until close, if not before
-		c.ended.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(most):
+	limit, isOver := time.After(most), false
+	for c.open > 0 {
+		select {
+		case err := <-c.ends:
+			c.open--
+			switch {
+			case isOver:
+			case err == nil:
+				c.closed++
+			default:
+				c.broken = append(c.broken, err)
+			}
+		case <-limit:
+			isOver = true
+			for _, conn := range c.conns {
+				_ = conn.Close()
+			}
+		}
 	}
-}
-
-// close closes the remaining connections and waits; closed and broken are complete then.
-func (c *idleClients) close() {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	c.isOver = true
-	c.mu.Unlock()
-	for _, conn := range c.conns {
-		_ = conn.Close()
-	}
-	c.ended.Wait()
 }

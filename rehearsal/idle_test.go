@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -48,9 +49,9 @@ func TestIdleClients(t *testing.T) {
 			_ = first.Close()
 			tt.end(second)
 			if tt.closed+tt.broken > 0 {
-				idle.ended.Wait()
+				idle.end(time.Minute)
 			}
-			idle.close()
+			idle.end(0)
 			_ = second.Close()
 			if len(idle.conns) != 1 || idle.closed != tt.closed || len(idle.broken) != tt.broken {
 				t.Errorf("%d connections, %d closed, broken %v", len(idle.conns), idle.closed, idle.broken)

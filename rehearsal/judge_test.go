@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func good(t *testing.T, name string) *row {
 			AppExit: "SIGTERM", SidecarExit: "exit 0",
 		},
 		report: &strategy.Report{Verdict: "clean"},
-		idle:   &idleClients{closed: 1, conns: make([]closer, 1)},
+		idle:   &idleClients{closed: 1, conns: make([]net.Conn, 1)},
 	}
 }
 

@@ -72,8 +72,7 @@ func (r *row) scaleDown(ctx context.Context, propagation time.Duration) error {
 
 // settle stops what remains of the row, and reads the report and the access log.
 func (r *row) settle(path string) (err error) {
-	r.idle.await(time.Second)
-	r.idle.close()
+	r.idle.end(time.Second)
 	r.gateway.Stop()
 	r.logLine = r.gateway.Line(path)
 	r.report, err = r.pod.Report()

@@ -94,7 +94,7 @@ func (p *experiment) printRow(r Row) {
 func (p *experiment) run(ctx context.Context) (*Result, error) {
 	defer func() {
 		for _, r := range p.rows {
-			r.idle.close()
+			r.idle.end(0)
 			r.gateway.Stop()
 		}
 	}()

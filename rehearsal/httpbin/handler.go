@@ -13,10 +13,7 @@ const DefaultMaxDelay = 10 * time.Second
 // maxBody is the limit of bodies, bytes; httpbin's own is too small to fill a socket's buffers.
 const maxBody = 100 << 20
 
-// NewHandler returns the app's paths. maxDelay is the longest time that an answer may take; zero means DefaultMaxDelay.
+// NewHandler returns the app's paths. maxDelay is the longest time that an answer may take.
 func NewHandler(maxDelay time.Duration) http.Handler {
-	if maxDelay == 0 {
-		maxDelay = DefaultMaxDelay
-	}
 	return httpbin.New(httpbin.WithMaxDuration(maxDelay), httpbin.WithMaxBodySize(maxBody))
 }

@@ -38,10 +38,7 @@ type Options struct {
 // connections; otherwise when the last connection is closed. It has no deadline: the platform sends SIGKILL.
 func Run(ctx context.Context, o Options) error {
 	onTerm := cmp.Or(o.OnTerm, Exit)
-	log := o.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	ln := o.Listener
 	if ln == nil {
 		var err error
@@ -50,16 +47,23 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 
-	conns := &connections{gone: make(chan struct{})}
+	var open sync.WaitGroup // connections
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
-		Handler:           NewHandler(o.MaxDelay),
+		Handler:           NewHandler(cmp.Or(o.MaxDelay, DefaultMaxDelay)),
 		Protocols:         protocols,
 		ReadHeaderTimeout: headTimeout,
-		ConnState:         conns.note,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			switch s {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				open.Done()
+			}
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	// Shutdown makes Serve return before the last connection is closed, so its error only counts before Shutdown.
 	served := make(chan error, 1)
@@ -93,7 +97,7 @@ func Run(ctx context.Context, o Options) error {
 		err = ended
 	}
 	if onTerm == CloseListener {
-		conns.wait()
+		open.Wait() // the listener is closed: no more can arrive
 		// It only frees memory: the listener is already closed.
 		_ = srv.Close()
 	}
@@ -101,37 +105,4 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("stop serving on %s: %w", ln.Addr(), err)
 	}
 	return nil
-}
-
-// connections counts open connections, and signals the end of the last one.
-type connections struct {
-	mu      sync.Mutex // guards open and waiting
-	open    int
-	waiting bool
-	gone    chan struct{} // closed once, when waiting and no connection is open
-}
-
-func (c *connections) note(_ net.Conn, s http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch s {
-	case http.StateNew:
-		c.open++
-	case http.StateClosed, http.StateHijacked:
-		c.open--
-		if c.waiting && c.open == 0 {
-			close(c.gone)
-		}
-	}
-}
-
-// wait is called once, after the listener is closed: no more connections can arrive.
-func (c *connections) wait() {
-	c.mu.Lock()
-	none := c.open == 0
-	c.waiting = !none
-	c.mu.Unlock()
-	if !none {
-		<-c.gone
-	}
 }

@@ -55,6 +55,16 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended and is reaped.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
+// HasEnded reports whether Done is closed.
+func (p *Process) HasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Ended is when wait4 returned. It waits for Done.
 func (p *Process) Ended() time.Time {
 	<-p.done

@@ -1,8 +1,7 @@
 package strategy
 
 import (
-	"os"
-	"path/filepath"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -16,11 +15,9 @@ func env(t *testing.T) *Env {
 	t.Helper()
 	n := node.New()
 	t.Cleanup(n.Close)
-	self := ""
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if self = filepath.Join(dir, "lastcallctl"); checkProgram(self) == nil {
-			break
-		}
+	self, err := exec.LookPath("lastcallctl")
+	if err != nil {
+		t.Fatal(err)
 	}
 	return &Env{Node: n, Ports: &node.Ports{}, Programs: Programs{Self: self}, Grace: 5 * time.Second, MaxDelay: 10 * time.Second}
 }

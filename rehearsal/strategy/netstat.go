@@ -2,8 +2,10 @@ package strategy
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
@@ -14,18 +16,12 @@ import (
 // It counts listening sockets (-l), so an app that has closed its own looks finished. In a pod netstat sees the pod's
 // sockets; here the owning process identifies them.
 func netstatLoop(app *node.Process) node.Hook {
-	return node.Func(func(ctx context.Context) error {
-		for {
-			n, err := app.Listening()
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				return nil
-			}
-			if err := node.Sleep(time.Second).Run(ctx); err != nil {
-				return err
-			}
-		}
+	return node.Func(func(ctx context.Context) (err error) {
+		n := 0
+		ended := poll.Until(ctx, time.Second, func() bool {
+			n, err = app.Listening()
+			return err != nil || n == 0
+		})
+		return errors.Join(err, ended)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -106,7 +107,7 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 		return env.Service.awaitReady(ctx, p.App, p.AppPort, out)
 	}
 	// A listening socket is not enough: servers that fork listen before a worker can answer.
-	return awaitAnswer(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out)
+	return awaitHTTP(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out, "answer", math.MaxInt)
 }
 
 func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {

@@ -160,7 +160,7 @@ func TestFindPrograms(t *testing.T) {
 	if err := os.WriteFile(beside, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := FindPrograms(t.Context(), "", self, sidecar); err == nil || !strings.Contains(err.Error(), "not an executable file") {
+	if _, err := FindPrograms(t.Context(), "", self, sidecar); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("got %v", err)
 	}
 	if err := os.Chmod(beside, 0o755); err != nil {

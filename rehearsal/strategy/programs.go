@@ -36,7 +36,7 @@ func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strat
 		lastcall, err = findLastcall(ctx, self)
 	} else if lastcall != "" {
 		if lastcall, err = filepath.Abs(lastcall); err == nil {
-			err = checkProgram(lastcall)
+			_, err = exec.LookPath(lastcall)
 		}
 		if err != nil {
 			err = load.OptionError{Err: fmt.Errorf("--lastcall: %w", err)}
@@ -49,7 +49,7 @@ func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strat
 // folder. To build it, the working folder must be in the source tree.
 func findLastcall(ctx context.Context, self string) (string, error) {
 	neighbour := filepath.Join(filepath.Dir(self), "lastcall")
-	if err := checkProgram(neighbour); err == nil {
+	if _, err := exec.LookPath(neighbour); err == nil {
 		return neighbour, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("find lastcall: %w", err)
@@ -59,17 +59,6 @@ func findLastcall(ctx context.Context, self string) (string, error) {
 		return "", fmt.Errorf("find lastcall: %s does not exist, and building it failed: %w (put lastcall into that folder, set --lastcall, or run this in the source tree)", neighbour, err)
 	}
 	return built, nil
-}
-
-func checkProgram(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is not an executable file", path)
-	}
-	return nil
 }
 
 func buildLastcall(ctx context.Context) (string, error) {
@@ -112,15 +101,8 @@ var ownVariables = []string{
 
 // environment is this process's, without the variables that change how a sidecar ends, and with more.
 func environment(more ...string) []string {
-	var out []string
-	for _, v := range os.Environ() {
-		own := false
-		for _, prefix := range ownVariables {
-			own = own || strings.HasPrefix(v, prefix)
-		}
-		if !own {
-			out = append(out, v)
-		}
-	}
-	return append(out, more...)
+	own := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return slices.ContainsFunc(ownVariables, func(prefix string) bool { return strings.HasPrefix(v, prefix) })
+	})
+	return append(own, more...)
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
@@ -37,11 +37,6 @@ func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
 	return awaitHTTP(ctx, p, url, log, "be ready at", http.StatusBadRequest)
 }
 
-// awaitAnswer waits for any response.
-func awaitAnswer(ctx context.Context, p *node.Process, url, log string) error {
-	return awaitHTTP(ctx, p, url, log, "answer", math.MaxInt)
-}
-
 // awaitHTTP waits for a status below a limit.
 func awaitHTTP(ctx context.Context, p *node.Process, url, log, verb string, below int) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -61,27 +56,24 @@ func awaitHTTP(ctx context.Context, p *node.Process, url, log, verb string, belo
 
 // await probes until the probe succeeds, the process ends or the time runs out.
 func await(ctx context.Context, p *node.Process, log, what string, probe func() bool) error {
-	limit := time.NewTimer(readyTimeout)
-	defer limit.Stop()
-	tick := time.NewTicker(readyPeriod)
-	defer tick.Stop()
-	for !probe() {
-		select {
-		case <-tick.C:
-		case <-p.Done():
-			return fmt.Errorf("exited (%s) before it could %s%s", p.Ending(), what, tail(log))
-		case <-limit.C:
-			return fmt.Errorf("did not %s within %v%s", what, readyTimeout, tail(log))
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	select {
-	case <-p.Done():
+	within, stop := context.WithTimeout(ctx, readyTimeout)
+	defer stop()
+	isReady := false
+	err := poll.Until(within, readyPeriod, func() bool {
+		isReady = probe()
+		return isReady || p.HasEnded()
+	})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("did not %s within %v%s", what, readyTimeout, tail(log))
+	case p.HasEnded() && isReady:
 		return errors.New("exited at once: another program uses its port" + tail(log))
-	default:
-		return nil
+	case p.HasEnded():
+		return fmt.Errorf("exited (%s) before it could %s%s", p.Ending(), what, tail(log))
 	}
+	return nil
 }
 
 // tail is the end of a log, for an error message.

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -157,22 +158,16 @@ func Select(all []Strategy, names []string) ([]Strategy, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	known := make(map[string]bool, len(all))
+	var out []Strategy
 	list := make([]string, len(all))
 	for i, s := range all {
-		known[s.Name], list[i] = true, s.Name
-	}
-	wanted := make(map[string]bool, len(names))
-	for _, name := range names {
-		if !known[name] {
-			return nil, fmt.Errorf("unknown strategy %q: must be one of %s", name, strings.Join(list, ", "))
-		}
-		wanted[name] = true
-	}
-	var out []Strategy
-	for _, s := range all {
-		if wanted[s.Name] {
+		if list[i] = s.Name; slices.Contains(names, s.Name) {
 			out = append(out, s)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(list, name) {
+			return nil, fmt.Errorf("unknown strategy %q: must be one of %s", name, strings.Join(list, ", "))
 		}
 	}
 	return out, nil

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -82,19 +83,26 @@ func (c *Client) Do(ctx context.Context, r Request) (o Outcome) {
 		c.call(ctx, r, &o)
 		return o
 	}
-	k, failure, err := c.connection(ctx, r)
-	if failure != "" {
-		if o.Failure = failure; err != nil {
-			o.Detail = err.Error()
-		}
-		if k != nil {
-			o.Address = k.address
-		}
-		return o
+	if k := c.connect(ctx, r, &o); k != nil {
+		c.ask(ctx, k, r, &o)
 	}
-	o.Address, o.Conn, o.Reused = k.address, k.number, k.reused
-	c.ask(ctx, k, r, &o)
 	return o
+}
+
+// connect returns a connection for a request, or nil with the failure in the outcome.
+func (c *Client) connect(ctx context.Context, r Request, o *Outcome) *kept {
+	k, failure, err := c.connection(ctx, r)
+	if o.Failure = failure; err != nil {
+		o.Detail = err.Error()
+	}
+	if k == nil {
+		return nil
+	}
+	o.Address, o.Conn, o.Reused, o.Tries = k.address, k.number, k.reused, k.tries
+	if failure != "" {
+		return nil
+	}
+	return k
 }
 
 // connection returns a connection for a request, or why there is none. The address of a refused one is that of the
@@ -208,29 +216,20 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 		}
 		c.keep(k)
 	}()
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	if err := k.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := k.SetDeadline(time.Now().Add(cmp.Or(c.Timeout, DefaultTimeout))); err != nil {
 		o.fail(ctx, err, Ended)
 		return
 	}
-	message := r.bytes(k.address)
 	if r.Protocol == TCP {
-		message = []byte(r.Body)
-	}
-	if _, err := k.Write(message); err != nil {
-		o.fail(ctx, err, NotSent)
+		k.talk(ctx, r.Body, o)
 		return
 	}
-	if r.Protocol == TCP {
-		k.readAll(ctx, o)
-		return
+	resp, failure, err := k.exchange(r.to(k.address))
+	if failure == Truncated { // a part of the head is no response
+		failure = Ended
 	}
-	resp, err := http.ReadResponse(k.r, &http.Request{Method: r.Method})
 	if err != nil {
-		o.fail(ctx, err, Ended)
+		o.fail(ctx, err, failure)
 		return
 	}
 	o.First, o.Status = time.Now(), resp.StatusCode
@@ -260,9 +259,13 @@ func framing(resp *http.Response) Framing {
 	return ByClose
 }
 
-// readAll reads until the peer closes the connection.
-func (k *kept) readAll(ctx context.Context, o *Outcome) {
+// talk sends a message, and reads until the peer closes the connection.
+func (k *kept) talk(ctx context.Context, message string, o *Outcome) {
 	o.Framing = ByClose
+	if _, err := io.WriteString(k, message); err != nil {
+		o.fail(ctx, err, NotSent)
+		return
+	}
 	if _, err := k.r.Peek(1); err != nil {
 		o.fail(ctx, err, Ended)
 		return

@@ -13,14 +13,8 @@ import (
 func (c *Client) Forward(req *http.Request) (*http.Response, Outcome) {
 	o := Outcome{Began: time.Now()}
 	ctx := req.Context()
-	k, failure, err := c.connection(ctx, Request{})
-	if k != nil {
-		o.Address, o.Conn, o.Reused, o.Tries = k.address, k.number, k.reused, k.tries
-	}
-	if o.Failure = failure; failure != "" {
-		if err != nil {
-			o.Detail = err.Error()
-		}
+	k := c.connect(ctx, Request{}, &o)
+	if k == nil {
 		return nil, o
 	}
 	o.Local = k.LocalAddr().String()

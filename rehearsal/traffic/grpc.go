@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,11 +77,7 @@ func (c *Client) Stream(ctx context.Context, method string, header http.Header, 
 
 // call makes one call of a unary or server streaming method.
 func (c *Client) call(ctx context.Context, r Request, o *Outcome) {
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	limited, stop := context.WithTimeout(ctx, timeout)
+	limited, stop := context.WithTimeout(ctx, cmp.Or(c.Timeout, DefaultTimeout))
 	defer stop()
 	var at peer.Peer
 	err := func() error {

@@ -1,10 +1,11 @@
 package traffic
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
+	"io"
 	"net/http"
-	"slices"
+	"net/url"
 	"strings"
 )
 
@@ -43,14 +44,8 @@ func (r Request) String() string {
 // IsEndless reports whether the response ends only with its pod, so that an end in order is the best there is.
 func (r Request) IsEndless() bool { return r.Protocol == Events || r.Protocol == WebSocket }
 
-// bytes are the request for one host, with its body.
-func (r Request) bytes(host string) []byte {
-	var b bytes.Buffer
-	method := r.Method
-	if method == "" {
-		method = http.MethodGet
-	}
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\n", method, r.Path)
+// to is the request for one host, with its body.
+func (r Request) to(host string) *http.Request {
 	header := r.Header.Clone()
 	if header == nil {
 		header = http.Header{}
@@ -60,8 +55,8 @@ func (r Request) bytes(host string) []byte {
 			header.Set(name, value)
 		}
 	}
-	setDefault("Host", host)
 	setDefault("User-Agent", "rehearse")
+	out := &http.Request{Method: r.Method, URL: &url.URL{Opaque: r.Path}, Host: cmp.Or(header.Get("Host"), host), Header: header}
 	switch r.Protocol {
 	case Events:
 		setDefault("Accept", "text/event-stream")
@@ -70,25 +65,11 @@ func (r Request) bytes(host string) []byte {
 		header.Set("Upgrade", "websocket")
 		header.Set("Sec-WebSocket-Version", "13")
 		header.Set("Sec-WebSocket-Key", "bGFzdGNhbGwgcmVoZWFyc2U=") // any 16 bytes (RFC 6455, 4.1)
+		return out                                                  // the body is sent as a message
 	}
-	body := r.Body
-	if r.Protocol == WebSocket {
-		body = "" // sent as a message
-	}
-	if body != "" || method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
+	if r.Body != "" {
 		setDefault("Content-Type", "text/plain")
-		header.Set("Content-Length", fmt.Sprint(len(body)))
+		out.Body, out.ContentLength = io.NopCloser(strings.NewReader(r.Body)), int64(len(r.Body))
 	}
-	names := make([]string, 0, len(header))
-	for name := range header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		for _, value := range header[name] {
-			fmt.Fprintf(&b, "%s: %s\r\n", name, strings.NewReplacer("\r", " ", "\n", " ").Replace(value))
-		}
-	}
-	b.WriteString("\r\n" + body)
-	return b.Bytes()
+	return out
 }

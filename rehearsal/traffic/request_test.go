@@ -2,9 +2,9 @@ package traffic
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 )
 
@@ -21,7 +21,11 @@ func TestRequestIsHTTP(t *testing.T) {
 		{Request{Protocol: WebSocket, Path: "/ws", Body: "hello"}, "GET", "Upgrade", "websocket", ""},
 		{Request{Path: "/", Header: http.Header{"X-Evil": {"a\r\nb: c"}}}, "GET", "X-Evil", "a  b: c", ""},
 	} {
-		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader(string(tt.r.bytes("pod:80")))))
+		var wire bytes.Buffer
+		if err := tt.r.to("pod:80").Write(&wire); err != nil {
+			t.Errorf("%s: %v", tt.r, err)
+		}
+		req, err := http.ReadRequest(bufio.NewReader(&wire))
 		if err != nil {
 			t.Errorf("%s: %v", tt.r, err)
 			continue
