@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
+
+	"golang.org/x/net/websocket"
 )
 
 // Paths of the app.
@@ -56,10 +57,7 @@ func appRoutes() http.Handler {
 	routes.HandleFunc("POST "+releasePath, func(http.ResponseWriter, *http.Request) { close(released) })
 	routes.HandleFunc("GET /get", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, smallBody) })
 	routes.HandleFunc("GET "+eventsPath, sendEvents)
-	routes.HandleFunc("GET "+socketPath, func(w http.ResponseWriter, r *http.Request) {
-		if err := sendMessages(w, r); err != nil {
-			http.Error(w, fmt.Sprint(err), http.StatusInternalServerError)
-		}
-	})
+	// Not a Handler, which refuses clients without an Origin.
+	routes.Handle("GET "+socketPath, websocket.Server{Handler: sendMessages})
 	return routes
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 var (
@@ -117,23 +119,19 @@ var drainTable = &table{
 }
 
 // awaitHeld waits until the app has so many requests in flight.
-func awaitHeld(ctx context.Context, app *process, want int) error {
-	for {
-		body, err := callApp(ctx, http.MethodGet, app, heldPath)
-		if err != nil {
-			return err
+func awaitHeld(ctx context.Context, app *process, want int) (err error) {
+	n := 0
+	ended := poll.Until(ctx, 20*time.Millisecond, func() bool {
+		var body []byte
+		if body, err = callApp(ctx, http.MethodGet, app, heldPath); err == nil {
+			n, err = strconv.Atoi(string(body))
 		}
-		if n, err := strconv.Atoi(string(body)); err != nil || n > want {
-			return fmt.Errorf("the app holds %q requests, %d are wanted", body, want)
-		} else if n == want {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
+		return err != nil || n >= want
+	})
+	if n > want {
+		return fmt.Errorf("the app holds %d requests, %d are wanted", n, want)
 	}
+	return errors.Join(err, ended)
 }
 
 var appClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

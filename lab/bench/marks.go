@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 )
 
@@ -37,25 +36,5 @@ func fillFile(path, name, text string) error {
 	if document, err = fill(document, name, text); err != nil {
 		return fmt.Errorf("write the table %s into %s: %w", name, path, err)
 	}
-	return replaceFile(path, document)
-}
-
-// replaceFile writes the file at once or not at all.
-func replaceFile(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".bench-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // fails once it has been renamed
-	_, err = file.Write(content)
-	if closing := file.Close(); err == nil {
-		err = closing
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Chmod(file.Name(), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
+	return os.WriteFile(path, document, 0o644)
 }

@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // process is a proxy or the app while it runs, on one core.
@@ -104,22 +106,32 @@ func (p *process) awaitAnswer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		response, err := client.Do(request)
-		if err == nil {
+	var failed error
+	err = poll.Until(ctx, 20*time.Millisecond, func() bool {
+		var response *http.Response
+		if response, failed = client.Do(request); failed == nil {
 			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
+			if response.StatusCode != http.StatusOK {
+				failed = errors.New(response.Status)
 			}
-			err = errors.New(response.Status)
 		}
-		select {
-		case <-p.done:
-			return errors.New("it ended at once")
-		case <-ctx.Done():
-			return fmt.Errorf("no answer: %w", err)
-		case <-time.After(20 * time.Millisecond):
-		}
+		return failed == nil || p.hasEnded()
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("no answer: %w", errors.Join(failed, err))
+	case failed != nil:
+		return errors.New("it ended at once")
+	}
+	return nil
+}
+
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -142,62 +154,47 @@ func (p *process) stop() {
 }
 
 // cpu is the processor time that the process has used so far.
-func (p *process) cpu() (time.Duration, error) {
-	if p.pid == 0 {
-		return 0, nil
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
-	if err != nil {
-		return 0, fmt.Errorf("read processor time of %s: %w", p.name, err)
-	}
-	// Fields are counted behind the name, which may hold blanks (proc_pid_stat(5)): utime and stime are the 14th and 15th.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("read processor time of %s: %q is too short", p.name, stat)
-	}
-	user, err := strconv.Atoi(fields[11])
-	if err != nil {
-		return 0, fmt.Errorf("read processor time of %s: %w", p.name, err)
-	}
-	system, err := strconv.Atoi(fields[12])
-	if err != nil {
-		return 0, fmt.Errorf("read processor time of %s: %w", p.name, err)
-	}
-	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go runs on
-	return time.Duration(user+system) * tick, nil
+func (p *process) cpu() (used time.Duration, err error) {
+	err = p.look("processor time", func(proc procfs.Proc) error {
+		stat, err := proc.Stat()
+		used = time.Duration(stat.CPUTime() * float64(time.Second))
+		return err
+	})
+	return used, err
 }
 
 // resident is the resident memory of the process in bytes.
-func (p *process) resident() (int, error) {
-	if p.pid == 0 {
-		return 0, nil
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-	if err != nil {
-		return 0, fmt.Errorf("read memory of %s: %w", p.name, err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kilobytes, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
-			if err != nil {
-				return 0, fmt.Errorf("read memory of %s: %w", p.name, err)
-			}
-			return kilobytes << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("read memory of %s: no VmRSS, it has ended", p.name)
+func (p *process) resident() (bytes int, err error) {
+	err = p.look("memory", func(proc procfs.Proc) error {
+		status, err := proc.NewStatus()
+		bytes = int(status.VmRSS)
+		return err
+	})
+	return bytes, err
 }
 
 // descriptors is how many files and sockets the process has open.
-func (p *process) descriptors() (int, error) {
+func (p *process) descriptors() (open int, err error) {
+	err = p.look("descriptors", func(proc procfs.Proc) (err error) {
+		open, err = proc.FileDescriptorsLen()
+		return err
+	})
+	return open, err
+}
+
+// look calls read with the process, unless there is none.
+func (p *process) look(what string, read func(procfs.Proc) error) error {
 	if p.pid == 0 {
-		return 0, nil
+		return nil
 	}
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	proc, err := procfs.NewProc(p.pid)
+	if err == nil {
+		err = read(proc)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("count descriptors of %s: %w", p.name, err)
+		return fmt.Errorf("read %s of %s: %w", what, p.name, err)
 	}
-	return len(open), nil
+	return nil
 }
 
 // freePorts returns n ports of 127.0.0.1 that are free at the moment.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bufio"
-	"crypto/sha1" //nolint:gosec // RFC 6455, 4.2.2
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/websocket"
 )
 
 // tokenEvery is the time between two tokens of a stream.
@@ -43,29 +43,14 @@ func sendEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // sendMessages is the app's WebSocket. It answers the client's close frame.
-func sendMessages(w http.ResponseWriter, r *http.Request) error {
-	conn, in, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Accept: %s\r\n\r\n", acceptKey(r.Header.Get("Sec-Websocket-Key")))
-	if err != nil {
-		return nil //nolint:nilerr // the client has gone
-	}
+func sendMessages(conn *websocket.Conn) {
+	defer func() { _ = conn.Close() }() // with a close frame
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		if first, err := in.ReadByte(); err == nil && first == closeFrame {
-			_, _ = conn.Write([]byte{closeFrame, 0})
-		}
+		_, _ = io.Copy(io.Discard, conn)
 	}()
-	sendTokens(closed, func(token string) error {
-		_, err := conn.Write(append([]byte{textFrame, byte(len(token))}, token...))
-		return err
-	})
-	return nil
+	sendTokens(closed, func(token string) error { return websocket.Message.Send(conn, token) })
 }
 
 // sendTokens calls send with a numbered token at once and then each tokenEvery, until send fails or done is closed.
@@ -89,12 +74,6 @@ func sendTokens(done <-chan struct{}, send func(token string) error) {
 // tokenText has the form of a chat completion's chunk, and less than the 126 bytes that a short frame can have.
 func tokenText(number int) string {
 	return fmt.Sprintf(`{"object":"token","number":%d,"choices":[{"index":0,"delta":{"content":" word"}}]}`, number)
-}
-
-// acceptKey is Sec-WebSocket-Accept (RFC 6455, 4.2.2).
-func acceptKey(key string) string {
-	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // RFC 6455, 4.2.2
-	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // stream is a client's connection with an event stream or a WebSocket.

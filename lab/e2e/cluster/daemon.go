@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
 
 // daemon is a program of the node, which outlives this command. Its start time distinguishes it from a later process
@@ -71,11 +72,7 @@ func (l layout) remember(all []daemon) error {
 
 // startTime of a process; empty when there is none.
 func startTime(pid int) string {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return ""
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	fields := process.Stat(pid)
 	if len(fields) < 20 || fields[0] == "Z" {
 		return ""
 	}

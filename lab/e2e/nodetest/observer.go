@@ -68,23 +68,32 @@ func (n *Namespace) Observed(p *corev1.Pod) (r observe.Termination) {
 	n.T.Helper()
 	ctx, cancel := context.WithTimeout(n.T.Context(), n.Patience)
 	defer cancel()
-	pods, err := n.Client.CoreV1().Pods(ObserverNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
-	if err != nil || len(pods.Items) == 0 {
-		n.T.Fatal("there is no observer: ", err)
-	}
-	log, err := n.Client.CoreV1().Pods(ObserverNamespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	lines := bufio.NewScanner(log)
-	for lines.Buffer(nil, 256<<10); lines.Scan(); {
+	lines := observerLog(ctx, n.T, n.Client)
+	for lines.Scan() {
 		if strings.Contains(lines.Text(), string(p.UID)) && json.Unmarshal(lines.Bytes(), &r) == nil {
 			return r
 		}
 	}
 	n.T.Fatalf("the observer's log has no line about %s: %v", p.Name, lines.Err())
 	return r
+}
+
+// observerLog follows the observer's log until ctx ends.
+func observerLog(ctx context.Context, t *testing.T, client *kubernetes.Clientset) *bufio.Scanner {
+	t.Helper()
+	own := client.CoreV1().Pods(ObserverNamespace)
+	pods, err := own.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
+	if err != nil || len(pods.Items) == 0 {
+		t.Fatal("there is no observer: ", err)
+	}
+	log, err := own.GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	context.AfterFunc(ctx, func() { _ = log.Close() })
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, 256<<10)
+	return lines
 }
 
 // Reports are the lines of the observer's log about each pod, as JSON.
@@ -98,19 +107,10 @@ func Follow(t *testing.T, client *kubernetes.Clientset) *Reports {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	pods, err := client.CoreV1().Pods(ObserverNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
-	if err != nil || len(pods.Items) == 0 {
-		t.Fatal("there is no observer: ", err)
-	}
-	log, err := client.CoreV1().Pods(ObserverNamespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = log.Close() })
+	lines := observerLog(ctx, t, client)
 	r := &Reports{lines: map[types.UID][]string{}}
 	go func() {
-		lines := bufio.NewScanner(log)
-		for lines.Buffer(nil, 256<<10); lines.Scan(); {
+		for lines.Scan() {
 			var one struct{ UID types.UID }
 			if json.Unmarshal(lines.Bytes(), &one) == nil && one.UID != "" {
 				r.mu.Lock()
