@@ -174,7 +174,10 @@ func (j *injection) pilotDrain() *corev1.LifecycleHandler {
 // bypasses reports whether Istio does not redirect the connections to a port of the app: by the arguments of the init
 // container that redirects, or else by the pod's annotations.
 func (j *injection) bypasses(port uint16) bool {
-	mode, include, exclude := j.settings.Proxy.GetInterceptionMode().String(), "*", ""
+	mode, include, exclude := "REDIRECT", "*", ""
+	if text, ok := j.settings.Proxy["interceptionMode"].(string); ok {
+		mode = text
+	}
 	for _, override := range []struct {
 		annotation string
 		value      *string

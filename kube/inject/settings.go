@@ -2,7 +2,6 @@ package inject
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -12,9 +11,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -150,14 +146,10 @@ func (j *injection) settle() (err error) {
 		return err
 	}
 	env := &j.env
-	text, err := proxyConfig(configured)
-	if err != nil {
-		return err
-	}
-	if text != "" {
+	if text := configured.ProxyConfig(); text != "" {
 		env.set(meshconfig.VariableProxyConfig, escape(text))
 	}
-	metadata := configured.Proxy.GetProxyMetadata()
+	metadata := configured.Metadata
 	for _, name := range slices.Sorted(maps.Keys(metadata)) {
 		switch value := metadata[name]; {
 		case strings.ContainsAny(name, "=\x00") || name == "":
@@ -218,37 +210,4 @@ func hasPorts(spec *corev1.PodSpec) bool {
 		}
 	}
 	return false
-}
-
-// proxyConfig is the resolved ProxyConfig as JSON without default values, as Istio's injector writes PROXY_CONFIG;
-// empty if all values are defaults.
-func proxyConfig(s *meshconfig.Settings) (string, error) {
-	defaults, err := meshconfig.Resolve(meshconfig.Input{})
-	if err != nil {
-		return "", err
-	}
-	pc := proto.CloneOf(s.Proxy)
-	from, normal := pc.ProtoReflect(), defaults.Proxy.ProtoReflect()
-	var same []protoreflect.FieldDescriptor
-	from.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if v.Equal(normal.Get(fd)) {
-			same = append(same, fd)
-		}
-		return true
-	})
-	for _, fd := range same {
-		from.Clear(fd)
-	}
-	b, err := protojson.Marshal(pc)
-	if err != nil {
-		return "", fmt.Errorf("write %s: %w", meshconfig.VariableProxyConfig, err)
-	}
-	var compact bytes.Buffer // protojson inserts random blanks
-	if err := json.Compact(&compact, b); err != nil {
-		return "", fmt.Errorf("write %s: %w", meshconfig.VariableProxyConfig, err)
-	}
-	if compact.String() == "{}" {
-		return "", nil
-	}
-	return compact.String(), nil
 }

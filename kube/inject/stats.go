@@ -40,11 +40,10 @@ func (j *injection) exportStats() error {
 	if err != nil {
 		j.note("the mesh's proxyStatsMatcher is unknown: %v", err)
 	}
-	matcher := mesh.Proxy.GetProxyStatsMatcher()
 	text, err := mergeStats(j.pod.Annotations[annotationProxyConfig], []statsList{
-		{"inclusionPrefixes", matcher.GetInclusionPrefixes()},
-		{"inclusionSuffixes", union(matcher.GetInclusionSuffixes(), drainStats)},
-		{"inclusionRegexps", matcher.GetInclusionRegexps()},
+		{"inclusionPrefixes", mesh.StatsPrefixes.Value},
+		{"inclusionSuffixes", union(mesh.StatsSuffixes.Value, drainStats)},
+		{"inclusionRegexps", mesh.StatsRegexps.Value},
 	})
 	switch {
 	case err != nil:

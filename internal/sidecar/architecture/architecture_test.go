@@ -113,7 +113,7 @@ func TestPluginIsLight(t *testing.T) {
 
 // The observer runs on every node: what Istio's types and the injection register takes 2 MB.
 func TestObserverIsLight(t *testing.T) {
-	without(t, "./kube/cmd/lastcall-observer", "istio.io/api", module+"kube/inject")
+	without(t, "./kube/cmd/lastcall-observer", module+"kube/inject")
 }
 
 // Without Kubernetes' clients a rehearsal compiles in seconds.

@@ -23,8 +23,8 @@
 //
 // # Fields of ProxyConfig and variables
 //
-// Table lists the fields and variables that lastcall uses, their flags and defaults. Other fields are merged into
-// Settings.Proxy; an invalid value there is a warning, not an error, since lastcall does not need it.
+// Table lists the fields and variables that lastcall uses, their flags and defaults. Other fields are in Settings.Proxy as
+// they are written.
 //
 // # What is corrected, with a warning
 //
@@ -35,7 +35,7 @@
 //   - a MeshConfig still wrapped in an IstioOperator, Helm values or its ConfigMap; defaultConfig in PROXY_CONFIG or
 //     the annotation.
 //
-// In the same layer, a correctly placed value overrides a misplaced one. Unknown fields and misspelt variables and
-// annotations cause a warning, with the name that was probably meant, and have no effect. So do a second YAML document
-// in one text, and a missing file that is not Istio's usual one.
+// In the same layer, a correctly placed value overrides a misplaced one. Unknown fields of a ProxyConfig and misspelt
+// fields, variables and annotations cause a warning, with the name that was probably meant, and have no effect. So do a
+// second YAML document in one text, and a missing file that is not Istio's usual one.
 package meshconfig

@@ -101,27 +101,23 @@ func furtherDocument(text string) int {
 func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 	var path []string
 	for range 3 { // a ConfigMap of Helm values is the deepest
-		inner, kind, key := content, "", []string(nil)
-		if spec, ok := content["spec"].(tree); ok {
-			if m, ok := spec["meshConfig"].(tree); ok {
-				inner, kind, key = m, "an IstioOperator", []string{"spec", "meshConfig"}
-			}
-		}
-		if m, ok := content["meshConfig"].(tree); ok {
+		inner, kind, key := tree(nil), "", []string(nil)
+		spec, _ := content["spec"].(tree)
+		data, _ := content["data"].(tree)
+		if m, ok := spec["meshConfig"].(tree); ok {
+			inner, kind, key = m, "an IstioOperator", []string{"spec", "meshConfig"}
+		} else if m, ok := content["meshConfig"].(tree); ok {
 			inner, kind, key = m, "Helm values", []string{"meshConfig"}
-		}
-		if data, ok := content["data"].(tree); ok {
-			if text, ok := data["mesh"].(string); ok {
-				m, _, err := parseTree(text)
-				if err != nil {
-					r.fail(&FieldError{Field: dotted(join(path, "data", "mesh")), Value: "not readable",
-						Source: l.at(join(path, "data", "mesh")), Accepts: "a MeshConfig as YAML", Err: err})
-					return tree{}, path
-				}
-				inner, kind, key = m, "a ConfigMap", []string{"data", "mesh"}
+		} else if text, ok := data["mesh"].(string); ok {
+			key = []string{"data", "mesh"}
+			var err error
+			if inner, _, err = parseTree(text); err != nil {
+				at := join(path, key...)
+				r.fail(&FieldError{Field: dotted(at), Value: "not readable", Source: l.at(at), Accepts: "a MeshConfig as YAML", Err: err})
+				return tree{}, path
 			}
-		}
-		if key == nil {
+			kind = "a ConfigMap"
+		} else {
 			break
 		}
 		path = join(path, key...)

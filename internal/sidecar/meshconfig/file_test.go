@@ -71,7 +71,7 @@ func TestFiles(t *testing.T) {
 		for i := range 5_000 {
 			fmt.Fprintf(&text, "field%d: %d\n", i, i)
 		}
-		s, err := Resolve(Input{MeshFile: "mesh", ReadFile: func(string) ([]byte, error) { return []byte(text.String()), nil }})
+		s, err := Resolve(Input{Env: []string{"PROXY_CONFIG=" + text.String()}})
 		if err != nil || len(s.Warnings) != 101 || s.Warnings[100].String() != "configuration: 4900 more warnings" {
 			t.Errorf("error %v, %d warnings", err, len(s.Warnings))
 		}

@@ -2,31 +2,42 @@ package meshconfig
 
 import (
 	"encoding/json"
-	"maps"
+	"slices"
 	"strconv"
-	"strings"
-
-	mesh "istio.io/api/mesh/v1alpha1"
 )
 
-// layer is the settings of one place: ProxyConfig's fields and proxyMetadata, correctly placed whatever the text.
+// layer is the settings of one place.
 type layer struct {
-	source   Source
-	lines    lineIndex
-	fields   map[string]field
-	metadata map[string]entry
+	source  Source
+	lines   lineIndex
+	fields  tree             // of ProxyConfig, as written
+	entries map[string]entry // of the fields that lastcall uses, and of proxyMetadata
 }
 
-// field is one ProxyConfig field, under its JSON name.
-type field struct {
-	config *mesh.ProxyConfig // with nothing but this field
+// entry is one setting as text.
+type entry struct {
+	text   string
+	shown  string // for messages
 	source Source
 	path   string
 }
 
+func newEntry(text string, source Source, path string) entry {
+	return entry{text, brief(literal(text)), source, path}
+}
+
+// placed is a setting where a text has it. Istio ignores one that is misplaced, which states where it belongs.
+type placed struct {
+	name      string
+	value     any
+	path      []string
+	misplaced string
+	variable  bool // of proxyMetadata
+}
+
 // parseLayer reads the text of one place. A mesh config file holds a MeshConfig, the others a ProxyConfig.
 func (r *resolver) parseLayer(src Source, text string) *layer {
-	l := &layer{source: src, lines: indexLines(text), fields: map[string]field{}, metadata: map[string]entry{}}
+	l := &layer{source: src, lines: indexLines(text), fields: tree{}, entries: map[string]entry{}}
 	content, twice, err := parseTree(text)
 	if err != nil {
 		want := "a ProxyConfig as YAML or JSON"
@@ -45,10 +56,13 @@ func (r *resolver) parseLayer(src Source, text string) *layer {
 		r.warn(at, "the whole text", "a second document begins here; ignored, as by Istio")
 	}
 	content, path := r.unwrap(l, content)
-	if src.Origin == MeshFile {
-		r.readMesh(l, content, path)
-	} else {
-		r.readPossiblyMesh(l, content, path)
+	found := r.locate(l, content, path, src.Origin == MeshFile)
+	for _, isMisplaced := range []bool{false, true} { // what is correctly placed overrides the rest
+		for _, p := range found {
+			if isMisplaced == (p.misplaced != "") {
+				r.put(l, p)
+			}
+		}
 	}
 	return l
 }
@@ -60,161 +74,70 @@ func (l *layer) at(path []string) Source {
 	return src
 }
 
-// readMesh reads a MeshConfig.
-func (r *resolver) readMesh(l *layer, content tree, prefix []string) {
-	md := meshDescriptor()
-	astray := tree{}
+// locate lists the settings in a ProxyConfig, or in a MeshConfig, whose ProxyConfig is its defaultConfig.
+func (r *resolver) locate(l *layer, content tree, prefix []string, isMesh bool) (found []placed) {
 	for _, key := range sortedKeys(content) {
-		path := join(prefix, key)
-		fd := fieldOf(md, key)
+		value, path, name := content[key], join(prefix, key), fieldOf(key)
 		switch {
-		case fd != nil && fd.JSONName() == fieldDefaultConfig:
-			r.readDefaultConfig(l, content[key], path)
-		case fd != nil:
-			unknownFields(fd, content[key], path, func(p []string, names []string) { r.unknown(l, p, names) })
-		case fieldOf(proxyDescriptor(), key) != nil || key == fieldParentShutdown:
-			r.warn(l.at(path), dotted(path), "belongs under %s; lastcall uses it, Istio ignores it", fieldDefaultConfig)
-			astray[key] = content[key]
+		case value == nil: // as jsonpb: null sets nothing
+		case key == fieldDefaultConfig || key == "default_config":
+			if !isMesh {
+				r.warn(l.at(path), dotted(path), "its fields belong at the top here; lastcall uses them, Istio ignores them")
+			}
+			if inner, ok := value.(tree); ok {
+				found = append(found, r.locate(l, inner, path, false)...)
+			} else {
+				r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path),
+					Accepts: "a map, the ProxyConfig"})
+			}
+		case name == fieldMetadata:
+			found = append(found, r.locateMetadata(l, value, path)...)
+		case name != "" && isMesh:
+			found = append(found, placed{name: name, value: value, path: path, misplaced: "under " + fieldDefaultConfig})
+		case name != "":
+			found = append(found, placed{name: name, value: value, path: path})
 		case isVariable(key):
-			astray[key] = content[key]
+			found = append(found, placed{name: key, value: value, path: path, misplaced: "under " + fieldMetadata})
 		default:
-			r.unknown(l, path, jsonNames(md))
+			r.unknown(l, path, isMesh)
 		}
 	}
-	r.readProxy(l, astray, prefix)
+	return found
 }
 
-// readPossiblyMesh reads a ProxyConfig, or a MeshConfig where a ProxyConfig belongs.
-func (r *resolver) readPossiblyMesh(l *layer, content tree, prefix []string) {
-	inner, wrapped := content[fieldDefaultConfig]
-	if !wrapped {
-		r.readProxy(l, content, prefix)
-		return
-	}
-	rest := maps.Clone(content)
-	delete(rest, fieldDefaultConfig)
-	r.readProxy(l, rest, prefix)
-	path := join(prefix, fieldDefaultConfig)
-	r.warn(l.at(path), dotted(path), "its fields belong at the top here; lastcall uses them, Istio ignores them")
-	r.readDefaultConfig(l, inner, path)
-}
-
-func (r *resolver) readDefaultConfig(l *layer, value any, path []string) {
-	switch v := value.(type) {
-	case nil:
-	case tree:
-		r.readProxy(l, v, path)
-	default:
-		r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path),
-			Accepts: "a map, the ProxyConfig"})
-	}
-}
-
-// readProxy reads a ProxyConfig: first what is correctly placed, then fields inside proxyMetadata and variables outside
-// it. Correctly placed values override others.
-func (r *resolver) readProxy(l *layer, content tree, prefix []string) {
-	md := proxyDescriptor()
-	strayVariables := tree{}
-	var strayFields []func()
-	for _, key := range sortedKeys(content) {
-		value, path := content[key], join(prefix, key)
-		if value == nil {
-			continue // as jsonpb: null sets nothing
-		}
-		fd := fieldOf(md, key)
-		switch {
-		case fd != nil && fd.JSONName() == fieldMetadata:
-			strayFields = append(strayFields, r.readMetadata(l, value, path)...)
-		case fd != nil:
-			r.putField(l, fd.JSONName(), value, path)
-			unknownFields(fd, value, path, func(p []string, names []string) { r.unknown(l, p, names) })
-		case key == fieldParentShutdown:
-			r.putField(l, key, value, path)
-		case isVariable(key):
-			strayVariables[key] = value
-		case fieldOf(meshDescriptor(), key) != nil:
-			r.warn(l.at(path), dotted(path), "a field of MeshConfig, has no effect in a ProxyConfig")
-		default:
-			r.unknown(l, path, append(jsonNames(md), variables...))
-		}
-	}
-	for _, put := range strayFields {
-		put()
-	}
-	for _, key := range sortedKeys(strayVariables) {
-		path := join(prefix, key)
-		text, ok := scalar(strayVariables[key])
-		if !ok {
-			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(strayVariables[key])), Source: l.at(path),
-				Accepts: "a string, and that under " + fieldMetadata})
-			continue
-		}
-		r.warn(l.at(path), dotted(path), "belongs under %s; lastcall uses it, Istio ignores it", fieldMetadata)
-		r.putMetadata(l, key, text, path, false)
-	}
-}
-
-// readMetadata reads proxyMetadata, and returns the function that reads the ProxyConfig fields among its entries.
-func (r *resolver) readMetadata(l *layer, value any, prefix []string) (stray []func()) {
+// locateMetadata lists the entries of proxyMetadata, and the ProxyConfig fields among them.
+func (r *resolver) locateMetadata(l *layer, value any, prefix []string) (found []placed) {
 	entries, ok := value.(tree)
 	if !ok {
 		r.fail(&FieldError{Field: dotted(prefix), Value: brief(literal(value)), Source: l.at(prefix),
-			Accepts: accepted[fieldMetadata]})
-		return nil
+			Accepts: "a map of variables to strings"})
 	}
-	md := proxyDescriptor()
 	for _, key := range sortedKeys(entries) {
-		value, path := entries[key], join(prefix, key)
+		value, path, name := entries[key], join(prefix, key), fieldOf(key)
 		text, isScalar := scalar(value)
 		_, isString := value.(string)
-		fd := fieldOf(md, key)
 		switch {
 		case value == nil:
 			r.warn(l.at(path), dotted(path), "null sets nothing: write a string")
-		case fd != nil && fd.JSONName() == fieldMetadata:
+			continue
+		case name == fieldMetadata:
 			r.warn(l.at(path), dotted(path), "ignored: %s within itself", fieldMetadata)
-		case fd != nil || key == fieldParentShutdown:
-			name := key
-			if fd != nil {
-				name = fd.JSONName()
-				value = unquoted(name, value)
-				unknownFields(fd, value, path, func(p []string, names []string) { r.unknown(l, p, names) })
+			continue
+		case name == fieldStatsMatcher && isString: // where only strings are allowed
+			if content, _, err := parseTree(text); err == nil {
+				value = content
 			}
-			stray = append(stray, func() {
-				r.warn(l.at(path), dotted(path), "belongs next to %s, not inside it; lastcall uses it, Istio ignores it",
-					fieldMetadata)
-				r.putField(l, name, value, path)
-			})
-		case isString:
-			r.putMetadata(l, key, text, path, true)
-		case isScalar:
+			fallthrough
+		case name != "":
+			found = append(found, placed{name, value, path, "next to " + fieldMetadata + ", not inside it", true})
+			continue
+		case isScalar && !isString:
 			r.warn(l.at(path), dotted(path), "%s where Istio accepts strings only: read as %q; write it in quotes",
 				kindOf(value), text)
-			r.putMetadata(l, key, text, path, true)
-		default:
-			r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: l.at(path), Accepts: "a string"})
 		}
+		found = append(found, placed{name: key, value: value, path: path, variable: true})
 	}
-	return stray
-}
-
-// unquoted parses a field that was written as a string inside proxyMetadata, where only strings are allowed.
-func unquoted(name string, value any) any {
-	text, ok := value.(string)
-	if !ok {
-		return value
-	}
-	switch name {
-	case fieldHold:
-		if b, err := strconv.ParseBool(text); err == nil {
-			return b
-		}
-	case fieldStatsMatcher:
-		if content, _, err := parseTree(text); err == nil && len(content) > 0 {
-			return content
-		}
-	}
-	return value
+	return found
 }
 
 // scalar gives a string, boolean or number as text.
@@ -230,65 +153,78 @@ func scalar(value any) (string, bool) {
 	return "", false
 }
 
-func (r *resolver) putMetadata(l *layer, name, text string, path []string, inPlace bool) {
-	src := l.at(path)
-	src.Metadata = inPlace
-	r.adviseVariable(name, src, dotted(path))
-	if first, ok := l.metadata[name]; ok {
-		r.warn(src, dotted(path), "ignored: %s has it already", first.path)
+// put adds a setting to its layer.
+func (r *resolver) put(l *layer, p placed) {
+	src, path := l.at(p.path), dotted(p.path)
+	src.Metadata = p.variable
+	isField := fieldOf(p.name) != ""
+	_, isUsed := settingOf(p.name)
+	switch {
+	case p.misplaced != "" && isField && !isUsed && p.name != fieldStatsMatcher:
+		r.warn(src, path, "belongs %s; Istio ignores it", p.misplaced)
+	case p.misplaced != "":
+		r.warn(src, path, "belongs %s; lastcall uses it, Istio ignores it", p.misplaced)
+	case !isField:
+		r.adviseVariable(p.name, src, path)
+	}
+	if first, ok := l.entries[p.name]; ok {
+		r.warn(src, path, "ignored: %s has it already", first.path)
 		return
 	}
-	l.metadata[name] = entry{text: text, source: src, path: dotted(path)}
-}
-
-// putField decodes a field. An invalid value is an error if lastcall uses the field, otherwise a warning: Istio may
-// have newer values.
-func (r *resolver) putField(l *layer, name string, value any, path []string) {
-	src := l.at(path)
-	src.Metadata = strings.Contains(dotted(path), fieldMetadata+".")
-	if first, ok := l.fields[name]; ok {
-		r.warn(src, dotted(path), "ignored: %s has it already", first.path)
+	if isField {
+		l.fields[p.name], l.entries[p.name] = p.value, entry{path: path}
+	}
+	switch {
+	case p.name == fieldStatsMatcher:
+		r.putMatcher(l, p, src)
+		return
+	case isField && !isUsed:
 		return
 	}
-	as := name
-	if name == fieldParentShutdown {
-		as = fieldDrain // removed from the type; any duration field can parse it
-	}
-	config, err := decodeField(as, value)
-	if err == nil {
-		l.fields[name] = field{config: config, source: src, path: dotted(path)}
-		return
-	}
-	wants, used := accepted[name]
-	if !used {
-		r.warn(src, dotted(path), "ignored, as lastcall does not need it; Istio would refuse it: %v", err)
-		return
-	}
-	// Name the invalid parts, if the value has parts.
-	blamed := false
-	if parts, ok := value.(tree); ok {
-		for _, part := range sortedKeys(parts) {
-			if _, err := decodeField(name, tree{part: parts[part]}); err != nil {
-				blamed = true
-				wants, ok := accepted[name+"."+part]
-				if !ok {
-					wants = accepted[name]
-				}
-				at := join(path, part)
-				r.fail(&FieldError{Field: dotted(at), Value: brief(literal(parts[part])), Source: l.at(at), Accepts: wants})
-			}
+	text, ok := scalar(p.value)
+	if !ok {
+		want := "a string"
+		if one, ok := settingOf(p.name); ok && isField {
+			want = one.kind.accepts()
 		}
+		r.fail(&FieldError{Field: path, Value: brief(literal(p.value)), Source: src, Accepts: want})
+		return
 	}
-	if !blamed {
-		r.fail(&FieldError{Field: dotted(path), Value: brief(literal(value)), Source: src, Accepts: wants})
+	l.entries[p.name] = entry{text, brief(literal(p.value)), src, path}
+}
+
+// putMatcher adds the lists of proxyStatsMatcher, which replaces that of a lower layer as a whole.
+func (r *resolver) putMatcher(l *layer, p placed, src Source) {
+	lists, ok := p.value.(tree)
+	if !ok {
+		r.fail(&FieldError{Field: dotted(p.path), Value: brief(literal(p.value)), Source: src,
+			Accepts: "a map of inclusionPrefixes, inclusionSuffixes and inclusionRegexps"})
+		return
+	}
+	for _, part := range sortedKeys(lists) {
+		path := join(p.path, part)
+		if !slices.Contains(statsParts, part) {
+			r.unknown(l, path, false, statsParts...)
+			continue
+		}
+		at := l.at(path)
+		at.Metadata = src.Metadata
+		text := literal(lists[part])
+		l.entries[fieldStatsMatcher+"."+part] = entry{text, brief(text), at, dotted(path)}
 	}
 }
 
-// unknown warns of an unknown field.
-func (r *resolver) unknown(l *layer, path, names []string) {
-	if r.full() {
+// unknown warns of an unknown field, in a MeshConfig only if its name is a misspelt one: most of it is not lastcall's.
+func (r *resolver) unknown(l *layer, path []string, isMesh bool, names ...string) {
+	if r.full() && !isMesh {
 		r.warn(Source{}, "", "") // only counted
 		return
+	}
+	if names == nil {
+		names = slices.Concat(proxyFields, variables)
+	}
+	if isMesh {
+		names = append(names, fieldDefaultConfig)
 	}
 	name := path[len(path)-1]
 	switch meant, ok := Nearest(name, names); {
@@ -297,7 +233,7 @@ func (r *resolver) unknown(l *layer, path, names []string) {
 			VariableGracePeriod)
 	case ok:
 		r.warn(l.at(path), dotted(path), "unknown field, has no effect: did you mean %s?", meant)
-	default:
+	case !isMesh:
 		r.warn(l.at(path), dotted(path), "unknown field, has no effect")
 	}
 }

@@ -18,14 +18,18 @@ type row struct {
 	Line    int    `json:"line,omitempty"`
 }
 
-func newRow[T any](name string, v Value[T]) row {
-	out := row{Setting: name, Value: v.Value, Source: v.Source.String(), Line: v.Source.Line}
-	if v.Path != name {
-		out.Path = v.Path
+func (v value[T]) row(s *Settings, one *Setting) row {
+	it := v.in(s)
+	out := row{Setting: one.Name, Value: it.Value, Source: it.Source.String(), Line: it.Source.Line}
+	if it.Path != one.Name {
+		out.Path = it.Path
 	}
-	switch value := any(v.Value).(type) {
+	switch value := any(it.Value).(type) {
 	case time.Duration:
 		out.Value = value.String()
+		if one.Name == VariableGracePeriod {
+			out.Value = int(value / time.Second)
+		}
 	case []string:
 		if value == nil {
 			out.Value = []string{}
@@ -34,36 +38,12 @@ func newRow[T any](name string, v Value[T]) row {
 	return out
 }
 
-func (s *Settings) rows() []row {
-	grace := newRow(VariableGracePeriod, s.GracePeriod)
-	grace.Value = int(s.GracePeriod.Value / time.Second)
-	return []row{
-		newRow(VariableExitOnZero, s.ExitOnZero),
-		newRow(VariableMinimumDrain, s.MinimumDrain),
-		newRow(fieldTerminationDrain, s.TerminationDrain),
-		grace,
-		newRow(VariableMargin, s.Margin),
-		newRow(VariableQuietTime, s.QuietTime),
-		newRow(VariableIdleGrace, s.IdleGrace),
-		newRow(VariableRestartWait, s.RestartWait),
-		newRow(VariableApp, s.App),
-		newRow(variableSpread, s.Spread),
-		newRow(variableWebSocket, s.WebSocket),
-		newRow(variableWebSocketClose, s.WebSocketClose),
-		newRow(variableEventStreams, s.EventStreams),
-		newRow(variableEndlessTypes, s.EndlessTypes),
-		newRow(VariableCompat, s.Compat),
-		newRow(fieldDrain, s.DrainDuration),
-		newRow(fieldParentShutdown, s.ParentShutdown),
-		newRow(fieldStatusPort, s.StatusPort),
-		newRow(fieldAdminPort, s.AdminPort),
-		newRow(fieldConcurrency, s.Concurrency),
-		newRow(fieldHold, s.HoldApplication),
-		newRow(fieldStatsMatcher+".inclusionPrefixes", s.StatsPrefixes),
-		newRow(fieldStatsMatcher+".inclusionSuffixes", s.StatsSuffixes),
-		newRow(fieldStatsMatcher+".inclusionRegexps", s.StatsRegexps),
-		newRow(annotationScrape, s.ScrapeTarget),
+func (s *Settings) rows() (rows []row) {
+	for i := range settings {
+		rows = append(rows, settings[i].kind.row(s, &settings[i]))
 	}
+	target := &Setting{Name: annotationScrape}
+	return append(rows, value[string]{in: func(s *Settings) *Value[string] { return &s.ScrapeTarget }}.row(s, target))
 }
 
 // notes are the warnings, and the timers that contradict each other.

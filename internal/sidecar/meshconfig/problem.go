@@ -104,6 +104,9 @@ func Nearest(name string, among []string) (string, bool) {
 	best, limit := "", min(3, len(name)/4)
 	folded := strings.ToLower(name)
 	for _, candidate := range among {
+		if max(len(name)-len(candidate), len(candidate)-len(name)) > limit {
+			continue
+		}
 		d := distance(folded, strings.ToLower(candidate))
 		if d == 0 {
 			return candidate, true

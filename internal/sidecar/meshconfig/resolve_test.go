@@ -214,15 +214,11 @@ func TestEffectiveProxyConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pc := s.Proxy
-	if pc.DiscoveryAddress != "istiod.east:15012" || pc.StatNameLength != 189 {
-		t.Errorf("fields of the mesh file and Istio's defaults are not both there: %v", pc)
+	if pc := literal(s.Proxy); pc != `{"discoveryAddress":"istiod.east:15012","extraStatTags":["c"]}` {
+		t.Errorf("%s: want the fields as they are written, each of the highest layer", pc)
 	}
-	if got := strings.Join(pc.ExtraStatTags, ","); got != "c" {
-		t.Errorf("extraStatTags %q, want the higher layer's alone", got)
-	}
-	if pc.ProxyMetadata["A"] != "mesh" || pc.ProxyMetadata["B"] != "annotation" {
-		t.Errorf("proxyMetadata %v, want A of the mesh, B of the annotation", pc.ProxyMetadata)
+	if s.Metadata["A"] != "mesh" || s.Metadata["B"] != "annotation" {
+		t.Errorf("proxyMetadata %v, want A of the mesh, B of the annotation", s.Metadata)
 	}
 	got := strings.Join(s.Environ([]string{"B=own", "C=own", "A="}), " ")
 	if want := "B=own C=own A=mesh"; got != want {

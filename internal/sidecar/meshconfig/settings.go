@@ -1,20 +1,12 @@
 package meshconfig
 
 import (
+	"maps"
+	"reflect"
 	"strings"
 	"time"
 
-	mesh "istio.io/api/mesh/v1alpha1"
-
 	"github.com/lastcall-dev/lastcall/drain"
-)
-
-// Istio's defaults, of 1.31, for what package drain does not use.
-const (
-	DefaultDrainDuration  = 45 * time.Second // ProxyConfig.drainDuration, Envoy's --drain-time-s
-	DefaultParentShutdown = 60 * time.Second // Envoy's --parent-shutdown-time-s, until Istio dropped it in 2022
-
-	DefaultRestartWait = 10 * time.Second // LASTCALL_RESTART_WAIT
 )
 
 // Settings is the result: every value with its source. doc.go and Table describe them.
@@ -49,7 +41,8 @@ type Settings struct {
 	EndlessTypes   Value[[]string]      // LASTCALL_ENDLESS_TYPES, in lower case
 
 	ScrapeTarget Value[string]     // URL of the app's own metrics; empty: none
-	Proxy        *mesh.ProxyConfig // the whole merged ProxyConfig, on Istio's defaults
+	Proxy        map[string]any    // the merged ProxyConfig as it was written, without proxyMetadata
+	Metadata     map[string]string // the merged proxyMetadata
 	Annotations  map[string]string // of the pod, all of them; nil without their file
 	Warnings     []Warning         // in the order of the layers, then of the whole
 }
@@ -79,21 +72,41 @@ func (s *Settings) Drain() drain.Config {
 	return config
 }
 
+// ProxyConfig is the merged ProxyConfig as JSON, proxyMetadata included, as Istio's injector writes PROXY_CONFIG; empty
+// when it has nothing but defaults.
+func (s *Settings) ProxyConfig() string {
+	config := maps.Clone(s.Proxy)
+	defaults, _ := Resolve(Input{})
+	for i := range settings {
+		one := &settings[i]
+		if reflect.DeepEqual(one.kind.row(s, one).Value, one.kind.row(defaults, one).Value) {
+			delete(config, one.Name)
+		}
+	}
+	if len(s.Metadata) > 0 {
+		config[fieldMetadata] = s.Metadata
+	}
+	if len(config) == 0 {
+		return ""
+	}
+	return literal(config)
+}
+
 // Environ is env with the proxyMetadata that it lacks, for a process that lastcall starts. An empty variable counts as
 // not set.
 func (s *Settings) Environ(env []string) []string {
 	own := environment(env)
-	out := make([]string, 0, len(env)+len(s.Proxy.GetProxyMetadata()))
+	out := make([]string, 0, len(env)+len(s.Metadata))
 	for _, pair := range env {
 		name, _, _ := strings.Cut(pair, "=")
-		if _, isSet := s.Proxy.GetProxyMetadata()[name]; isSet && own[name] == "" {
+		if _, isSet := s.Metadata[name]; isSet && own[name] == "" {
 			continue
 		}
 		out = append(out, pair)
 	}
-	for _, name := range sortedKeys(s.Proxy.GetProxyMetadata()) {
+	for _, name := range sortedKeys(s.Metadata) {
 		if own[name] == "" {
-			out = append(out, name+"="+s.Proxy.GetProxyMetadata()[name])
+			out = append(out, name+"="+s.Metadata[name])
 		}
 	}
 	return out

@@ -1,5 +1,14 @@
 package meshconfig
 
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
+)
+
 // Setting describes one thing that users configure. The table of all of them is the single source of --help, of
 // docs/configuration.md, and of the table in docs/how.md.
 type Setting struct {
@@ -12,6 +21,8 @@ type Setting struct {
 	Default       string   // the built-in value as text; empty for none
 	Group         string   // the heading under which --help lists it
 	Usage         string   // what it does, in one sentence without a full stop
+
+	kind kind // nil: ContainerOnly
 }
 
 // The headings of the table.
@@ -28,48 +39,66 @@ func Table() []Setting { return table }
 
 var table = []Setting{
 	{Name: VariableMinimumDrain, Flag: "minimum-drain", Type: "duration", Default: "5s", Group: GroupTimers,
-		Usage: "accept new connections for at least this long after SIGTERM"},
+		Usage: "accept new connections for at least this long after SIGTERM",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.MinimumDrain })},
 	{Name: VariableQuietTime, Flag: "quiet-time", Type: "duration", Default: "2s", Group: GroupTimers,
-		Usage: "end the draining phase once no connection or request has arrived for this long; extends the minimum drain, up to a third of the grace period"},
+		Usage: "end the draining phase once no connection or request has arrived for this long; extends the minimum drain, up to a third of the grace period",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.QuietTime })},
 	{Name: VariableIdleGrace, Flag: "idle-grace", Type: "duration", Default: "2s", Group: GroupTimers,
-		Usage: "close a keep-alive connection that has been idle for this long"},
+		Usage: "close a keep-alive connection that has been idle for this long",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.IdleGrace })},
 	{Name: VariableGracePeriod, Flag: "grace-period", Type: "duration", Default: "30", Group: GroupTimers,
-		Usage: "the pod's terminationGracePeriodSeconds: the time from SIGTERM to SIGKILL; the variable takes seconds without a unit"},
+		Usage: "the pod's terminationGracePeriodSeconds: the time from SIGTERM to SIGKILL; the variable takes seconds without a unit",
+		kind:  gracePeriod(func(s *Settings) *Value[time.Duration] { return &s.GracePeriod })},
 	{Name: VariableMargin, Flag: "last-call-margin", Type: "duration", Default: "2s", Group: GroupTimers,
-		Usage: "end the remaining requests this long before SIGKILL; at most a quarter of the grace period"},
+		Usage: "end the remaining requests this long before SIGKILL; at most a quarter of the grace period",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.Margin })},
 	{Name: variableSpread, Flag: "last-call-spread", Type: "duration", Default: "0s", Group: GroupTimers,
-		Usage: "spread these endings over this part of the margin, so that clients do not all reconnect at once; 0s for half of it"},
+		Usage: "spread these endings over this part of the margin, so that clients do not all reconnect at once; 0s for half of it",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.Spread })},
 	{Name: VariableRestartWait, Flag: "restart-wait", Type: "duration", Default: "10s", Group: GroupTimers,
-		Usage: "hold a new connection for this long while an app container restarts, then answer 503"},
+		Usage: "hold a new connection for this long while an app container restarts, then answer 503",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.RestartWait })},
 	{Name: VariableExitOnZero, Flag: "exit-on-zero", Type: "bool", Values: []string{"true", "false"}, Default: "true",
 		Group: GroupTimers,
-		Usage: "exit as soon as no connection is busy; false: wait for --termination-drain-duration, then exit"},
+		Usage: "exit as soon as no connection is busy; false: wait for --termination-drain-duration, then exit",
+		kind:  boolean(func(s *Settings) *Value[bool] { return &s.ExitOnZero })},
 	{Name: fieldTerminationDrain, Field: true, Flag: "termination-drain-duration", Type: "duration", Default: "5s",
 		Group: GroupTimers,
-		Usage: "how long to wait with --exit-on-zero=false"},
+		Usage: "how long to wait with --exit-on-zero=false",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.TerminationDrain })},
 	{Name: fieldDrain, Field: true, Flag: "drain-duration", Type: "duration", Default: "45s", Group: GroupTimers,
-		Usage: "Envoy's --drain-time-s, and with --compat istio the time during which new connections are accepted; whole seconds"},
+		Usage: "Envoy's --drain-time-s, and with --compat istio the time during which new connections are accepted; whole seconds",
+		kind:  wholeSeconds(func(s *Settings) *Value[time.Duration] { return &s.DrainDuration })},
 	{Name: fieldParentShutdown, Field: true, Flag: "parent-shutdown-duration", Type: "duration", Default: "60s",
 		Group: GroupTimers,
-		Usage: "how long the old process of a hot restart may drain"},
+		Usage: "how long the old process of a hot restart may drain",
+		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.ParentShutdown })},
 
 	{Name: VariableApp, Flag: "app", Type: "finishes|exits|auto", Values: []string{"finishes", "exits", "auto"},
 		Default: "auto", Group: GroupEndings,
-		Usage: "what the app does at its SIGTERM with connections that only it can end (its own TLS, opaque TCP): finishes (it answers and closes them, so it gets its SIGTERM when the draining phase ends), exits (they stay until the last call) or auto (it gets its SIGTERM 3s before the last call)"},
+		Usage: "what the app does at its SIGTERM with connections that only it can end (its own TLS, opaque TCP): finishes (it answers and closes them, so it gets its SIGTERM when the draining phase ends), exits (they stay until the last call) or auto (it gets its SIGTERM 3s before the last call)",
+		kind:  appEnd(func(s *Settings) *Value[drain.AppEnd] { return &s.App })},
 	{Name: variableWebSocket, Flag: "websocket", Type: "wait|close", Values: []string{"wait", "close"}, Default: "wait",
 		Group: GroupEndings,
-		Usage: "when a drain closes WebSockets: wait (at the last call) or close (when the draining phase ends)"},
+		Usage: "when a drain closes WebSockets: wait (at the last call) or close (when the draining phase ends)",
+		kind:  endless(func(s *Settings) *Value[string] { return &s.WebSocket })},
 	{Name: variableWebSocketClose, Flag: "websocket-close", Type: "1001|1012", Values: []string{"1001", "1012"},
 		Default: "1001", Group: GroupEndings,
-		Usage: "status code of the close frame: 1001 (going away) or 1012 (service restart)"},
+		Usage: "status code of the close frame: 1001 (going away) or 1012 (service restart)",
+		kind:  closeCode(func(s *Settings) *Value[int] { return &s.WebSocketClose })},
 	{Name: variableEventStreams, Flag: "event-streams", Type: "wait|close", Values: []string{"wait", "close"},
 		Default: "wait", Group: GroupEndings,
-		Usage: "the same as --websocket for server-sent events that answer a GET"},
+		Usage: "the same as --websocket for server-sent events that answer a GET",
+		kind:  endless(func(s *Settings) *Value[string] { return &s.EventStreams })},
 	{Name: variableEndlessTypes, Flag: "endless-types", Type: "types", Group: GroupEndings,
-		Usage: "media types, separated by commas, whose responses to a GET end as event streams do, such as application/x-ndjson"},
+		Usage: "media types, separated by commas, whose responses to a GET end as event streams do, such as application/x-ndjson",
+		kind:  mediaTypes(func(s *Settings) *Value[[]string] { return &s.EndlessTypes })},
 
 	{Name: VariableCompat, Flag: "compat", Type: "istio", Values: []string{CompatIstio}, Group: GroupIstio,
-		Usage: "istio: behave as Istio's agent does, with its defaults"},
+		Usage: "istio: behave as Istio's agent does, with its defaults",
+		kind: oneOf(func(s *Settings) *Value[string] { return &s.Compat },
+			`"istio", or "" for lastcall's own behaviour`, "", CompatIstio)},
 	{Name: VariableProxyConfig, ContainerOnly: true, Group: GroupIstio,
 		Usage: "Istio's ProxyConfig as YAML or JSON, as its injector writes it"},
 	{Name: VariableProbes, ContainerOnly: true, Group: GroupIstio,
@@ -93,6 +122,33 @@ var table = []Setting{
 		Usage: "set by systemd (Type=notify): lastcall run reports READY, STOPPING and the watchdog to it"},
 	{Name: "GOGC", ContainerOnly: true, Default: "50", Group: GroupSystem,
 		Usage: "garbage collector target of the Go runtime"},
+}
+
+// settings are those that Settings has: of Table, and the fields of ProxyConfig that need no documentation of ours.
+var settings = append(slices.DeleteFunc(slices.Clone(table), func(s Setting) bool { return s.kind == nil }),
+	Setting{Name: fieldStatusPort, Field: true, Default: strconv.Itoa(istio.StatusPort),
+		kind: port(func(s *Settings) *Value[int] { return &s.StatusPort })},
+	Setting{Name: fieldAdminPort, Field: true, Default: strconv.Itoa(istio.AdminPort),
+		kind: port(func(s *Settings) *Value[int] { return &s.AdminPort })},
+	Setting{Name: fieldConcurrency, Field: true,
+		kind: threads(func(s *Settings) *Value[*int] { return &s.Concurrency })},
+	Setting{Name: fieldHold, Field: true,
+		kind: optional(func(s *Settings) *Value[*bool] { return &s.HoldApplication })},
+	Setting{Name: fieldStatsMatcher + ".inclusionPrefixes", Field: true,
+		kind: list(func(s *Settings) *Value[[]string] { return &s.StatsPrefixes })},
+	Setting{Name: fieldStatsMatcher + ".inclusionSuffixes", Field: true,
+		kind: list(func(s *Settings) *Value[[]string] { return &s.StatsSuffixes })},
+	Setting{Name: fieldStatsMatcher + ".inclusionRegexps", Field: true,
+		kind: expressions(func(s *Settings) *Value[[]string] { return &s.StatsRegexps })},
+)
+
+// settingOf is the setting of a variable or a field.
+func settingOf(name string) (Setting, bool) {
+	i := slices.IndexFunc(settings, func(s Setting) bool { return s.Name == name })
+	if i < 0 {
+		return Setting{}, false
+	}
+	return settings[i], true
 }
 
 // FlagOverrides reports the setting that a flag overrides.

@@ -2,10 +2,8 @@ package meshconfig
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
@@ -39,8 +37,8 @@ const (
 
 // variables are those that the environment or proxyMetadata may set.
 var variables = func() (names []string) {
-	for _, s := range table {
-		if !s.Field && !s.ContainerOnly {
+	for _, s := range settings {
+		if !s.Field {
 			names = append(names, s.Name)
 		}
 	}
@@ -49,71 +47,6 @@ var variables = func() (names []string) {
 
 // CompatIstio is the LASTCALL_COMPAT (and --compat) that selects Istio's own behaviour and defaults.
 const CompatIstio = "istio"
-
-const acceptsCompat = `"istio", or "" for lastcall's own behaviour`
-
-// entry is one setting as text, from the environment or from proxyMetadata.
-type entry struct {
-	text   string
-	source Source
-	path   string
-}
-
-// readVariable parses the winning text of a variable.
-func readVariable[T any](r *resolver, name string, fallback T, accepts string, parse func(string) (T, bool)) Value[T] {
-	e, ok := r.variable(name)
-	if !ok {
-		return Value[T]{Value: fallback}
-	}
-	value, ok := parse(e.text)
-	if !ok {
-		r.fail(&FieldError{Field: e.path, Value: strconv.Quote(brief(e.text)), Source: e.source, Accepts: accepts})
-		value = fallback
-	}
-	return Value[T]{Value: value, Source: e.source, Path: e.path}
-}
-
-// Booleans are parsed by strconv.ParseBool, as in Istio's env package. (Istio logs an invalid one and uses the default;
-// here it is an error.)
-const acceptsBool = "true or false (or 1, t, T, TRUE, True, 0, f, F, FALSE, False)"
-
-func parseBool(text string) (bool, bool) {
-	value, err := strconv.ParseBool(text)
-	return value, err == nil
-}
-
-func oneOf(values ...string) func(text string) (string, bool) {
-	return func(text string) (string, bool) { return text, slices.Contains(values, text) }
-}
-
-const acceptsApp = `"finishes", "exits" or "auto"`
-
-func parseApp(text string) (drain.AppEnd, bool) {
-	app, err := drain.ParseAppEnd(text)
-	return app, err == nil
-}
-
-const acceptsEndless = `"wait" (until the last call) or "close" (when the draining phase ends)`
-
-const acceptsCloseCode = "1001 (going away) or 1012 (service restart)"
-
-func parseCloseCode(text string) (int, bool) {
-	return map[string]int{"1001": 1001, "1012": 1012}[text], text == "1001" || text == "1012"
-}
-
-const acceptsMediaTypes = "media types, comma-separated, such as application/x-ndjson"
-
-func parseMediaTypes(text string) ([]string, bool) {
-	types := []string{}
-	for _, t := range strings.Split(strings.ToLower(text), ",") {
-		t = strings.TrimSpace(t)
-		if kind, name, ok := strings.Cut(t, "/"); !ok || kind == "" || name == "" || strings.ContainsAny(name, "/; ") {
-			return nil, false
-		}
-		types = append(types, t)
-	}
-	return types, true
-}
 
 // environment is the container's own, by name. Later entries of the same name
 // win, as in os/exec; an empty variable counts as not set.
