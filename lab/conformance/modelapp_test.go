@@ -88,6 +88,13 @@ var answers = map[string]answer{
 		},
 		after: `data: {"candidates": [{"content": {"parts": [{"text": ""}],"role": "model"},"finishReason": "STOP","index": 0}],"modelVersion": "fake"}` + "\r\n\r\n",
 	},
+	"/v2/models/fake/generate_stream": { // Triton's, which is no dialect
+		contentType: "text/event-stream; charset=utf-8",
+		word: func(n int) string {
+			return fmt.Sprintf(`data: {"model_name":"fake","model_version":"1","text_output":"w%d "}`+"\n\n", n)
+		},
+		after: `data: {"model_name":"fake","model_version":"1","text_output":"","finish_reason":"stop"}` + "\n\n",
+	},
 	"/api/chat": {
 		contentType: "application/x-ndjson",
 		word: func(n int) string {
