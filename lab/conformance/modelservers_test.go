@@ -81,7 +81,7 @@ func scaled(atSIGTERM string) string {
 	if !has || err != nil {
 		return atSIGTERM
 	}
-	return what + ":" + time.Duration(limit.Minutes() * float64(*minute)).String()
+	return what + ":" + time.Duration(limit.Minutes()*float64(*minute)).String()
 }
 
 // modelProgram is the argument by which this program is a model server: a process of its own, which signals end.
