@@ -52,6 +52,9 @@
 //	lastcall.dev/until                  the signals of a worker, one a line (lastcall wait --until): its preStop waits until
 //	                                    all are idle. The worker is the first app container, or that of
 //	                                    kubectl.kubernetes.io/default-container. Without a mesh the form is sockets
+//	lastcall.dev/streams                how long the longest response takes, such as 10m: the grace period is made as long
+//	                                    as one needs that begins when the draining phase ends, and the last call comes 5 s
+//	                                    before its end, unless the pod sets that; see docs/streams.md
 //	lastcall.dev/ignore-inbound-ports   ports whose connections never count
 //	lastcall.dev/quiet-time, idle-grace, last-call-margin, compat, restart-wait
 //	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT, _RESTART_WAIT

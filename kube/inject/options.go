@@ -148,6 +148,7 @@ const (
 	annotationMinimumDrain    = "lastcall.dev/minimum-drain"
 	annotationIdleGrace       = "lastcall.dev/idle-grace"
 	annotationMargin          = "lastcall.dev/last-call-margin"
+	annotationStreams         = "lastcall.dev/streams"
 	annotationCompat          = "lastcall.dev/compat"
 	annotationRestartWait     = "lastcall.dev/restart-wait"
 	annotationApp             = "lastcall.dev/app"
@@ -172,7 +173,7 @@ func Keys() []string {
 	return []string{
 		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts, annotationUntil,
 		annotationLinkerdShutdown,
-		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationCompat, annotationRestartWait,
+		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationStreams, annotationCompat, annotationRestartWait,
 		annotationApp, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
 	}
 }

@@ -167,6 +167,9 @@ func (j *injection) settle() (err error) {
 	if err := j.readAppEnd(); err != nil {
 		return err
 	}
+	if err := j.allowStreams(configured); err != nil {
+		return err
+	}
 	grace := GraceOf(&j.pod.Spec)
 	if configured.GracePeriod.IsSet() {
 		if configured.GracePeriod.Value > grace {

@@ -18,12 +18,12 @@ import (
 
 // modelServers are servers of language models as they end at SIGTERM with their default settings, by the source named.
 var modelServers = []struct {
-	name, version, path string
+	name, version, path string // version: the commit or pull request of the source
 	atSIGTERM           string // of runModelProgram
 	source              string
 }{
-	{"vLLM", "0.18", "/v1/chat/completions", "exits",
-		"vllm-project/vllm pull request 36666: --shutdown-timeout is 0, so requests in flight are aborted at SIGTERM"},
+	{"vLLM", "PR 36666", "/v1/chat/completions", "exits",
+		"vllm-project/vllm: --shutdown-timeout is 0, so requests in flight are aborted at SIGTERM"},
 	{"SGLang", "001067f", "/v1/chat/completions", "serves",
 		"sgl-project/sglang python/sglang/srt/managers/tokenizer_manager.py sigterm_watchdog: /health is 503, requests are " +
 			"still accepted, it exits when none is in flight and looks every 5 s"},
@@ -38,8 +38,8 @@ var modelServers = []struct {
 		"kserve/kserve python/kserve/kserve/protocol/rest/server.py: uvicorn with timeout_graceful_shutdown of 30 s"},
 	{"Triton", "01f2fe4", "/v2/models/fake/generate_stream", "finishes:30s",
 		"triton-inference-server/server src/main.cc: endpoints stop, --exit-timeout-secs is 30 s"},
-	{"LiteLLM", "1.89", "/v1/messages", "finishes:30s",
-		"BerriAI/litellm pull request 28714: GRACEFUL_SHUTDOWN_TIMEOUT is 30 s; before, issue 14334"},
+	{"LiteLLM", "PR 29439", "/v1/messages", "finishes:30s",
+		"BerriAI/litellm, BerriAI/litellm-docs pull request 271: GRACEFUL_SHUTDOWN_TIMEOUT is 30 s; before, issue 14334"},
 }
 
 // Servers of language models, as they are with Kubernetes' 30 s, and with lastcall and a grace period for the longest
@@ -91,7 +91,7 @@ const modelProgram = "model-server"
 //
 //	exits            at once
 //	finishes[:LIMIT] closes its listener, and exits when no request is in flight, or after the limit
-//	serves           goes on, and exits when no request is in flight
+//	serves           continues, and exits when no request is in flight
 //	stalls           keeps its connections, sends no further word, and exits when its clients have left
 func runModelProgram(address, atSIGTERM string, pace time.Duration) error {
 	what, text, _ := strings.Cut(atSIGTERM, ":")
