@@ -12,9 +12,8 @@ import (
 
 // Advice is what would help a workload, with the number that it follows from.
 type Advice struct {
-	What  string `json:"what"`
-	Why   string `json:"why"`
-	Patch string `json:"patch,omitempty"` // a strategic merge patch of the workload, as YAML
+	What, Why string
+	Patch     string // a strategic merge patch of the workload, as YAML; empty: none
 }
 
 // Figures from which advice follows.
@@ -75,7 +74,7 @@ func Advise(w *Workload) (all []Advice) {
 // patch is a patch of the workload's pod template, whose content is indented to its place. A single pod cannot be
 // patched so.
 func (w *Workload) patch(template string) string {
-	if strings.HasPrefix(w.Name, "pod/") || w.Name == "other" {
+	if strings.HasPrefix(w.Name, "pod/") {
 		return ""
 	}
 	const indent = "    "
@@ -85,17 +84,14 @@ func (w *Workload) patch(template string) string {
 // Text is the workload's sum in one paragraph.
 func (w *Workload) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.LostLeast())
+	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.Total())
 	if w.Perhaps > 0 {
-		fmt.Fprintf(&b, " to %d", w.LostLeast()+w.Perhaps)
+		fmt.Fprintf(&b, " to %d", w.Total()+w.Perhaps)
 	}
 	if text := Why(w.Lost); text != "" {
 		fmt.Fprintf(&b, " (%s)", text)
 	}
 	b.WriteString(".")
-	if w.Restart > 0 {
-		fmt.Fprintf(&b, " Containers that ended without their pods lost %d of them.", w.Restart)
-	}
 	if w.Lateness > 0 {
 		fmt.Fprintf(&b, " New connections arrived up to %s after SIGTERM.", Seconds(w.Lateness))
 	}

@@ -1,5 +1,5 @@
-// Package losses adds up what terminations of pods have lost, by workload, and what would help each of them.
+// Package losses adds up what the terminations of a workload's pods have lost, and states what would help.
 //
-// The numbers come from the observers' JSON lines or from Prometheus. The advice is as good as they are: it names the
-// number that it follows from, and nothing follows from terminations that were not observed.
+// The advice is as good as the numbers are: it names the number that it follows from, and nothing follows from
+// terminations that were not observed.
 package losses

@@ -42,27 +42,28 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestRead(t *testing.T) {
-	const log = `{"level":"INFO","msg":"observing the terminations of a node"}
-[pod/lastcall-observer-x/observer] {"namespace":"shop","pod":"web-1","workload":"deployment/web","proxy":"none","verdict":"lost","seconds":1.5,"traffic":{"lost":{"reset":1}}}
-no JSON
-{"namespace":"shop","pod":"web-2",
-{"namespace":"shop","pod":"web-2","workload":"deployment/web","proxy":"lastcall","verdict":"clean","seconds":2,"traffic":{}}
-{"workload":"deployment/web","verdict":"lost","seconds":-1}
-{"workload":"deployment/web","verdict":"lost","lateness_seconds":1e308}
-{"workload":"deployment/web","verdict":"lost","traffic":{"lost":{"refused":-1}}}
-`
+// TestTotals: what Text and the exit code of observe say of a workload whose proxy changes.
+func TestTotals(t *testing.T) {
 	var totals Totals
-	skipped, err := Read(strings.NewReader(log), totals.Add)
-	if err != nil || skipped != 4 {
-		t.Fatalf("%d lines skipped, %v; want 4", skipped, err)
+	ended := func(proxy string, lost, most int, seconds float64) {
+		one := Termination{Namespace: "shop", Workload: "deployment/web", Proxy: proxy, Seconds: seconds, Lateness: seconds / 2}
+		one.Traffic.Lost.Reset, one.Traffic.Maybe.Opaque = lost, most-lost
+		one.Judge()
+		totals.Add(one)
 	}
-	all := totals.Workloads()
-	if len(all) != 2 || all[0].Proxy != "none" || all[0].Total() != 1 || all[1].Terminations != 1 {
-		t.Fatalf("%+v", all)
+	ended(carrier.Ours, 0, 0, 2)
+	ended(carrier.None, 1, 3, 1.5)
+	ended(carrier.None, 1, 1, 4)
+	var got []string
+	for _, w := range totals.Workloads() {
+		got = append(got, w.Text())
 	}
-	if _, err := Read(strings.NewReader(strings.Repeat("x", maxLine+1)), totals.Add); err == nil {
-		t.Error("a line without an end: no error")
+	want := []string{
+		"deployment/web in shop, proxy none. Terminations: 2. Requests lost: 2 to 4 (2 reset). New connections arrived up to 2.0 s after SIGTERM.",
+		"deployment/web in shop, proxy lastcall. Terminations: 1. Requests lost: 0. New connections arrived up to 1.0 s after SIGTERM.",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

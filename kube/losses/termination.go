@@ -1,10 +1,7 @@
 package losses
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -115,45 +112,4 @@ func (t *Termination) Doubts() string {
 		all = append(all, "not seen to the end: "+terminal.Count(t.Traffic.Unseen, "connection"))
 	}
 	return strings.Join(all, "; ")
-}
-
-// isPlausible reports whether the numbers can be those of a termination: sums, rates and advice follow from them.
-func (t *Termination) isPlausible() bool {
-	const years, many = 1e8, 1e9 // seconds, requests
-	l := t.Traffic.Lost
-	for _, n := range []int{l.Reset, l.Unanswered, l.Refused, l.Cut} {
-		if n < 0 || n > many {
-			return false
-		}
-	}
-	return t.Seconds >= 0 && t.Seconds <= years && t.Lateness >= 0 && t.Lateness <= years && t.Traffic.Idle >= 0
-}
-
-// maxLine bounds one line of an observer, bytes.
-const maxLine = 256 << 10
-
-// Read calls add for every termination in the lines of an observer's log. Lines that are no terminations are skipped;
-// skipped counts those of them that begin like one.
-func Read(r io.Reader, add func(Termination)) (skipped int, err error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		text := lines.Text()
-		i := strings.IndexByte(text, '{') // kubectl logs --prefix and --timestamps write in front of it
-		if i < 0 {
-			continue
-		}
-		var t Termination
-		if err := json.Unmarshal([]byte(text[i:]), &t); err != nil || !t.isPlausible() {
-			skipped++
-			continue
-		}
-		if t.Workload != "" && t.Verdict != "" {
-			add(t)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return skipped, fmt.Errorf("read the observer's lines: %w", err)
-	}
-	return skipped, nil
 }

@@ -79,21 +79,18 @@ func TestObserveWorkload(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &out, &notes
 			err := cmd.Run()
 			c.all.Wait()
-			var reset, refused, most, terminations int
-			_, readErr := losses.Read(&out, func(one losses.Termination) {
-				terminations++
+			var reset, refused, most, ended int
+			for _, one := range terminationsIn(out.Bytes()) {
+				ended++
 				reset += one.Traffic.Lost.Reset + one.Traffic.Lost.Unanswered
 				refused += one.Traffic.Lost.Refused
 				most += one.LostMost
 				t.Logf("%s: %s, proxy %s, lost %q, %s", one.Pod, one.Verdict, one.Proxy, losses.Why(one.Traffic.Lost), one.Doubts())
-			})
-			if readErr != nil {
-				t.Fatal(readErr)
 			}
 			lost, want := int(c.lost.Load()), map[string]int{"bare": 1, "labelled": 0}[name]
 			t.Logf("clients lost %d, answered %d; the observers counted %d, refused %d, at most %d", lost, c.answered.Load(), reset, refused, most)
-			if terminations != replicas || reset > lost || most < lost {
-				t.Errorf("%d terminations; the observers counted %d, the clients %d\n%s", terminations, reset, lost, &notes)
+			if ended != replicas || reset > lost || most < lost {
+				t.Errorf("%d terminations; the observers counted %d, the clients %d\n%s", ended, reset, lost, &notes)
 			}
 			if got := cmd.ProcessState.ExitCode(); got != want || (lost > 0) != (want > 0) {
 				t.Errorf("exit code %d (%v), although %d were lost; want %d\n%s", got, err, lost, want, &notes)

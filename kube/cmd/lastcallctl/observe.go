@@ -50,11 +50,10 @@ func observeCommand() *cobra.Command {
 	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for the confirmation")
 	flags.IntVar(&f.rollouts, "rollouts", 1, "`number` of rollouts to observe, 1 to 100")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "time limit, 10s to 24h; the containers end by themselves then")
-	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each termination, which observe report -f reads")
+	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each termination")
 	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
 	flags.StringVar(&f.image, "image", "", "`image` of lastcall for the containers (default that of the installed webhook's sidecars, or of the release)")
 	f.register(flags, ofWorkload)
-	cmd.AddCommand(reportCommand())
 	return cmd
 }
 

@@ -79,7 +79,7 @@ func (t *observeTable) terminations() (n int) {
 
 // isLossy reports whether a termination lost a request; with strict, whether one may have.
 func (t *observeTable) isLossy(strict bool) bool {
-	return strict && t.unsure || slices.ContainsFunc(t.totals.Workloads(), func(w *losses.Workload) bool { return w.LostLeast() > 0 })
+	return strict && t.unsure || slices.ContainsFunc(t.totals.Workloads(), func(w *losses.Workload) bool { return w.Total() > 0 })
 }
 
 // close prints the sum. It returns the first error of all output.
