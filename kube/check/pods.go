@@ -138,8 +138,8 @@ func (c *checker) missed() {
 		}
 	}
 	if len(missed) > 0 {
-		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Page: "events.md",
-			Hint: "they are older than the label or the webhook, or the webhook's selectors leave them out: kubectl rollout restart their workload, then see the Events NotInjected"})
+		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Page: "install.md#when-the-webhook-does-not-answer",
+			Hint: "they are older than the label or the webhook, or the webhook's selectors leave them out: kubectl rollout restart their workload"})
 		return
 	}
 	c.ok(name, "")

@@ -81,9 +81,12 @@ func (a *Apps) Learned(namespace string, pod *metav1.ObjectMeta) inject.Learned 
 	return inject.Learned{App: s.app, Why: fmt.Sprintf("the end of pod %s has shown it", s.pod)}
 }
 
+// recallPage is how many Events of a list are in memory at once.
+const recallPage = 500
+
 // recall reads the Events of earlier terminations.
 func (c *Controller) recall(ctx context.Context) error {
-	options := metav1.ListOptions{FieldSelector: "reportingComponent=" + reporter, Limit: missedPage}
+	options := metav1.ListOptions{FieldSelector: "reportingComponent=" + reporter, Limit: recallPage}
 	for read := 0; read < maxApps; {
 		list, err := c.client.CoreV1().Events(metav1.NamespaceAll).List(ctx, options)
 		if err != nil {

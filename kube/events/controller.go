@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -43,7 +42,6 @@ type Controller struct {
 	log    *slog.Logger
 	queue  workqueue.TypedRateLimitingInterface[string]
 	made   *prometheus.CounterVec
-	missed *finder // nil unless Find was called
 	apps   *Apps
 
 	mu      sync.Mutex // guards what follows
@@ -51,19 +49,14 @@ type Controller struct {
 	created *lru.LRUExpireCache
 }
 
-// Clients returns the client for New, and one that reads pods by their metadata, for Missed. Their rate limit suffices
-// for the rollout of a large Deployment, which has many terminations at once.
-func Clients(config *rest.Config) (kubernetes.Interface, metadata.Getter, error) {
+// Client returns the client for New. Its rate limit suffices for the rollout of a large Deployment, which has many
+// terminations at once.
+func Client(config *rest.Config) (kubernetes.Interface, error) {
 	config, client, err := workload.HTTPClient(config, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	all, err := kubernetes.NewForConfigAndClient(config, client)
-	pods, metadataErr := metadata.NewForConfigAndClient(metadata.ConfigFor(config), client)
-	if err := errors.Join(err, metadataErr); err != nil {
-		return nil, nil, fmt.Errorf("make a client for the API server: %w", err)
-	}
-	return all, pods.Resource(corev1.SchemeGroupVersion.WithResource("pods")), nil
+	return kubernetes.NewForConfigAndClient(config, client)
 }
 
 // New returns a controller that is idle until Run. Its metrics are registered in r.
@@ -114,9 +107,6 @@ func (c *Controller) Run(ctx context.Context) error {
 			for c.next(context.WithoutCancel(ctx)) {
 			}
 		})
-	}
-	if c.missed != nil {
-		c.missed.run(ctx)
 	}
 	<-ctx.Done()
 	factory.Shutdown()

@@ -72,6 +72,14 @@ func (a *Advice) apply(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
+// set sets a label or an annotation.
+func set(keys *map[string]string, name, value string) {
+	if *keys == nil {
+		*keys = map[string]string{}
+	}
+	(*keys)[name] = value
+}
+
 // config is the annotation that sets the minimum drain.
 func (a *Advice) config() string {
 	return fmt.Sprintf("proxyMetadata: {MINIMUM_DRAIN_DURATION: %v}", a.Wait)

@@ -32,9 +32,6 @@ func Chart(plans []*Plan) timeline.Chart {
 
 func (p *Plan) rows() []timeline.Row {
 	group := cut(p.Name, 50)
-	if p.Way != AsIs {
-		group = cut(p.Name+", "+p.Way.Title(), 50)
-	}
 	var out []timeline.Row
 	for _, a := range p.Fates {
 		r := timeline.Row{

@@ -25,7 +25,6 @@ type Options struct {
 // Plan is the termination of one workload's pods, with a request in flight at the deletion.
 type Plan struct {
 	Name string // of the workload, such as Deployment shop/web
-	Way  Way    // what stops it
 
 	*termination.Termination
 	Options Options
@@ -49,9 +48,8 @@ type Arrival struct {
 const inFlight = -time.Millisecond
 
 // New plans the termination of a pod.
-func New(name string, pod *corev1.Pod, way Way, o Options) *Plan {
-	p := &Plan{Name: name, Way: way, Options: o}
-	p.Termination = termination.Of(way.apply(pod), way.options(o.Options))
+func New(name string, pod *corev1.Pod, o Options) *Plan {
+	p := &Plan{Name: name, Termination: termination.Of(pod, o.Options), Options: o}
 	for _, at := range moments(o.Propagation) {
 		p.Fates = append(p.Fates, Arrival{at, p.Fate(at, o.Request)})
 	}

@@ -26,52 +26,22 @@ func web(sleep int64) *corev1.Pod {
 
 var options = plan.Options{Request: 10 * time.Second, Propagation: 2 * time.Second}
 
-// TestWays: what each way of stopping the same pod promises its clients.
-func TestWays(t *testing.T) {
-	for way, want := range map[plan.Way]struct{ longest, accepts, empty time.Duration }{
-		plan.AsIs:         {0, 0, 0},
-		plan.Bare:         {0, 0, 0},
-		plan.IstioClassic: {0, 0, 5 * time.Second},
-		plan.IstioNative:  {0, 0, 0},
-		plan.Ambient:      {0, 0, 0},
-		plan.Linkerd:      {0, 0, 0},
-		plan.Lastcall:     {28 * time.Second, 5 * time.Second, 5 * time.Second},
+// TestPromises: what a pod promises its clients, bare and with lastcall.
+func TestPromises(t *testing.T) {
+	injected := web(0)
+	injected.Labels = map[string]string{"lastcall.dev/inject": "true"}
+	for _, tt := range []struct {
+		pod                     *corev1.Pod
+		lastcall                bool
+		longest, accepts, empty time.Duration
+	}{
+		{web(0), false, 0, 0, 0},
+		{injected, true, 28 * time.Second, 5 * time.Second, 5 * time.Second},
 	} {
-		p := plan.New("Pod web", web(0), way, options)
-		if p.Longest != want.longest || p.Accepts != want.accepts || p.Empty != want.empty {
-			t.Errorf("%s: %v, %v, %v; want %v", way, p.Longest, p.Accepts, p.Empty, want)
+		p := plan.New("Pod web", tt.pod, options)
+		if p.Lastcall != tt.lastcall || p.Longest != tt.longest || p.Accepts != tt.accepts || p.Empty != tt.empty || p.Lost() > 0 == tt.lastcall {
+			t.Errorf("lastcall %v: %v, %v, %v; want %+v", p.Lastcall, p.Longest, p.Accepts, p.Empty, tt)
 		}
-		if lost := p.Lost() > 0; lost == (way == plan.Lastcall) {
-			t.Errorf("%s: lost %v: %+v", way, lost, p.Fates)
-		}
-	}
-	if len(plan.Ways()) != 7 {
-		t.Error("a way is not tested")
-	}
-}
-
-// TestAnotherProduct: a way replaces the proxy that a manifest has.
-func TestAnotherProduct(t *testing.T) {
-	pod := web(0)
-	pod.Labels = map[string]string{"sidecar.istio.io/inject": "true"}
-	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "istio-proxy", Image: "proxyv2"})
-	for way, want := range map[plan.Way]string{
-		plan.AsIs: "web istio-proxy", plan.Bare: "web", plan.IstioNative: "web istio-proxy", plan.Linkerd: "web linkerd-proxy", plan.Lastcall: "web istio-proxy",
-	} {
-		var names []string
-		p := plan.New("Pod web", pod, way, options)
-		for _, c := range p.Containers {
-			names = append(names, c.Name)
-		}
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%s: %s, want %s", way, got, want)
-		}
-		if p.Lastcall != (way == plan.Lastcall) {
-			t.Errorf("%s: lastcall %v", way, p.Lastcall)
-		}
-	}
-	if len(pod.Spec.Containers) != 2 {
-		t.Error("the pod has changed")
 	}
 }
 
@@ -101,7 +71,7 @@ A request of 10 s that
 
 func TestText(t *testing.T) {
 	var out bytes.Buffer
-	if err := plan.New("Pod web", web(5), plan.AsIs, options).WriteText(&out, console.Style{}); err != nil {
+	if err := plan.New("Pod web", web(5), options).WriteText(&out, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != text {
@@ -109,11 +79,11 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestPictures: every way can be drawn, and a name cannot break out of the picture.
+// TestPictures: a name cannot break out of the picture.
 func TestPictures(t *testing.T) {
 	var plans []*plan.Plan
-	for _, way := range plan.Ways() {
-		plans = append(plans, plan.New("Pod <script>alert(1)</script>", web(5), way, options))
+	for sleep := range int64(3) {
+		plans = append(plans, plan.New("Pod <script>alert(1)</script>", web(sleep), options))
 	}
 	var svg, js bytes.Buffer
 	if err := plan.WriteSVG(&svg, plans); err != nil || !strings.HasPrefix(svg.String(), "<svg ") {
@@ -139,7 +109,7 @@ func TestAbsurd(t *testing.T) {
 		pod.Spec.TerminationGracePeriodSeconds = &n
 		pod.Spec.Containers[0].Name = "w\x1b[2Jeb"
 		pod.Spec.Containers[0].Lifecycle.PreStop.Sleep.Seconds = n
-		p := plan.New("Pod web\n::error::", pod, plan.AsIs, options)
+		p := plan.New("Pod web\n::error::", pod, options)
 		var text, svg bytes.Buffer
 		if err := p.WriteText(&text, console.Style{}); err != nil || strings.ContainsAny(text.String(), "\x1b") || strings.Contains(text.String(), "\n::error") || strings.Contains(text.String(), "e+") {
 			t.Errorf("%d: %v\n%q", n, err, text.String())

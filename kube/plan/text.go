@@ -33,11 +33,7 @@ const (
 // WriteText prints the plan for people, 80 columns wide.
 func (p *Plan) WriteText(w io.Writer, s console.Style) error {
 	var b strings.Builder
-	title := terminal.Printable(p.Name)
-	if p.Way != AsIs {
-		title += ", " + p.Way.Title()
-	}
-	fmt.Fprintf(&b, "%s\n", s.Bold(title))
+	fmt.Fprintf(&b, "%s\n", s.Bold(terminal.Printable(p.Name)))
 	wrap(&b, "", p.summary())
 	b.WriteString("\n" + p.axis() + "\n")
 	p.lanes(&b)

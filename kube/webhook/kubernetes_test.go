@@ -10,12 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	admissionregistration "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-
-	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
 // apiServer answers the few requests that the webhook makes, and keeps the patches.
@@ -115,52 +110,5 @@ func TestKubernetes(t *testing.T) {
 	}
 	if _, err := k.Namespace(ctx, "nowhere"); err == nil {
 		t.Error("a namespace that is not there has labels")
-	}
-}
-
-// TestSelections: what the registration injects into, of what the API server has stored.
-func TestSelections(t *testing.T) {
-	selects := func(operator metav1.LabelSelectorOperator, value string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: inject.AnnotationInject, Operator: operator, Values: []string{value}}}}
-	}
-	webhook := func(path string, namespace, object *metav1.LabelSelector) admissionregistration.MutatingWebhook {
-		return admissionregistration.MutatingWebhook{NamespaceSelector: namespace, ObjectSelector: object,
-			ClientConfig: admissionregistration.WebhookClientConfig{Service: &admissionregistration.ServiceReference{Path: &path}}}
-	}
-	configuration := admissionregistration.MutatingWebhookConfiguration{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
-		Webhooks: []admissionregistration.MutatingWebhook{
-			webhook(PathInjectNamespace, selects("In", "true"), selects("NotIn", "false")),
-			webhook(PathInjectPod, selects("NotIn", "true"), selects("In", "true")),
-			webhook(PathInjectNamespace, selects("In", "true"), nil),
-		},
-	}
-	configuration.Webhooks[2].MatchConditions = []admissionregistration.MatchCondition{{Name: "a", Expression: "true"}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if !strings.HasSuffix(r.URL.Path, "/hook") {
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(configuration)
-	}))
-	defer server.Close()
-	for name, want := range map[string]int{"hook": 2, "none": 0} {
-		k, err := NewKubernetes(&rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}, "system", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := k.Selections(t.Context())
-		if err != nil || len(got) != want {
-			t.Fatalf("%s: %d selections, want %d (%v)", name, len(got), want, err)
-		}
-		if want == 0 {
-			continue
-		}
-		shop := labels.Set{"kubernetes.io/metadata.name": "shop", inject.AnnotationInject: "true"}
-		if !got[0].ByDefault || !got[0].Namespace.Matches(shop) || got[0].Namespace.Matches(labels.Set{}) || got[1].ByDefault || !got[1].Object.Matches(labels.Set{inject.AnnotationInject: "true"}) {
-			t.Errorf("%+v", got)
-		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/webhook"
 )
 
-const help = `The admission webhook of a cluster: it adds lastcall to pods as they are created, and warns of timers that cannot work together when workloads are applied. It also creates a Kubernetes Event of how each injected pod ended, and of each pod that should have been injected and was not (docs/events.md).
+const help = `The admission webhook of a cluster: it adds lastcall to pods as they are created, and warns of timers that cannot work together when workloads are applied. It also creates a Kubernetes Event of how each injected pod ended (docs/events.md).
 
 The webhook issues its own certificate, signed by an authority in the Secret --name of --namespace, which all replicas share, and installs it in the webhook configurations --name. With --cert-file and --key-file another program renews the certificate, such as cert-manager; the files are read again when they change.
 
@@ -75,7 +75,7 @@ func command() *cobra.Command {
 		flags.BoolVar(&f.offline, "offline", false, "run without an API server: ignores labels of namespaces, and needs --cert-file")
 		kubeflags.MeshConfig(flags, &f.mesh)
 		flags.BoolVar(&f.deny, "deny", false, "deny workloads whose timers have an error, instead of warning")
-		flags.BoolVar(&f.events, "events", true, "create Events of how injected pods ended, and of pods that were not injected (needs list and watch on pods, create on events); not with --offline")
+		flags.BoolVar(&f.events, "events", true, "create Events of how injected pods ended (needs list and watch on pods, create on events); not with --offline")
 	})
 	cli.Group(flags, "Drain timers", func(flags *pflag.FlagSet) {
 		flags.DurationVar(&f.delay, "drain-delay", 10*time.Second, "serve as before for this long after SIGTERM, until the replicas that replace this one are ready")
@@ -132,13 +132,12 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 		}
 		h.Namespace = cluster.Namespace
 		if f.events {
-			client, pods, err := events.Clients(config)
+			client, err := events.Client(config)
 			if err != nil {
 				return err
 			}
 			reporter = events.New(client, h.Metrics(), log)
 			h.Learned = reporter.Apps().Learned
-			reporter.Find(events.Missed{Pods: pods, Selections: cluster.Selections, Namespace: cluster.Namespace}, h.Metrics())
 		}
 	}
 	received, stop := signals.Receive(signals.Options{Log: log})

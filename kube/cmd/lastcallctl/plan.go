@@ -22,8 +22,6 @@ import (
 
 const planHelp = `Show how the pods of a manifest will end, as a timeline: preStop hooks, stop signals, the drain of the proxy, the last call and SIGKILL; until when new connections are served, when requests in flight are cut, and how long the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and rehearse judges by the same ones.
 
---as plans the same pod as if another product stopped it.
-
 What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour; lastcallctl rehearse service shows which one it is.
 
 With --advise it prints instead the smallest timers with which no request is lost: the preStop sleep or lastcall's minimum drain, and terminationGracePeriodSeconds, each with its reason and a patch. --request is then the longest request, and --propagation the latest new connection, as lastcallctl observe reports it (LATE).
@@ -34,7 +32,6 @@ type planFlags struct {
 	files
 	mesh, namespace, app, istio string
 	output                      cli.Format
-	as                          []string
 	request, propagation        time.Duration
 	advise                      bool
 }
@@ -46,14 +43,13 @@ func planCommand() *cobra.Command {
 		Short: "Show how the pods of a manifest will end",
 		Long:  planHelp,
 		Example: "  lastcallctl plan deployment.yaml\n" +
-			"  lastcallctl plan --request 10s --as as-is,lastcall deployment.yaml\n  lastcallctl plan -o svg deployment.yaml > plan.svg\n" +
+			"  lastcallctl inject --image lastcall deployment.yaml | lastcallctl plan --request 10s -\n  lastcallctl plan -o svg deployment.yaml > plan.svg\n" +
 			"  lastcallctl plan --advise --request 20s --propagation 4s deployment.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	f.files.register(flags)
 	cli.OutputFlag(flags, &f.output, "output format", "svg")
-	flags.StringSliceVar(&f.as, "as", []string{string(plan.AsIs)}, "`ways` to stop the pod: as-is, bare, istio-classic, istio-native, ambient, linkerd, lastcall, or all")
 	flags.BoolVar(&f.advise, "advise", false, "print the smallest timers that lose no request; needs --request and --propagation")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
@@ -80,16 +76,12 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	if min(f.request, f.propagation) < 0 || max(f.request, f.propagation) > 24*time.Hour {
 		return cli.UsageError{Err: errors.New("--request and --propagation must be 0s to 24h")}
 	}
-	if isSet := cmd.Flags().Changed; f.advise && (!isSet("request") || !isSet("propagation") || isSet("as") || isSet("output")) {
-		return cli.UsageError{Err: errors.New("--advise needs --request and --propagation, and has neither --as nor -o")}
+	if isSet := cmd.Flags().Changed; f.advise && (!isSet("request") || !isSet("propagation") || isSet("output")) {
+		return cli.UsageError{Err: errors.New("--advise needs --request and --propagation, and has no -o")}
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.App, o.Istio = course.Reaction(f.app), inject.Sidecar(f.istio)
 	if o.MeshConfig, err = kubeflags.ReadMeshConfig(f.mesh); err != nil {
-		return err
-	}
-	ways, err := f.ways()
-	if err != nil {
 		return err
 	}
 	pods, err := f.pods(cmd, given, o)
@@ -102,9 +94,7 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	var plans []*plan.Plan
 	for _, p := range pods {
-		for _, way := range ways {
-			plans = append(plans, plan.New(p.String(), p.Pod, way, p.options))
-		}
+		plans = append(plans, plan.New(p.String(), p.Pod, p.options))
 	}
 	style := console.StyleFor(os.Stdout)
 	switch f.output {
@@ -130,25 +120,6 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	return err
-}
-
-func (f *planFlags) ways() ([]plan.Way, error) {
-	var out []plan.Way
-	for _, name := range f.as {
-		way := plan.Way(name)
-		if name == "all" {
-			return plan.Ways(), nil
-		}
-		if way.Title() == "" {
-			names := []string{"all"}
-			for _, w := range plan.Ways() {
-				names = append(names, string(w))
-			}
-			return nil, cli.UsageError{Err: fmt.Errorf("--as %q: must be %s", name, cli.Or(names))}
-		}
-		out = append(out, way)
-	}
-	return out, nil
 }
 
 func writeAdvice(out io.Writer, pods []planned) error {
