@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/spread"
 )
 
 // handlersTime is how long handlers may run after the last call has ended their contexts.
@@ -58,7 +58,7 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 	p.mu.Unlock()
 	slices.SortFunc(open, func(a, b *call) int { return a.began.Compare(b.began) })
 	var ended []drain.Conversation
-	poll.Spread(ctx, began, window, open, func(c *call) {
+	spread.Each(ctx, began, spread.Over(len(open), window/2, window), open, func(c *call) {
 		was := c.conversation()
 		if p.end(c) && c.counts {
 			was.Ending = "grpc-status 14"

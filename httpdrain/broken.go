@@ -47,6 +47,7 @@ func (x *exchange) breakOff() string {
 	if x.events != nil {
 		for end := time.Now().Add(writeTime); ; time.Sleep(time.Millisecond) {
 			if x.writing.TryLock() {
+				x.events.SpreadRetries(time.Duration(x.c.p.retries.Load()))
 				ending = x.events.Ending()
 				x.writing.Unlock()
 				break

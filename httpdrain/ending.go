@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/spread"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
@@ -67,7 +67,9 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 	p.mu.Unlock()
 	slices.SortFunc(busy, func(a, b *conn) int { return a.began.Compare(b.began) })
 	var ended []drain.Conversation
-	poll.Spread(ctx, began, window, busy, func(c *conn) { ended = append(ended, p.cut(c)...) })
+	over := spread.Over(len(busy), window/2, window)
+	p.retries.Store(int64(spread.Retries(len(busy), over)))
+	spread.Each(ctx, began, over, busy, func(c *conn) { ended = append(ended, p.cut(c)...) })
 	return ended, stopErr
 }
 

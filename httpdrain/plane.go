@@ -53,6 +53,7 @@ type Plane struct {
 	closing  atomic.Bool // CloseIdle has been called
 	called   atomic.Bool // LastCall has
 	killed   atomic.Bool
+	retries  atomic.Int64 // over how long event streams' clients spread their return, nanoseconds; 0: the default
 
 	mu         phase.State // guards what follows
 	listeners  *listen.Group

@@ -154,9 +154,11 @@ func environment(cmd *cobra.Command) func() (string, []cli.Variable) {
 // endings is how the pipe ends long-lived connections. docs/endings.md describes what clients see.
 func endings(s *meshconfig.Settings) pipe.Endings {
 	when := map[string]pipe.LongLived{"wait": pipe.Wait, "close": pipe.CloseEarly}
+	d := s.Drain()
 	return pipe.Endings{
 		Spread: s.Spread.Value, WebSockets: when[s.WebSocket.Value], WebSocketCode: s.WebSocketClose.Value,
 		EventStreams: when[s.EventStreams.Value], EndlessTypes: s.EndlessTypes.Value,
 		AppFinishes: s.App.Value == drain.AppFinishes,
+		EarlyTime:   d.LastCallAfter() - d.DrainCap(),
 	}
 }

@@ -61,7 +61,8 @@ var layers = []struct{ folders, what string }{
 	{"internal/sidecar/signals", "the signals that stop, restart and reload"},
 	{"internal/sidecar/terminal", "a drain's progress for a person at a terminal"},
 	{"internal/sidecar/istio", "the ports that Istio fixes for its sidecars"},
-	{"internal/poll", "waits for what no event announces; spreads endings over a time"},
+	{"internal/poll", "waits for what no event announces"},
+	{"internal/spread", "spreads the ends of conversations whose clients reconnect"},
 	{"internal/sidecar/logs", "log output that never blocks: bounded, counted, throttled"},
 	{"drain", "the state machine: imports nothing of the project"},
 }

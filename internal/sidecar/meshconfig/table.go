@@ -54,7 +54,7 @@ var table = []Setting{
 		Usage: "end the remaining requests this long before SIGKILL; at most a quarter of the grace period",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.Margin })},
 	{Name: variableSpread, Flag: "last-call-spread", Type: "duration", Default: "0s", Group: GroupTimers,
-		Usage: "spread these endings over this part of the margin, so that clients do not all reconnect at once; 0s for half of it",
+		Usage: "spread these endings over this part of the margin, so that clients do not all reconnect at once; 0s for half of it or more, by their number",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.Spread })},
 	{Name: VariableRestartWait, Flag: "restart-wait", Type: "duration", Default: "10s", Group: GroupTimers,
 		Usage: "hold a new connection for this long while an app container restarts, then answer 503",

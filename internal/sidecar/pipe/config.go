@@ -9,6 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
+	"github.com/lastcall-dev/lastcall/internal/spread"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
@@ -95,9 +96,13 @@ func (c *Config) setDefaults() {
 
 // Endings are the ways to end conversations without an end of their own. Zero values take the defaults.
 type Endings struct {
-	// Spread is the part of the last call over which the endings are spread, so that clients do not all reconnect at
-	// once; default half of it, at most three quarters: the rest is for the endings themselves.
+	// Spread is the time over which the endings are spread, so that clients do not all reconnect at once: at the last
+	// call at most three quarters of it, since the rest is for the endings themselves. By default it is as long as the
+	// number of connections requires, at least half of the last call, or one second for those that end early.
 	Spread time.Duration
+
+	// EarlyTime is the time for endings before the last call. They may take one second even if it is shorter.
+	EarlyTime time.Duration
 
 	// WebSocketCode is the status of our close frames: 1001 (default) or 1012.
 	WebSocketCode int
@@ -124,13 +129,18 @@ const (
 	CloseEarly
 )
 
-// defaultEarlySpread is the time over which early endings are spread.
-const defaultEarlySpread = time.Second
+// leastEarlySpread is the shortest time over which early endings are spread.
+const leastEarlySpread = time.Second
 
-// spread is the part of a last call's window over which endings are spread evenly: random ones might coincide.
-func (e *Endings) spread(window time.Duration) time.Duration {
-	if e.Spread == 0 {
-		return window / 2
+// spread is the part of a last call's window over which n endings are spread.
+func (e *Endings) spread(n int, window time.Duration) time.Duration {
+	if e.Spread > 0 {
+		return min(e.Spread, window*3/4)
 	}
-	return min(e.Spread, window*3/4)
+	return spread.Over(n, window/2, window)
+}
+
+// earlySpread is the time over which n early endings are spread.
+func (e *Endings) earlySpread(n int) time.Duration {
+	return cmp.Or(e.Spread, spread.Over(n, leastEarlySpread, e.EarlyTime))
 }

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -242,21 +243,28 @@ func (c *conn) endsAtBoundaryLocked() bool {
 
 // endsEarlyLocked reports whether the conversation ends when the drain closes idle connections, as configured.
 func (c *conn) endsEarlyLocked() bool {
-	if !c.p.closing.holds() || !c.endsAtBoundaryLocked() {
+	switch {
+	case !c.p.closing.holds() || c.end.done():
 		return false
-	}
-	if c.mode == modeWS {
+	case c.mode == modeWS:
 		return c.p.cfg.WebSockets == CloseEarly
+	case c.mode == modeH2:
+		return c.p.cfg.EventStreams == CloseEarly && slices.ContainsFunc(c.h2.streams, (*stream).isSubscription)
 	}
-	return c.response.reconnects && c.p.cfg.EventStreams == CloseEarly
+	return c.p.cfg.EventStreams == CloseEarly && c.endsAtBoundaryLocked() && c.response.reconnects
 }
 
 // requestLastWord ends the conversation at its next boundary, or now if it is at one. If early is true, it ends only
 // conversations whose client loses nothing. It returns nil if there is nothing to wait for.
 func (c *conn) requestLastWord(early bool) *lastWord {
 	c.mu.Lock()
+	isH2 := c.mode == modeH2
 	if !c.endsAtBoundaryLocked() {
 		c.mu.Unlock()
+		if isH2 && early {
+			c.lastWordRequested.Store(true)
+			c.h2.finishIfDrained()
+		}
 		return nil
 	}
 	if c.end.word == nil {
@@ -291,6 +299,7 @@ func (c *conn) sendLastWord(force bool) {
 	if !c.streaming {
 		return
 	}
+	c.down.body.SpreadRetries(time.Duration(c.p.retries.Load()))
 	end, ok := c.down.body.End(accesslog.MessageLastCall)
 	if !ok {
 		return

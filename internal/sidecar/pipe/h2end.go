@@ -27,6 +27,9 @@ func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 	}
 	i := 0
 	for _, s := range h.streams {
+		if s.events != nil {
+			s.events.SpreadRetries(time.Duration(c.p.retries.Load()))
+		}
 		if s.status != 0 && !s.serverEnded && e != &endLastCall {
 			c.in.stats.Truncated.Add(1)
 		}
@@ -183,7 +186,7 @@ func (h *h2) goAwayIsDueLocked() bool {
 	if c.end.last() || h.finishing || h.last == 0 {
 		return false // the last call has come, or no request yet
 	}
-	m := http2.Moment{Open: len(h.streams), Draining: c.p.draining.lasted(), Closing: c.p.closing.lasted()}
+	m := http2.Moment{Open: h.awaited(), Draining: c.p.draining.lasted(), Closing: c.p.closing.lasted()}
 	if m.Open == 0 {
 		m.Idle = time.Since(c.idleSince)
 	}
@@ -192,6 +195,21 @@ func (h *h2) goAwayIsDueLocked() bool {
 		h.checkLaterLocked(again)
 	}
 	return due && (m.Open > 0 || h.client == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
+}
+
+// awaited is how many streams the shutdown waits for. Subscriptions that are to end early, and are between two events, end
+// with the connection. mu is held.
+func (h *h2) awaited() int {
+	n := len(h.streams)
+	if !h.c.lastWordRequested.Load() {
+		return n
+	}
+	for _, s := range h.streams {
+		if s.isSubscription() && s.events.BetweenEvents() {
+			n--
+		}
+	}
+	return n
 }
 
 // checkLaterLocked continues the shutdown after a while, in place of an earlier call's. mu is held.
@@ -236,7 +254,7 @@ func (h *h2) finishIfDrained() bool {
 		h.sendPendingGoAway()
 		c.mu.Lock()
 	}
-	if h.shutdown == http2.Announced && !c.end.done() && len(h.streams) == 0 && h.canSend() {
+	if h.shutdown == http2.Announced && !c.end.done() && h.awaited() == 0 && h.canSend() {
 		left := time.Until(h.goAwayAt.Add(http2.AnnounceTime))
 		if done = left <= 0; !done {
 			h.checkLaterLocked(left)
@@ -244,14 +262,20 @@ func (h *h2) finishIfDrained() bool {
 	}
 	var goAway []byte
 	if done {
-		c.end.advance(ended)
+		c.end.advance(ended) // nothing more is forwarded from the client
+	}
+	hasSubscriptions := done && len(h.streams) > 0
+	if done && !hasSubscriptions {
 		c.end.by = &endDrained
 		h.shutdown = http2.Final
 		goAway = h.finalGoAwayLocked(http2.NoError)
 	}
 	hasEnded := c.end.done()
 	c.mu.Unlock()
-	if done {
+	switch {
+	case hasSubscriptions:
+		h.endStreams(&endLastCall, http2.NoError)
+	case done:
 		_ = c.client.Send(goAway, true)
 	}
 	c.wmu.Unlock()

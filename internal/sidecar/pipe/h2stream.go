@@ -32,6 +32,11 @@ type stream struct {
 	entry       *accesslog.Entry
 }
 
+// isSubscription reports whether the stream is one that its client requests again after any end.
+func (s *stream) isSubscription() bool {
+	return s.events != nil && s.events.Reconnects() && s.clientEnded && !s.serverEnded
+}
+
 // streamPool reuses streams, so that an idle connection holds none.
 var streamPool = sync.Pool{New: func() any { return new(stream) }}
 
@@ -108,6 +113,9 @@ func (h *h2) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	}
 	if !s.quiet {
 		h.counted--
+	}
+	if h.c.p.closing.holds() {
+		h.c.idleSince = time.Now() // although the connection stays busy: see awaited
 	}
 	h.finishStreamLocked(s, outcome)
 	s.free()

@@ -135,6 +135,9 @@ func (v downVisitor) Headers(id uint32, block []byte, end bool) error {
 		if !h.response.encoded {
 			isSubscription := eventstream.IsSubscription(h.response.isGET, s.status)
 			s.events = eventstream.Follow(h.response.media, isSubscription)
+			if c.endsEarlyLocked() {
+				c.lastWordRequested.Store(true)
+			}
 		}
 		c.in.stats.Responded(s.status)
 		if s.entry != nil {

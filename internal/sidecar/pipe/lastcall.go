@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/spread"
 )
 
 // LastCall ends every connection: the busy ones one after another over a part of window, the oldest first, then the
@@ -26,11 +26,20 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 			words = append(words, waiting{c, word})
 		}
 	}
-	poll.Spread(ctx, began, p.cfg.spread(window), p.busiest(), end)
+	busy := p.busiest()
+	over := p.cfg.spread(len(busy), window)
+	p.spreadRetries(len(busy), over)
+	spread.Each(ctx, began, over, busy, end)
 	for _, c := range p.all() {
 		end(c)
 	}
 	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), stopped
+}
+
+// spreadRetries asks clients that wait before they reconnect, those of event streams, to spread their return if the
+// endings of n conversations, which are spread over a time, cannot.
+func (p *Pipe) spreadRetries(n int, over time.Duration) {
+	p.retries.Store(int64(spread.Retries(n, over)))
 }
 
 // waiting is a conversation whose last word has been requested.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/spread"
 )
 
 // Pipe carries the inbound traffic of a pod. It implements drain.DataPlane.
@@ -31,6 +32,7 @@ type Pipe struct {
 	draining     state        // responses announce the close
 	closing      state        // connections that become idle are closed
 	idleGrace    atomic.Int64 // the longest idle time of CloseIdle, nanoseconds
+	retries      atomic.Int64 // over how long event streams' clients spread their return, nanoseconds; 0: the default
 	opaqueEnds   opaqueEnds
 	stacks       stacks
 	budget       budget
@@ -206,9 +208,10 @@ func (p *Pipe) endEarly() {
 		}
 		c.mu.Unlock()
 	}
-	spread := cmp.Or(p.cfg.Spread, defaultEarlySpread)
+	over := p.cfg.earlySpread(len(found))
+	p.spreadRetries(len(found), over)
 	for i, c := range found {
-		p.after(spread*time.Duration(i)/time.Duration(len(found)), func() { c.requestLastWord(true) })
+		p.after(spread.At(i, len(found), over), func() { c.requestLastWord(true) })
 	}
 }
 

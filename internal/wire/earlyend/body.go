@@ -5,6 +5,8 @@
 package earlyend
 
 import (
+	"time"
+
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -52,6 +54,13 @@ func (b *Body) Data(p []byte) {
 		b.last = p[len(p)-1]
 	default:
 		b.messages.Follow(p)
+	}
+}
+
+// SpreadRetries is eventstream.Stream's.
+func (b *Body) SpreadRetries(over time.Duration) {
+	if b.events != nil {
+		b.events.SpreadRetries(over)
 	}
 }
 

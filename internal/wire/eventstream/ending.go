@@ -3,6 +3,7 @@ package eventstream
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 )
 
 // Ending is how a stream can be ended at its present position.
@@ -58,11 +59,14 @@ func (s *Stream) Ending() Ending {
 // dialect has an end of its own, so its client may be another one.
 func (s *Stream) Reconnects() bool { return s.isSubscription && s.dialect == unknown }
 
+// SpreadRetries makes the reconnection time random over at least a time: where many streams end at once.
+func (s *Stream) SpreadRetries(over time.Duration) { s.spread = int(over.Milliseconds()) }
+
 // retryAfter returns the reconnection time for the last event, milliseconds: random, so that clients do not return all
 // at once, and never shorter than the application's.
 func (s *Stream) retryAfter() int {
 	if s.retry > 0 {
-		return s.retry + rand.IntN(s.retry/2+1)
+		return s.retry + rand.IntN(max(s.retry/2, s.spread)+1)
 	}
-	return defaultRetry + rand.IntN(2*defaultRetry)
+	return defaultRetry + rand.IntN(max(2*defaultRetry, s.spread))
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 const (
@@ -168,6 +169,36 @@ func TestSubscription(t *testing.T) {
 				t.Error("it is the same for all clients")
 			}
 		})
+	}
+}
+
+// Where many streams end at once, their clients return over a longer time.
+func TestSpreadRetries(t *testing.T) {
+	for _, tt := range []struct {
+		body        string
+		from, to    int // milliseconds
+		mostQuarter int // of 400 times, in each quarter of the range
+	}{
+		{"data: 1\n\n", 1000, 10_000, 150},
+		{"retry: 40\n\ndata: 1\n\n", 40, 9041, 150},
+		{"retry: 40000\n\ndata: 1\n\n", 40_000, 60_001, 150},
+	} {
+		quarters := map[int]int{}
+		for range 400 {
+			s := New(true)
+			s.Follow([]byte(tt.body))
+			s.SpreadRetries(9 * time.Second)
+			var retry int
+			if _, err := fmt.Sscanf(string(s.Ending().Last), "retry: %d", &retry); err != nil || retry < tt.from || retry >= tt.to {
+				t.Fatalf("%q: retry %d, %v; want %d to %d", tt.body, retry, err, tt.from, tt.to)
+			}
+			quarters[4*(retry-tt.from)/(tt.to-tt.from)]++
+		}
+		for quarter, n := range quarters {
+			if n > tt.mostQuarter {
+				t.Errorf("%q: %d of 400 in quarter %d", tt.body, n, quarter)
+			}
+		}
 	}
 }
 

@@ -68,6 +68,7 @@ type Stream struct {
 	lines   int     // of data in this event
 	members members // of the event's data, if it is a JSON object
 	retry   int     // last reconnection time of the application, milliseconds; 0: none
+	spread  int     // of the reconnection time at the end, milliseconds; 0: the default
 
 	dialect  dialect
 	sequence int  // sequence_number of the last event
