@@ -29,7 +29,6 @@ type Options struct {
 	Delay       time.Duration // of the request: /delay/N
 	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
 	Propagation time.Duration // until the gateway removes the pod's endpoint
-	Gateway     string        // built-in (also empty), or envoy for a real one
 	Proxy       string        // of the sidecars: pipe (also empty), envoy or istio-agent
 	KeepLogs    string        // folder for all logs; empty: none are kept
 	Lastcall    string        // path of lastcall; empty: found or built
@@ -62,16 +61,8 @@ func (o Options) check() ([]strategy.Strategy, error) {
 	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && !strategy.UsesEnvoy(o.Proxy) {
 		bad("--proxy is %q: must be pipe, envoy or istio-agent", o.Proxy)
 	}
-	if o.Gateway != "" && o.Gateway != strategy.BuiltIn && o.Gateway != strategy.ProxyEnvoy {
-		bad("--gateway is %q: must be %s or envoy", o.Gateway, strategy.BuiltIn)
-	}
 	if len(errs) > 0 {
 		return nil, load.OptionError{Err: errors.Join(errs...)}
 	}
 	return strategies, nil
-}
-
-// needsEnvoy reports whether a real Envoy takes part.
-func (o Options) needsEnvoy() bool {
-	return strategy.UsesEnvoy(o.Proxy) || o.Gateway == strategy.ProxyEnvoy
 }

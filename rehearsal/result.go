@@ -19,7 +19,6 @@ type Result struct {
 	Proxy         string `json:"proxy"` // of the sidecars
 	// IstioAgent is what ends the sidecars of Istio's rows: Istio's own pilot-agent, or lastcall's imitation of it.
 	IstioAgent string  `json:"istio_agent"`
-	Gateway    string  `json:"gateway"`
 	TookMS     float64 `json:"took_ms"`
 	Rows       []Row   `json:"rows"`
 	Logs       string  `json:"logs,omitempty"`
@@ -76,7 +75,7 @@ func (p *experiment) result(path string, rows []Row) *Result {
 	res := &Result{
 		OK: true, Path: path,
 		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(), PropagationMS: o.Propagation.Milliseconds(),
-		Proxy: cmp.Or(o.Proxy, strategy.ProxyPipe), Gateway: cmp.Or(o.Gateway, strategy.BuiltIn), Logs: o.KeepLogs,
+		Proxy: cmp.Or(o.Proxy, strategy.ProxyPipe), Logs: o.KeepLogs,
 		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace,
 	}
 	res.IstioAgent = "imitated by lastcall agent --compat istio"

@@ -35,7 +35,7 @@ func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error
 	if r.pod, err = t.StartPod(ctx, r.strategy, dir); err != nil {
 		return err
 	}
-	if r.gateway, err = t.StartGateway(ctx, dir, []string{r.pod.Address}); err != nil {
+	if r.gateway, err = strategy.StartGateway(dir, []string{r.pod.Address}); err != nil {
 		return fmt.Errorf("%s: %w", r.strategy.Name, err)
 	}
 	if r.strategy.Idle {
@@ -56,18 +56,16 @@ func (r *row) send(ctx context.Context, path string) {
 
 // scaleDown terminates the pod, removes its endpoint from the gateway after the propagation delay, and returns when the
 // pod is gone.
-func (r *row) scaleDown(ctx context.Context, propagation time.Duration) error {
-	var gatewayErr error
+func (r *row) scaleDown(ctx context.Context, propagation time.Duration) {
 	var gateway sync.WaitGroup
 	gateway.Go(func() {
 		if node.Sleep(propagation).Run(ctx) == nil {
-			gatewayErr = r.gateway.SetEndpoints(nil)
+			r.gateway.SetEndpoints(nil)
 		}
 	})
 	r.end = r.pod.Terminate(ctx)
 	r.gone.Store(true)
 	gateway.Wait()
-	return gatewayErr
 }
 
 // settle stops what remains of the row, and reads the report and the access log.

@@ -49,8 +49,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if p.env.Programs, err = strategy.FindPrograms(ctx, o.Lastcall, o.Self, strategies); err != nil {
 		return nil, err
 	}
-	p.env.Programs.Gateway = o.Gateway
-	if o.needsEnvoy() {
+	if strategy.UsesEnvoy(o.Proxy) {
 		if p.env.Programs.Envoy, err = strategy.FindEnvoy(); err != nil {
 			return nil, err
 		}
@@ -134,9 +133,7 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 	var ending sync.WaitGroup
 	for i, r := range p.rows {
 		ending.Go(func() {
-			if errs[i] = r.scaleDown(ctx, p.options.Propagation); errs[i] != nil {
-				return
-			}
+			r.scaleDown(ctx, p.options.Propagation)
 			<-r.answered
 			if ctx.Err() != nil {
 				return

@@ -49,8 +49,8 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 func (t *table) head(r *Result) {
 	s := t.style
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
-	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf("client → gateway%s → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		real(r.Gateway), real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS)))))))
+	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf("client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
+		real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
 	}

@@ -34,19 +34,19 @@ func compare(ratios []float64) verdict {
 	return verdict{ratio: median(ratios), low: sorted[k-1], high: sorted[n-k]}
 }
 
-// words are the verdict about a metric; worse reports whether this build is worse beyond the noise.
-func (v verdict) words(m *metric) (text string, worse bool) {
+// words are the verdict about a metric.
+func (v verdict) words(m *metric) string {
 	if v.low <= 1 && v.high >= 1 {
-		return fmt.Sprintf("no difference seen (%+.1f to %+.1f %%)", 100*(v.low-1), 100*(v.high-1)), false
+		return fmt.Sprintf("no difference seen (%+.1f to %+.1f %%)", 100*(v.low-1), 100*(v.high-1))
 	}
-	if worse = v.ratio < 1 == m.more; worse {
-		return "**worse**", true
+	if v.ratio < 1 == m.more {
+		return "**worse**"
 	}
-	return "better", false
+	return "better"
 }
 
-// writeVerdicts compares each subject of this build with the one of --against, and returns how many figures are worse.
-func (o *outcome) writeVerdicts(out io.Writer) (worse int) {
+// writeVerdicts compares each subject of this build with the one of --against.
+func (o *outcome) writeVerdicts(out io.Writer) {
 	for _, kase := range o.cases {
 		for _, rival := range o.subjects {
 			if rival.rival == "" {
@@ -83,10 +83,7 @@ func (o *outcome) writeVerdicts(out io.Writer) (worse int) {
 				text, interval, ratio := fmt.Sprintf("%d pairs are too few", len(a)), "–", median(ratios)
 				if len(a) >= fewestPairs {
 					v := compare(ratios)
-					var bad bool
-					if text, bad = v.words(c.of); bad {
-						worse++
-					}
+					text = v.words(c.of)
 					interval = fmt.Sprintf("%.3f to %.3f", v.low, v.high)
 				}
 				fmt.Fprintf(out, "| %s | %s | %s | %.3f | %s | %s |\n", c.of.title, c.of.show(median(a)), c.of.show(median(b)), ratio, interval, text)
@@ -94,5 +91,4 @@ func (o *outcome) writeVerdicts(out io.Writer) (worse int) {
 			fmt.Fprintln(out)
 		}
 	}
-	return worse
 }

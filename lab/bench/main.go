@@ -39,7 +39,6 @@ type bench struct {
 	proxyCore, loadCore int
 	quick, printOnly    bool
 	against, file       string
-	failWorse           bool
 
 	dir string // for configurations; removed at the end
 }
@@ -90,7 +89,6 @@ func parse(args []string) (*bench, error) {
 	only := flags.String("only", "", "proxies to measure, separated by commas, of: "+strings.Join(names(subjects), ", ")+" (default all)")
 	lastcall := flags.String("lastcall", "bin/lastcall", "the lastcall binary to measure")
 	flags.StringVar(&b.against, "against", "", "another lastcall binary to measure in turns with this one: prints a verdict for each figure, at least 6 rounds (default 9)")
-	flags.BoolVar(&b.failWorse, "fail-worse", false, "with --against: exit with 1 if a figure is worse")
 	flags.StringVar(&b.file, "file", "BENCHMARKS.md", "the document that the tables are written into")
 	flags.BoolVar(&b.printOnly, "print", false, "print the tables, and write no file")
 	flags.BoolVar(&b.printOnly, "n", false, "the same as --print")
@@ -138,8 +136,6 @@ func parse(args []string) (*bench, error) {
 		return nil, fmt.Errorf("--against with --rounds %d: at least %d are needed to distinguish a difference from noise", b.rounds, fewestPairs)
 	case b.against != "" && b.quick:
 		return nil, errors.New("quick with --against: one round cannot distinguish a difference from noise; name the tables and --duration 1s instead")
-	case b.failWorse && b.against == "":
-		return nil, errors.New("--fail-worse needs --against FILE")
 	case b.duration < time.Second || b.duration%time.Second != 0:
 		return nil, fmt.Errorf("--duration %s: whole seconds are needed, at least 1s", b.duration)
 	case b.connections < 1 || b.connections > 4096:
@@ -216,9 +212,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 		fmt.Fprintf(&text, "%s\n\n", t.how(settings))
 		o.write(&text)
 		if b.against != "" {
-			if worse := o.writeVerdicts(&text); worse > 0 && b.failWorse {
-				problems = append(problems, fmt.Errorf("%s: %d figures are worse", t.name, worse))
-			}
+			o.writeVerdicts(&text)
 		}
 		settings.sign(context.WithoutCancel(ctx), &text, o, heading)
 		fmt.Printf("## %s\n\n%s\n", t.name, &text)

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -40,15 +39,8 @@ type trial struct {
 	load    *load.Load
 	views   []*traffic.Endpoints // of the gateway, and of the clients that connect to pods
 
-	mu   sync.Mutex // guards what follows
-	errs []error
+	mu   sync.Mutex // guards done
 	done outcome.Rollout
-}
-
-func (t *trial) fault(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.errs = append(t.errs, err)
 }
 
 // startPod starts one more pod.
@@ -74,7 +66,7 @@ func (t *trial) start(ctx context.Context) error {
 	}
 	t.load = &load.Load{Requests: t.options.Requests, Rate: t.options.Rate, Descriptors: t.options.Descriptors}
 	if t.options.IsBuiltIn {
-		if err := t.startGateway(ctx, addresses); err != nil {
+		if err := t.startGateway(addresses); err != nil {
 			return err
 		}
 	}
@@ -92,16 +84,12 @@ func (t *trial) client(targets func() []string) *traffic.Client {
 }
 
 // startGateway starts a gateway, and as many clients that use it as use the pods.
-func (t *trial) startGateway(ctx context.Context, addresses []string) (err error) {
-	if t.gateway, err = t.env.StartGateway(ctx, t.dir, addresses); err != nil {
+func (t *trial) startGateway(addresses []string) (err error) {
+	if t.gateway, err = strategy.StartGateway(t.dir, addresses); err != nil {
 		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
 	late := func() time.Duration { return rand.N(t.options.Propagation.To + 1) }
-	t.views = append(t.views, traffic.NewEndpoints(late, addresses, func(list []string) {
-		if err := t.gateway.SetEndpoints(list); err != nil {
-			t.fault(err)
-		}
-	}))
+	t.views = append(t.views, traffic.NewEndpoints(late, addresses, t.gateway.SetEndpoints))
 	for range callers {
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return []string{t.gateway.Address} }))
 	}
@@ -118,10 +106,7 @@ func (t *trial) run(ctx context.Context) error {
 	if err := t.load.Measure(ctx, client); err != nil {
 		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
-	if err := t.load.Around(ctx, after, func() error { return t.replace(ctx, fresh) }); err != nil {
-		return err
-	}
-	return errors.Join(t.errs...)
+	return t.load.Around(ctx, after, func() error { return t.replace(ctx, fresh) })
 }
 
 // replace replaces pods one after another, as a Deployment with maxSurge 1 and maxUnavailable 0 does, for the rollout's

@@ -11,9 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
-// Proxies by the names of --proxy and --gateway.
+// Proxies by the names of --proxy.
 const (
-	BuiltIn         = "built-in" // the gateway
 	ProxyPipe       = "pipe"
 	ProxyEnvoy      = "envoy"
 	ProxyIstioAgent = "istio-agent" // a real Envoy, and in Istio's rows Istio's own agent

@@ -2,13 +2,10 @@ package strategy
 
 import (
 	"errors"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
@@ -51,64 +48,6 @@ func TestEnvoySettings(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, got)
 		}
-	}
-}
-
-func TestWriteEDS(t *testing.T) {
-	got, err := writeEDS([]string{"127.0.0.1:8000"})
-	if err != nil || !strings.Contains(string(got), `{"address":"127.0.0.1","port_value":8000}`) {
-		t.Errorf("got %s, %v", got, err)
-	}
-	if got, err = writeEDS(nil); err != nil || !strings.Contains(string(got), `"lb_endpoints":[]`) {
-		t.Errorf("got %s, %v", got, err)
-	}
-	for _, bad := range []string{"127.0.0.1", "127.0.0.1:http"} {
-		if _, err := writeEDS([]string{bad}); err == nil {
-			t.Errorf("%s passes", bad)
-		}
-	}
-}
-
-// A real Envoy as the gateway: it reads its endpoints from a file, finishes the requests in flight when an endpoint is
-// removed, and has Istio's responses and log.
-func TestEnvoyGateway(t *testing.T) {
-	e := env(t)
-	e.Programs.Envoy, e.Programs.Gateway = peers.Need(t, "envoy"), ProxyEnvoy
-	dir := t.TempDir()
-	p, err := e.StartPod(t.Context(), Strategy{Name: "x", Sidecar: NoSidecar, App: ClosesListener}, filepath.Join(dir, "pod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := e.StartGateway(t.Context(), filepath.Join(dir, "gateway"), []string{p.Address})
-	if err != nil {
-		t.Fatal(err)
-	}
-	answered := make(chan error, 1)
-	go func() { answered <- get(t.Context(), "http://"+g.Address+"/delay/1") }()
-	if err := AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.SetEndpoints(nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answered; err != nil {
-		t.Error("what was in flight when its pod went: ", err)
-	}
-	resp, err := http.Get("http://" + g.Address + "/get")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	if resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("without endpoints it says %s", resp.Status)
-	}
-	g.Stop()
-	if line := g.Line("/delay/1"); !strings.Contains(line, `"GET /delay/1 HTTP/1.1" 200 - via_upstream - "-" 0 `) {
-		t.Errorf("its log has %q", line)
-	}
-	if line := g.Line("/get"); !strings.Contains(line, "503 UH no_healthy_upstream") {
-		t.Errorf("its log has %q", line)
 	}
 }
 

@@ -15,31 +15,28 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/gateway"
 )
 
-// Gateway forwards requests to pods: package gateway in this process, or a real Envoy.
+// Gateway forwards requests to pods, in this process.
 type Gateway struct {
-	Address string
-	access  string                         // file of its access log
-	set     func(endpoints []string) error // of SetEndpoints
-	stop    func()
+	Address  string
+	access   string // file of its access log
+	forwards *gateway.Gateway
+	stop     func()
 }
 
 // StartGateway starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir, for its
 // logs.
-func (env *Env) StartGateway(ctx context.Context, dir string, endpoints []string) (g *Gateway, err error) {
-	if err = os.MkdirAll(dir, 0o755); err == nil {
-		if env.Programs.Gateway == ProxyEnvoy {
-			g, err = env.startEnvoyGateway(ctx, dir, endpoints)
-		} else {
-			g, err = startBuiltIn(dir, endpoints)
-		}
-	}
+func StartGateway(dir string, endpoints []string) (*Gateway, error) {
+	g, err := startGateway(dir, endpoints)
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	return g, nil
 }
 
-func startBuiltIn(dir string, endpoints []string) (*Gateway, error) {
+func startGateway(dir string, endpoints []string) (*Gateway, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
 	out, err := os.Create(filepath.Join(dir, "gateway.log"))
 	if err != nil {
 		return nil, err
@@ -68,8 +65,7 @@ func startBuiltIn(dir string, endpoints []string) (*Gateway, error) {
 		_ = server.Serve(ln) // until stop
 	}()
 	return &Gateway{
-		Address: ln.Addr().String(), access: accessFile.Name(),
-		set: func(endpoints []string) error { forwards.SetEndpoints(endpoints); return nil },
+		Address: ln.Addr().String(), access: accessFile.Name(), forwards: forwards,
 		stop: func() {
 			ctx, late := context.WithTimeout(context.Background(), stopTimeout)
 			defer late()
@@ -87,12 +83,7 @@ func startBuiltIn(dir string, endpoints []string) (*Gateway, error) {
 const accessLogFile = "gateway-access.log"
 
 // SetEndpoints replaces the list of endpoints.
-func (g *Gateway) SetEndpoints(endpoints []string) error {
-	if err := g.set(endpoints); err != nil {
-		return fmt.Errorf("set the gateway's endpoints: %w", err)
-	}
-	return nil
-}
+func (g *Gateway) SetEndpoints(endpoints []string) { g.forwards.SetEndpoints(endpoints) }
 
 // stopTimeout is how long a gateway without requests may take to end.
 const stopTimeout = 2 * time.Second

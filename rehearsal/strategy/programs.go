@@ -22,7 +22,6 @@ type Programs struct {
 	Lastcall string // lastcall
 	Self     string // this program, with the built-in app
 	App      string // command line of a service, with {port}; empty: the built-in app
-	Gateway  string // BuiltIn (also empty), or ProxyEnvoy
 	Envoy    string // a real one; empty if none takes part
 
 	PilotAgent string // Istio's agent; empty if it does not take part
