@@ -8,10 +8,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"sync"
+	"syscall"
+	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // load is requests from clients that each keep a connection, and use a fresh one for every third request. Nothing is
@@ -104,4 +110,71 @@ func ask(conn net.Conn, in *bufio.Reader) (closes bool, err error) {
 		return true, fmt.Errorf("after Connection: close: %w", err)
 	}
 	return true, nil
+}
+
+// A pod's loopback interface need not have 127.0.0.1. An address without a host is IPv4
+// and IPv6 all the same, and the commands that ask the agent find it.
+func TestPodWithout127001(t *testing.T) {
+	n := nettest.New(t)
+	pod := n.Pod
+	pod.RemoveAddress(t, "lo", "127.0.0.1/8")
+	nettest.Serve(t, pod.Listen(t, "tcp", "[::1]:8080"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "app") }))
+
+	agent := exec.Command("lastcall", "agent", "--inbound", ":8000=[::1]:8080", "--inbound", "[::]:8001=[::1]:8080", "--admin-address", "off", "--termination-log", "")
+	agent.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms")
+	agent.Stderr = os.Stderr
+	if err := pod.Start(agent); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Wait() }()
+	t.Cleanup(func() { _ = agent.Process.Kill() })
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	get := func(address, path string) (int, string) {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return n.Client.Dial(ctx, network, address)
+		}}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(body)
+	}
+	polltest.Eventually(t, "the agent is ready", func() bool {
+		code, _ := get(pod.TCP6(15020), "/healthz/ready")
+		return code == http.StatusOK
+	})
+	if code, body := get(pod.TCP4(15020), "/healthz/ready"); code != http.StatusOK {
+		t.Errorf("the status server on IPv4: %d %s", code, body)
+	}
+	for _, address := range []string{pod.TCP4(8000), pod.TCP6(8000), pod.TCP4(8001), pod.TCP6(8001)} {
+		if code, body := get(address, "/"); code != http.StatusOK || body != "app" {
+			t.Errorf("%s: %d %s", address, code, body)
+		}
+	}
+	wait := exec.CommandContext(ctx, "lastcall", "wait")
+	wait.Stderr = os.Stderr
+	if err := pod.Start(wait); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait.Wait(); err != nil {
+		t.Errorf("lastcall wait: %v", err)
+	}
+	_ = agent.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("lastcall agent: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("lastcall agent still runs after lastcall wait and SIGTERM")
+	}
 }

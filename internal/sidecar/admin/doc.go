@@ -7,7 +7,7 @@
 //
 //	handler.go     the list of commands; a request to its command: paths, methods, errors
 //	draining.go    /drain_listeners and /healthcheck, and their effects
-//	stat*.go       /stats: names, values, filters
+//	stats.go       /stats: names, values, filters
 //	server.go      the listening socket, its connections, its end
 //
 // There is no authentication: as with Envoy, every client that reaches the port may drain. It belongs on loopback.

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // Requests and responses, as recorded from Envoy 1.40.
@@ -212,4 +217,37 @@ func TestCloseLetsAnswersOut(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestConnections(t *testing.T) {
+	s, plane := startServer(t)
+	if _, body := ask(t, s, "GET", "/connections?format=json"); body != `{"connections":[]}`+"\n" {
+		t.Errorf("without any: %s", body)
+	}
+	const ms = drain.Millis(time.Millisecond)
+	plane.connections = []pipe.Connection{
+		{
+			Peer: "10.0.0.1:4711", Listener: "web", Protocol: "http/2", State: "busy", Age: 3_723_456 * ms, App: "127.0.0.1:8080", Received: 100, Sent: 2000, Open: 2,
+			TLS:      &tcp.TLSInfo{Version: "TLS 1.3", ServerName: "shop", ALPN: "h2"},
+			Requests: []pipe.OpenRequest{{Line: "GET /\x1b[2J\t<a>", Age: 12_345 * ms, Status: 200}, {Line: "POST /", Age: 5 * ms}},
+		},
+		{Peer: "[::1]:80", Listener: "web", State: "idle", Age: 999 * ms, Idle: 500 * ms, App: "127.0.0.1:8080"},
+	}
+	resp, body := ask(t, s, "GET", "/connections")
+	want := strings.Join([]string{
+		`PEER           LISTENER  APP             PROTOCOL  TLS              STATE       AGE     RECEIVED  SENT  REQUEST`,
+		`10.0.0.1:4711  web       127.0.0.1:8080  http/2    TLS 1.3 shop h2  busy        1h2m3s  100       2000  GET /\x1b[2J\t<a> 12s 200 and 1 more`,
+		`[::1]:80       web       127.0.0.1:8080  -         -                idle 500ms  999ms   0         0     -`,
+	}, "\n") + "\n"
+	if body != want || resp.Header.Get("Content-Type") != mediaText {
+		t.Errorf("got\n%swant\n%s", body, want)
+	}
+	var got struct{ Connections []pipe.Connection }
+	if resp, body := ask(t, s, "GET", "/connections?format=json"); resp.Header.Get("Content-Type") != mediaJSON || json.Unmarshal([]byte(body), &got) != nil ||
+		len(got.Connections) != 2 || got.Connections[0].Requests[0].Line != "GET /\x1b[2J\t<a>" || got.Connections[0].TLS.ServerName != "shop" || got.Connections[1].TLS != nil {
+		t.Errorf("%v: %s", resp, body)
+	}
+	if resp, body := ask(t, s, "GET", "/connections?format=xml"); resp.StatusCode != 400 || !strings.Contains(body, "must be text or json") {
+		t.Errorf("%v: %s", resp.Status, body)
+	}
 }

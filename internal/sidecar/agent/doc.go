@@ -11,12 +11,11 @@
 // Files:
 //
 //	agent.go                      options, start, signals, termination, exit code
-//	app.go, outbound.go           the app as a child process; its captured outbound connections
+//	app.go                        the app as a child process; its captured outbound connections
 //	succession.go                 hot restart
 //	restart.go, presence.go       hooks: the end of the pod or the restart of one container; the app's containers, and its exit
 //	status.go, phases.go          the status port; the phase that it shows
-//	probes.go                     the app's probes, redirected to the status port
-//	metrics.go, pipemetrics.go, merge.go   the agent's metrics; the scrape that includes the app's
+//	probes.go                     the app's probes, redirected to the status port; Go's profiles
+//	metrics.go, merge.go          the agent's metrics; the scrape that includes the app's
 //	admin.go                      Envoy's admin API for the pipe; the list of open connections
-//	profiles.go                   Go's profiles
 package agent

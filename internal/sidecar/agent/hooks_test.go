@@ -1,13 +1,20 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/phase"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // Hooks of one container share a wait, which lasts until the last of them has gone.
@@ -61,5 +68,147 @@ func TestHooksOfManyContainers(t *testing.T) {
 	}
 	if known, other := h.container([]uint16{3}), h.container([]uint16{8080}); len(known) != 1 || other != nil {
 		t.Errorf("%v and %v; want [3] and all ports", known, other)
+	}
+}
+
+// TestPresences counts the ends of app containers that come after the termination has begun, and waits for all.
+func TestPresences(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		containers int
+		ends       []time.Duration // of each presence, from the termination's beginning
+		gone       time.Duration   // 0: not known
+	}{
+		{"one", 1, []time.Duration{20 * time.Second}, 20 * time.Second},
+		{"none has been left", 1, nil, 0},
+		{"one was restarted before, and lives", 1, []time.Duration{-time.Second}, 0},
+		{"one was restarted before, and ends now", 1, []time.Duration{-time.Second, 5 * time.Second}, 5 * time.Second},
+		{"two", 2, []time.Duration{5 * time.Second, 9 * time.Second}, 9 * time.Second},
+		{"one of two cannot be seen", 2, []time.Duration{5 * time.Second}, 0},
+		{"more than were expected", 1, []time.Duration{5 * time.Second, 9 * time.Second}, 9 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPresences()
+				for _, end := range tt.ends {
+					p.Set(func() { p.alive++ })
+					time.AfterFunc(time.Minute+end, func() { p.Set(func() { p.alive--; p.ended++ }) })
+				}
+				time.Sleep(time.Minute)
+				p.begin()
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				err := p.awaitGone(ctx, tt.containers)
+				if took := time.Since(began); tt.gone == 0 && err == nil || tt.gone > 0 && (err != nil || took != tt.gone) {
+					t.Errorf("%v after %v, want %v", err, took, tt.gone)
+				}
+			})
+		})
+	}
+}
+
+// TestPresent is a connection that ends with its process, whatever that was about to say.
+func TestPresent(t *testing.T) {
+	a := &agent{phases: new(phases), presences: newPresences()}
+	s := &status{a: a}
+	ln := nettest.Listen(t, "127.0.0.1:0")
+	nettest.Serve(t, ln, own(s.present))
+	a.presences.begin()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "POST /present HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+	if line := make([]byte, 12); !isRead(c, line) || string(line) != "HTTP/1.1 200" {
+		t.Fatalf("%q", line)
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- a.presences.awaitGone(t.Context(), 1) }()
+	select {
+	case err := <-gone:
+		t.Fatalf("gone while it is there: %v", err)
+	default:
+	}
+	_ = c.Close()
+	if err := <-gone; err != nil {
+		t.Error(err)
+	}
+	a.presences.end()
+	a.presences.end()
+}
+
+func isRead(c net.Conn, b []byte) bool {
+	_, err := io.ReadFull(c, b)
+	return err == nil
+}
+
+// appMain is an app with a listener, until its standard input ends.
+func appMain() {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer ln.Close()
+	fmt.Println("up")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// The app is seen by its sockets, before it comes, while it is there, and when it
+// has gone.
+func TestAwaitAppGone(t *testing.T) {
+	n := nettest.New(t)
+	result := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		result <- n.Pod.Do(func() error { return awaitAppGone(ctx, 50*time.Millisecond, false) })
+	}()
+	still := func(when string) {
+		t.Helper()
+		select {
+		case err := <-result:
+			t.Fatalf("%s: %v", when, err)
+		case <-time.After(150 * time.Millisecond): // longer than it would have to be quiet
+		}
+	}
+	still("before the app has come")
+
+	app := exec.Command(os.Args[0])
+	app.Env = append(os.Environ(), "AGENT_TEST_APP=1")
+	in, _ := app.StdinPipe()
+	out, _ := app.StdoutPipe()
+	if err := n.Pod.Start(app); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	still("while the app is there")
+	_ = in.Close()
+	_ = app.Wait()
+	select {
+	case err := <-result:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("its end is not seen")
+	}
+
+	cancel()
+	if err := awaitAppGone(ctx, time.Hour, true); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestOtherProcesses(t *testing.T) {
+	before, err := otherProcesses()
+	if err != nil || before == 0 {
+		t.Fatalf("%d, %v: want the machine's", before, err)
+	}
+	if pid := os.Getpid(); !isOurs(pid, map[int]int{pid: 1}) || !isOurs(7, map[int]int{7: 8, 8: pid}) ||
+		isOurs(7, map[int]int{7: 1, 1: 0}) {
+		t.Error("our processes are not distinguished from others")
 	}
 }

@@ -73,7 +73,7 @@ func transact(c Config) error {
 	return explain(conn.Flush())
 }
 
-// add adds the table to the transaction, as text_linux.go writes it.
+// add adds the table to the transaction, as rules_linux.go writes it.
 func (t table) add(conn *nftables.Conn) error {
 	to := &nftables.Table{Name: Name, Family: nftables.TableFamilyIPv4}
 	if t.family == ipv6 {

@@ -1,9 +1,12 @@
 package envoy
 
 import (
+	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,8 +15,9 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // configured is a real Envoy with a configuration that change has made of the
@@ -232,4 +236,70 @@ func TestTwoThousandListeners(t *testing.T) {
 	_ = c.Close()
 	o.want(t, drain.Clean)
 	t.Logf("ended %v after the last connection", time.Since(closed))
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestBootstrap(t *testing.T) {
+	got, err := Bootstrap{
+		Inbound: []Route{
+			{"127.0.0.1:15006", "127.0.0.1:8080", "auto"},
+			{"[::1]:15007", "[::1]:8081", "http"},
+			{":15008", "localhost:8082", "tcp"},
+			{":15006", "", "auto"},
+		},
+		AccessLog: "/dev/stdout",
+	}.Render("unix:/run/envoy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := json.Indent(&text, got, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	got = text.Bytes()
+	const golden = "testdata/bootstrap.json"
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("the bootstrap is another than %s (go test -update writes it):\n%s", golden, got)
+	}
+}
+
+func TestBadBootstrap(t *testing.T) {
+	for name, tt := range map[string]struct {
+		b     Bootstrap
+		admin string
+		want  string
+	}{
+		"admin":   {Bootstrap{}, "15000", "admin: address 15000"},
+		"port":    {Bootstrap{}, "127.0.0.1:http", `port of "127.0.0.1:http"`},
+		"inbound": {Bootstrap{Inbound: []Route{{"nowhere", "127.0.0.1:1", "http"}}}, "127.0.0.1:1", "inbound nowhere"},
+		"app":     {Bootstrap{Inbound: []Route{{"127.0.0.1:1", "127.0.0.1:70000", "http"}}}, "127.0.0.1:1", "app 127.0.0.1:70000"},
+	} {
+		if _, err := tt.b.Render(tt.admin); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", name, err, tt.want)
+		}
+	}
+}
+
+// Where no Envoy runs, the log states at once what Start waits for, and Start fails after the time that is set.
+func TestAttachWithoutEnvoy(t *testing.T) {
+	log, at := &logstest.Buffer{}, nettest.FreeAddress(t, "127.0.0.1")
+	const limit = 300 * time.Millisecond
+	began := time.Now()
+	_, err := Start(t.Context(), Options{Admin: at, Attach: true, StartTimeout: limit, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "envoy's admin at "+at) || took < limit {
+		t.Errorf("%v after %v", err, took)
+	}
+	if n := strings.Count(log.String(), "waiting for Envoy to become ready"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, log)
+	}
 }

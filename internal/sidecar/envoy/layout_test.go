@@ -1,12 +1,18 @@
 package envoy
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func at(addresses ...string) (out []netip.AddrPort) {
@@ -248,4 +254,87 @@ func TestDumpedListener(t *testing.T) {
 
 func addrPort(host string, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(host), port)
+}
+
+// An Envoy that hides its configuration has its addresses; one that is slow is read later. Its internal listeners have
+// no connections of their own.
+func TestListenersWithoutConfigDump(t *testing.T) {
+	for name, tt := range map[string]struct {
+		dump func(w http.ResponseWriter, r *http.Request)
+		want int // listeners; -1: an error
+	}{
+		"hidden": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, 1},
+		"slow":   {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/config_dump" {
+					tt.dump(w, r)
+					return
+				}
+				fmt.Fprint(w, `{"listener_statuses": [
+					{"name": "virtualInbound", "local_address": {"socket_address": {"address": "0.0.0.0", "port_value": 15006}}},
+					{"name": "connect_originate", "local_address": {"envoy_internal_address": {"server_listener_name": "connect_originate"}}}]}`)
+			}))
+			defer server.Close()
+			a, err := NewAdmin(strings.TrimPrefix(server.URL, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			got, err := a.Listeners(short)
+			if (err != nil) != (tt.want < 0) || err == nil && len(got) != tt.want {
+				t.Errorf("%+v, %v; want %d", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseStats(t *testing.T) {
+	long := strings.Repeat("x", 2<<20)
+	for name, tt := range map[string]struct {
+		body string
+		want Stats
+	}{
+		"none":            {"", Stats{}},
+		"plain":           {"a.b: 1\nc: 0\n", Stats{"a.b": 1, "c": 0}},
+		"no end of line":  {"a: 1", Stats{"a": 1}},
+		"separator twice": {"http.a: b.downstream_rq_active: 3\n", Stats{"http.a: b.downstream_rq_active": 3}},
+		"under-run":       {"a: 18446744073709551615\nb: 18446744073709551611\n", Stats{"a": -1, "b": -5}},
+		"text":            {"a: -1\nb: P0(nan,1)\nc: \"x\"\n<html>\n\nd:1\n", Stats{}},
+		"long line":       {long + ": 1\na: 2\n", Stats{long: 1, "a": 2}},
+	} {
+		if got := ParseStats([]byte(tt.body)); !maps.Equal(got, tt.want) {
+			t.Errorf("%s: %v; want %v", name, got, tt.want)
+		}
+	}
+}
+
+// The edges of pilot-agent's count, its faults included.
+func TestIstioCount(t *testing.T) {
+	for name, tt := range map[string]struct {
+		body   string
+		active int
+		known  bool
+	}{
+		"nothing is matched":       {"", 0, false},
+		"only http.* is matched":   {"http.inbound_0.0.0.0_8080;.downstream_cx_active: 3\n", 0, true},
+		"inbound and outbound":     {"listener.0.0.0.0_15006.downstream_cx_active: 2\nlistener.0.0.0.0_15001.downstream_cx_active: 3\n", 5, true},
+		"workers":                  {"listener.0.0.0.0_15006.worker_0.downstream_cx_active: 2\n", 0, true},
+		"a user's worker_":         {"listener.worker_api.downstream_cx_active: 2\n", 0, true},
+		"ambient":                  {"listener.envoy_internal_main_internal.downstream_cx_active: 2\n", 0, true},
+		"known listeners":          {"listener.0.0.0.0_15021.downstream_cx_active: 1\nlistener.0.0.0.0_15090.downstream_cx_active: 1\nlistener.admin.downstream_cx_active: 1\nlistener.admin.main_thread.downstream_cx_active: 1\n", 0, true},
+		"known listeners, IPv6":    {"listener.[__]_15021.downstream_cx_active: 1\nlistener.[__]_15090.downstream_cx_active: 1\n", 2, true},
+		"a user's admin-eu":        {"listener.admin-eu.downstream_cx_active: 1\n", 1, true},
+		"under-run":                {"listener.a.downstream_cx_active: 18446744073709551615\n", -1, false},
+		"under-run, another's one": {"listener.a.downstream_cx_active: 18446744073709551615\nlistener.b.downstream_cx_active: 1\n", 0, true},
+		"under-run by three":       {"listener.a.downstream_cx_active: 18446744073709551613\n", -3, true},
+		"-1 as text":               {"listener.a.downstream_cx_active: -1\n", 0, true},
+		"garbage":                  {"<html>\n", 0, true},
+	} {
+		if active, known := istioCount([]byte(tt.body)); active != tt.active || known != tt.known {
+			t.Errorf("%s: %d, %v; want %d, %v", name, active, known, tt.active, tt.known)
+		}
+	}
 }

@@ -1,11 +1,18 @@
 package logs
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,4 +211,94 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("the log is\n%s", out.String())
 		}
 	})
+}
+
+// A FIFO is opened at once although nothing reads it. Its lines reach the reader
+// that comes later, and the one after that.
+func TestFIFOWithoutReader(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "log")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := OpenFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	w := New(file, DefaultBound)
+	defer w.Close()
+	for _, want := range []string{"before there is a reader\n", "after the reader has gone\n"} {
+		_, _ = w.Write([]byte(want))
+		in, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := bufio.NewReader(io.LimitReader(in, int64(len(want)))).ReadString('\n'); got != want {
+			t.Errorf("the reader got %q, %v", got, err)
+		}
+		_ = in.Close()
+	}
+}
+
+func TestOpenFile(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "log")
+	for _, line := range []string{"one\n", "two\n"} { // appended
+		file, err := OpenFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := New(file, DefaultBound)
+		_, _ = w.Write([]byte(line))
+		w.Close()
+		_ = file.Close()
+	}
+	if got, err := os.ReadFile(name); string(got) != "one\ntwo\n" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	if _, err := OpenFile(filepath.Join(dir, "none", "log")); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
+// hostile is what a client can put into a request: controls of Latin-1 as UTF-8 and as raw bytes, overrides, isolates and
+// marks of bidirectional text, invisible characters, a tag beyond U+FFFF.
+const hostile = "a\u0085\u009b31m\x9b\u202e\u202a\u2066\u2069\u200e\u200f\u061c\u2028\U000e0041\x7f\"\\é日"
+
+func TestAppendEscapes(t *testing.T) {
+	const text = `a\u0085\u009b31m\x9b\u202e\u202a\u2066\u2069\u200e\u200f\u061c\u2028\U000e0041\x7f\"\\é日`
+	if got := string(AppendText(nil, hostile)); got != text {
+		t.Errorf("text: got  %s\nwant %s", got, text)
+	}
+	got := AppendJSON(nil, hostile)
+	wantPrintable(t, string(got))
+	var back string
+	if err := json.Unmarshal([]byte(`"`+string(got)+`"`), &back); err != nil || back != strings.ToValidUTF8(hostile, "\uFFFD") {
+		t.Errorf("JSON: %s is %q, %v", got, back, err)
+	}
+}
+
+// The program's own log has clients' bytes too: the requests in a report, the names in a ClientHello.
+func TestLoggerEscapes(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		w := New(&out, DefaultBound)
+		NewLogger(asJSON, w, slog.LevelInfo).Info("cut", "request", "GET /"+hostile)
+		w.Close()
+		line := strings.TrimSuffix(out.String(), "\n")
+		wantPrintable(t, line)
+		var members map[string]string
+		if err := json.Unmarshal([]byte(line), &members); asJSON && (err != nil || members["request"] != "GET /"+strings.ToValidUTF8(hostile, "\uFFFD")) {
+			t.Errorf("%v, %q", err, members)
+		}
+	}
+}
+
+func wantPrintable(t *testing.T, line string) {
+	t.Helper()
+	for _, r := range line {
+		if !strconv.IsPrint(r) {
+			t.Errorf("%q contains %U", line, r)
+		}
+	}
 }

@@ -1,10 +1,15 @@
 package meshconfig
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // Where Istio's injector mounts the files, relative to the container's working directory ("/").
@@ -153,4 +158,131 @@ func (r *resolver) merge(s *Settings) {
 			s.Metadata[name] = e.text
 		}
 	}
+}
+
+// The environment variables that are settings, Istio's first.
+const (
+	VariableExitOnZero   = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS"
+	VariableMinimumDrain = timers.MinimumDrain
+	VariableGracePeriod  = timers.GracePeriod
+	VariableQuietTime    = timers.QuietTime
+	VariableMargin       = timers.Margin
+	VariableIdleGrace    = timers.IdleGrace
+	VariableCompat       = "LASTCALL_COMPAT"
+	VariableRestartWait  = "LASTCALL_RESTART_WAIT"
+
+	VariableApp            = "LASTCALL_APP"
+	variableSpread         = "LASTCALL_LAST_CALL_SPREAD"
+	variableWebSocket      = "LASTCALL_WEBSOCKET"
+	variableWebSocketClose = "LASTCALL_WEBSOCKET_CLOSE"
+	variableEventStreams   = "LASTCALL_EVENT_STREAMS"
+	variableEndlessTypes   = "LASTCALL_ENDLESS_TYPES"
+
+	VariableProxyConfig   = "PROXY_CONFIG"
+	VariablePrometheus    = "ISTIO_PROMETHEUS_ANNOTATIONS"
+	VariableProbes        = "ISTIO_KUBE_APP_PROBERS"
+	VariableAppContainers = "LASTCALL_APP_CONTAINERS"
+	VariableSidecarToken  = "LASTCALL_SIDECAR_TOKEN"
+
+	// No longer read by Istio; terminationDrainDuration took its place.
+	variableOldTerminationDrain = "TERMINATION_DRAIN_DURATION_SECONDS"
+)
+
+// variables are those that the environment or proxyMetadata may set.
+var variables = func() (names []string) {
+	for _, s := range settings {
+		if !s.Field {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}()
+
+// CompatIstio is the LASTCALL_COMPAT (and --compat) that selects Istio's own behaviour and defaults.
+const CompatIstio = "istio"
+
+// environment is the container's own, by name. Later entries of the same name
+// win, as in os/exec; an empty variable counts as not set.
+func environment(env []string) map[string]string {
+	out := make(map[string]string, len(env))
+	for _, pair := range env {
+		name, value, ok := strings.Cut(pair, "=")
+		switch {
+		case ok && value == "":
+			delete(out, name)
+		case ok:
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// adviseVariable warns of obsolete variables and misspelt ones, in every source.
+func (f *findings) adviseVariable(name string, src Source, path string) {
+	if name == variableOldTerminationDrain {
+		f.warn(src, path, "removed from Istio, has no effect: write %s in the ProxyConfig instead", fieldTerminationDrain)
+		return
+	}
+	if isVariable(name) || len(name) < 8 {
+		return
+	}
+	if meant, ok := Nearest(name, variables); ok {
+		f.warn(src, path, "unknown setting, has no effect on lastcall: did you mean %s?", meant)
+	}
+}
+
+func isVariable(name string) bool {
+	return slices.Contains(variables, name)
+}
+
+// The annotations that make a pod a scrape target. Istio's injector moves them to the variable and points the
+// annotations at the merged metrics of the status port.
+const (
+	annotationScrape = "prometheus.io/scrape"
+	annotationPort   = "prometheus.io/port"
+	annotationPath   = "prometheus.io/path"
+	annotationScheme = "prometheus.io/scheme"
+)
+
+// scrapeTarget is the URL of the app's own metrics: the variable overrides the annotations. An invalid value is a
+// warning: metrics stop no pod. statusPort is ours: it means the merged metrics, not an app.
+func (r *resolver) scrapeTarget(statusPort int) Value[string] {
+	source := Source{Origin: Annotation, Name: annotationScrape}
+	target := struct{ Scrape, Port, Path, Scheme string }{
+		r.annotations[annotationScrape], r.annotations[annotationPort], r.annotations[annotationPath],
+		r.annotations[annotationScheme],
+	}
+	if text := r.env[VariablePrometheus]; text != "" {
+		source = Source{Origin: Environment, Name: VariablePrometheus}
+		target = struct{ Scrape, Port, Path, Scheme string }{}
+		if err := json.Unmarshal([]byte(text), &target); err != nil {
+			r.warn(source, VariablePrometheus, `%s is not used: must be {"scrape":"true","port":"8080","path":"/metrics"}: %v`,
+				brief(text), err)
+			return Value[string]{}
+		}
+	}
+	if yes, _ := strconv.ParseBool(target.Scrape); !yes {
+		return Value[string]{}
+	}
+	if target.Port == "" {
+		target.Port = "80" // Istio's agent's default
+	}
+	port, err := strconv.ParseUint(target.Port, 10, 16)
+	switch {
+	case err != nil || port == 0:
+		r.warn(source, annotationPort, "%s is not used, the app's metrics are not merged: must be a port, 1 to 65535",
+			brief(target.Port))
+		return Value[string]{}
+	case int(port) == statusPort:
+		return Value[string]{}
+	case target.Scheme != "" && target.Scheme != "http":
+		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: must be http", brief(target.Scheme))
+		return Value[string]{}
+	}
+	path := "/" + strings.TrimPrefix(target.Path, "/")
+	if target.Path == "" {
+		path = "/metrics"
+	}
+	return Value[string]{Value: "http://" + net.JoinHostPort("127.0.0.1", target.Port) + path, Source: source,
+		Path: annotationScrape}
 }

@@ -1,8 +1,11 @@
 package observe
 
 import (
+	"context"
 	"net/netip"
+	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
@@ -209,4 +212,89 @@ func (g *ledger) probeOf(e ending) likeness {
 // mayProbe reports whether a connection may be the kubelet's: from the machine's own or an unknown address.
 func (g *ledger) mayProbe(from netip.AddrPort) bool {
 	return from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr())
+}
+
+const (
+	nodePause = 250 * time.Millisecond // between readings of the node's reports
+	nodeKeep  = time.Minute            // refused connections of the node are kept for this long,
+	nodeMost  = 1 << 14                // and at most so many
+)
+
+// Node shows which connections of a node's own processes were refused. These are the kubelet's probes, unless clients
+// use the node's addresses, too:
+//
+//	node's namespace    SYN →             a socket is destroyed that knows the address of the pod
+//	pod's namespace           → ← RST     one more reset, whose number is all that shows
+type Node struct {
+	watch *sockdiag.Watch
+
+	mu      sync.Mutex // guards what follows
+	refused []sockdiag.Socket
+	lost    time.Time // when reports were missing last
+}
+
+// OpenNode follows the network namespace with this path until ctx ends. It needs what Open needs.
+func OpenNode(ctx context.Context, path string) (*Node, error) {
+	namespace, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	n, many := new(Node), make(chan struct{}, 1)
+	err = in(namespace, func() (err error) {
+		n.watch, err = sockdiag.WatchAll(0, func() { notify(many) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer n.watch.Close()
+		for clock := time.NewTicker(nodePause); ; {
+			select {
+			case <-clock.C:
+			case <-many:
+			case <-ctx.Done():
+				clock.Stop()
+				return
+			}
+			n.mu.Lock()
+			n.collectLocked()
+			n.mu.Unlock()
+		}
+	}()
+	return n, nil
+}
+
+func (n *Node) collectLocked() {
+	n.watch.Receive()
+	sockets, lost := n.watch.Ended()
+	for _, s := range sockets {
+		if s.Remote.Port() != 0 && s.Acked == 0 && s.Received == 0 && s.EmptyReceived == 1 { // a reset in answer to the SYN
+			n.refused = append(n.refused, s)
+		}
+	}
+	now, old := time.Now(), max(0, len(n.refused)-nodeMost)
+	if lost || old > 0 {
+		n.lost = now
+	}
+	for old < len(n.refused) && now.Sub(n.refused[old].Ended) > nodeKeep {
+		old++
+	}
+	n.refused = n.refused[old:]
+}
+
+// since returns the connections to some addresses that were refused after a moment, until another one. known is false
+// if some are missing.
+func (n *Node) since(at time.Time, is func(to netip.AddrPort) bool) (all []sockdiag.Socket, until time.Time, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.collectLocked()
+	for _, s := range n.refused {
+		if s.Ended.After(at) && is(s.Remote) {
+			all = append(all, s)
+		}
+	}
+	until = time.Now()
+	return all, until, until.Sub(n.lost) > nodeKeep
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Verdict is the result of a termination in a word.
@@ -193,3 +194,88 @@ func (t *Termination) Judge() {
 		t.Verdict = Clean
 	}
 }
+
+// Text is the result for a person: a sentence for each fact, in lines of at most 80 columns where names allow it.
+func (t Termination) Text() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("%s: %s", t.headline(), t.exit())
+	if t.BeginBy != "" {
+		line("  began        %s, by %s", t.Begin.Local().Format("15:04:05.000"), t.BeginBy)
+	}
+	line("  open then    %s, %d busy, %d idle", terminal.Count(t.Open, "connection"), t.Busy, t.Open-t.Busy)
+	line("  lost         %s: %d reset, %d unanswered, %d refused", terminal.Count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
+	for _, s := range t.Samples {
+		line("               %s", s)
+	}
+	if more := t.Lost.Reset + t.Lost.Unanswered - len(t.Samples); more > 0 {
+		line("               and %d more", more)
+	}
+	line("  answered     %d; %d closed early by the client", t.Answered, t.Left)
+	if t.Arrivals.Count > 0 {
+		line("  arrivals     %d, the last %s after the beginning", t.Arrivals.Count, seconds(t.Arrivals.Last))
+	} else {
+		line("  arrivals     none")
+	}
+	line("  idle         for the last %s", seconds(t.Idle))
+	if len(t.Ports) == 0 {
+		line("  unknown      no listening port was found")
+	}
+	for _, doubt := range t.doubts() {
+		line("  cannot know  %s", doubt)
+	}
+	return b.String()
+}
+
+func (t Termination) headline() string {
+	switch t.Verdict {
+	case Lossy:
+		return terminal.Count(t.Lost.Total(), "request") + " lost"
+	case Clean:
+		return "no request lost"
+	case Unclear:
+		most, _ := t.Most()
+		return fmt.Sprintf("0 to %d requests lost", most)
+	}
+	return "no loss seen, but not all was seen"
+}
+
+func (t Termination) exit() string {
+	text := "ended after " + seconds(t.Duration)
+	switch {
+	case t.Exit.Killed:
+		text += " by SIGKILL"
+	case t.Exit.Known:
+		text += fmt.Sprintf(" with exit code %d", t.Exit.Code)
+	}
+	return text
+}
+
+// doubts are what the result does not show.
+func (t Termination) doubts() (out []string) {
+	for _, d := range append(t.Maybe.doubts(), doubt{t.Unseen, "whose end the kernel could not report"}, doubt{t.ForeignResets, "refused on this machine, by any of its processes"}) {
+		if d.n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", d.n, d.text))
+		}
+	}
+	if t.Overruns > 0 {
+		out = append(out, terminal.Count(t.Overruns, "overrun")+" of the kernel's reports")
+	}
+	if t.Blind > 0 {
+		out = append(out, seconds(t.Blind)+" without a view of the kernel's table")
+	}
+	if t.Answered > 0 {
+		out = append(out, "whether answers were whole: half of one looks the same")
+	}
+	return out
+}
+
+func (s Sample) String() string {
+	peer := "a client"
+	if s.Peer.IsValid() {
+		peer = s.Peer.String()
+	}
+	return fmt.Sprintf("%s at port %d: %s after %s, %s old", peer, s.Port, s.Reason, seconds(s.At), seconds(s.Age))
+}
+
+func seconds(d drain.Millis) string { return terminal.Measured(time.Duration(d)) }
