@@ -9,9 +9,22 @@ replace github.com/lastcall-dev/lastcall => ../..
 require (
 	github.com/coder/websocket v1.8.15
 	github.com/lastcall-dev/lastcall v0.1.0
+	github.com/nats-io/nats-server/v2 v2.15.0
 	github.com/summerwind/h2spec v2.2.1+incompatible
 	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
+)
+
+require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/klauspost/compress v1.20.1 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 )
 
 require (

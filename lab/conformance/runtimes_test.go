@@ -53,10 +53,7 @@ func nodeModules(npm string) (string, error) {
 // pythonPackages is the folder with what testdata/requirements.txt names.
 func pythonPackages(t *testing.T) string {
 	t.Helper()
-	folder, err := pythonFolder(peers.Need(t, "python"), "testdata/requirements.txt", "requirements.txt", "packages", func(folder string) []string {
-		return []string{"-m", "pip", "-qq", "--disable-pip-version-check", "install", "--retries", "2",
-			"--target", filepath.Join(folder, "packages"), "-r", filepath.Join(folder, "requirements.txt")}
-	})
+	folder, err := pythonFolder(peers.Need(t, "python"), "testdata/requirements.txt", "requirements.txt", "packages", pipArguments)
 	switch {
 	case err == nil:
 	case peers.InCI():
@@ -67,7 +64,13 @@ func pythonPackages(t *testing.T) string {
 	return folder
 }
 
-var nodeFolder, pythonFolder = installer("node"), installer("python")
+// pipArguments are those of Python that install a folder's requirements.txt.
+func pipArguments(folder string) []string {
+	return []string{"-m", "pip", "-qq", "--disable-pip-version-check", "install", "--retries", "2",
+		"--target", filepath.Join(folder, "packages"), "-r", filepath.Join(folder, "requirements.txt")}
+}
+
+var nodeFolder, pythonFolder, workersFolder = installer("node"), installer("python"), installer("workers")
 
 // installer returns what installs the packages that a file names into the user's cache folder,
 // once for each state of the file. wanted is the file, as what the package manager
