@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -168,6 +172,37 @@ func (w *Worker) change() {
 	case w.changes <- struct{}{}:
 	default:
 	}
+}
+
+// longestAnswer is how long ServeHTTP delays its answer at most.
+const longestAnswer = time.Minute
+
+// ServeHTTP reports whether the worker is idle, in the form of lastcall wait --until http://…: 200 if no job has received
+// a message, otherwise 503 with the names of those that have, one a line. "Prefer: wait=10" (RFC 7240) delays the answer
+// until the worker is idle, 10 s at most. It is for the hook of another container in the pod; register it on a server of
+// WithSideServer.
+func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	seconds, _ := strconv.Atoi(strings.TrimPrefix(r.Header.Get("Prefer"), "wait="))
+	ctx, cancel := context.WithTimeout(r.Context(), min(time.Duration(seconds)*time.Second, longestAnswer))
+	defer cancel()
+	w.mu.Lock()
+	_ = w.mu.Wait(ctx, func() bool { return len(w.atWork()) == 0 })
+	names := slices.Sorted(slices.Values(w.atWork()))
+	w.mu.Unlock()
+	if len(names) > 0 {
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(rw, strings.Join(names, "\n"))
+	}
+}
+
+// atWork has the names of the jobs that have received a message; mu is held.
+func (w *Worker) atWork() (names []string) {
+	for j := range w.jobs {
+		if j.works {
+			names = append(names, cmp.Or(j.name, w.name))
+		}
+	}
+	return names
 }
 
 // Drain is drain.DataPlane's: no more jobs begin, and Receiving ends.

@@ -3,7 +3,10 @@ package lastcall
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -121,6 +124,41 @@ func TestWorkerThatIgnoresItsContext(t *testing.T) {
 			t.Errorf("faults: %q", r.Faults)
 		}
 		time.Sleep(time.Hour)
+	})
+}
+
+// ServeHTTP answers lastcall wait --until: a job without a message is idle, and a long poll ends with the last job.
+func TestWorkerReportsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWorker("orders")
+		ask := func(prefer string) (string, time.Duration) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/idle", nil)
+			r.Header.Set("Prefer", prefer)
+			began, answer := time.Now(), httptest.NewRecorder()
+			w.ServeHTTP(answer, r)
+			return fmt.Sprint(answer.Code, " ", answer.Body), time.Since(began)
+		}
+		want := func(prefer, text string, after time.Duration) {
+			t.Helper()
+			if got, took := ask(prefer); got != text || took != after {
+				t.Errorf("%q after %v; want %q after %v", got, took, text, after)
+			}
+		}
+		want("wait=10", "200 ", 0)
+		waiting, _ := w.Begin()
+		_ = waiting.Receiving()
+		want("wait=10", "200 ", 0)
+		one, _ := w.Begin()
+		one.SetName("order 17")
+		two, _ := w.Begin()
+		_ = two.Context()
+		two.End()
+		want("", "503 order 17", 0)
+		want("wait=10", "503 order 17", 10*s)
+		want("wait=100000", "503 order 17", time.Minute)
+		time.AfterFunc(3*s, one.End)
+		want("wait=10", "200 ", 3*s)
+		w.Kill()
 	})
 }
 

@@ -51,7 +51,6 @@ type watch struct {
 	begun  time.Time   // when it was first busy, or failed
 	limit  *time.Timer // of a failing signal, or of one that reports the same; nil: none
 	stale  string      // why it no longer holds the drain
-	report string      // for Warnings: the last stale
 }
 
 func (w *watch) isBusy() bool { return !w.last.isIdle && w.stale == "" }
@@ -131,7 +130,6 @@ func (p *Plane) limit(ctx context.Context, w *watch, d time.Duration) {
 		if w.stale = fmt.Sprintf("has reported the same for %v", d); w.last.err != nil {
 			w.stale = fmt.Sprintf("has not answered for %v: %v", d, w.last.err)
 		}
-		w.report = w.stale
 		p.o.Log.Warn("the signal no longer holds the drain: it "+w.stale, "signal", w.signal.text)
 		p.change()
 	})
@@ -196,24 +194,18 @@ func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversa
 
 // Assumed lists the signals that no longer held the drain at its end: what they watch is assumed to be idle.
 func (p *Plane) Assumed() (out []string) {
-	return p.list(func(w *watch) string { return w.stale }, "assumed to be idle: it ")
-}
-
-// Warnings lists the signals that no longer held the drain at any time.
-func (p *Plane) Warnings() (out []string) {
-	return p.list(func(w *watch) string { return w.report }, "it ")
-}
-
-func (p *Plane) list(why func(*watch) string, lead string) (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range p.watches {
-		if text := why(w); text != "" {
-			out = append(out, fmt.Sprintf("signal %s: %s%s", w.signal.text, lead, text))
+		if w.stale != "" {
+			out = append(out, fmt.Sprintf("signal %s: assumed to be idle: it %s", w.signal.text, w.stale))
 		}
 	}
 	return out
 }
+
+// Warnings are none: Assumed has the reasons.
+func (p *Plane) Warnings() []string { return nil }
 
 // stop ends the asking, and returns what waits for its end.
 func (p *Plane) stop() *sync.WaitGroup {

@@ -191,9 +191,6 @@ func TestFailingSignals(t *testing.T) {
 			if got := p.Assumed(); len(got) != 1 || !strings.Contains(got[0], "assumed to be idle: it has not answered for 10ms: ") || !strings.Contains(got[0], why) {
 				t.Errorf("assumed: %q", got)
 			}
-			if got := p.Warnings(); len(got) != 1 || !strings.Contains(got[0], "it has not answered for 10ms: ") {
-				t.Errorf("warnings: %q", got)
-			}
 		})
 	}
 }
@@ -207,17 +204,14 @@ func TestLimits(t *testing.T) {
 		answer
 		busy bool
 	}
-	for name, tt := range map[string]struct {
-		answers  []at
-		warnings int
-	}{
-		"a long job":           {[]at{{0, busy("1"), true}, {time.Hour, busy("2"), true}, {time.Hour, idle, false}}, 0},
-		"failing":              {[]at{{0, failing, true}, {29 * time.Second, failing, true}, {2 * time.Second, failing, false}}, 1},
-		"failing for a moment": {[]at{{0, failing, true}, {29 * time.Second, busy("1"), true}, {20 * time.Second, failing, true}, {29 * time.Second, failing, true}}, 0},
-		"back again":           {[]at{{0, failing, true}, {31 * time.Second, busy("1"), true}, {time.Second, idle, false}}, 1},
-		"the same": {[]at{{0, busy("1"), true}, {50 * time.Second, busy("2"), true}, {50 * time.Second, busy("2"), true},
-			{20 * time.Second, busy("2"), false}, {time.Second, busy("3"), true}}, 1},
-		"idle, then failing": {[]at{{0, idle, false}, {time.Hour, failing, true}, {31 * time.Second, failing, false}}, 1},
+	for name, answers := range map[string][]at{
+		"a long job":           {{0, busy("1"), true}, {time.Hour, busy("2"), true}, {time.Hour, idle, false}},
+		"failing":              {{0, failing, true}, {29 * time.Second, failing, true}, {2 * time.Second, failing, false}},
+		"failing for a moment": {{0, failing, true}, {29 * time.Second, busy("1"), true}, {20 * time.Second, failing, true}, {29 * time.Second, failing, true}},
+		"back again":           {{0, failing, true}, {31 * time.Second, busy("1"), true}, {time.Second, idle, false}},
+		"the same": {{0, busy("1"), true}, {50 * time.Second, busy("2"), true}, {50 * time.Second, busy("2"), true},
+			{20 * time.Second, busy("2"), false}, {time.Second, busy("3"), true}},
+		"idle, then failing": {{0, idle, false}, {time.Hour, failing, true}, {31 * time.Second, failing, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -228,16 +222,13 @@ func TestLimits(t *testing.T) {
 				p := New(o)
 				w := &watch{signal: Signal{text: "exec:x"}}
 				p.watches = []*watch{w}
-				for i, step := range tt.answers {
+				for i, step := range answers {
 					time.Sleep(step.after)
 					synctest.Wait()
 					p.take(t.Context(), w, step.answer)
 					if a, _ := p.Activity(t.Context()); (a.Busy == 1) != step.busy {
 						t.Errorf("after answer %d: %+v", i, a)
 					}
-				}
-				if got := p.Warnings(); len(got) != tt.warnings {
-					t.Errorf("warnings: %q", got)
 				}
 				p.Kill()
 			})
