@@ -13,7 +13,7 @@ import (
 // one sitting is split by what it does, not by its length.
 var limits = map[string]int{
 	".":                     41400, // the library and the sidecar; the aim is 33,000. 800 of them follow databases, 850 workers
-	"internal/sidecar/pipe": 6740,
+	"internal/sidecar/pipe": 6540,
 }
 
 // support is what only tests import.

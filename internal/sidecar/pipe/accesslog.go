@@ -90,7 +90,7 @@ func (p *Pipe) Stats() counters.Stats {
 }
 
 // Unfinished is how many bytes unfinished requests hold, and may hold.
-func (p *Pipe) Unfinished() (held, limit int64) { return p.budget.held.Load(), p.budget.limit }
+func (p *Pipe) Unfinished() (held, limit int64) { return p.budget.Held(), p.budget.Limit() }
 
 // Durations returns the histograms of listener i that are not empty.
 func (p *Pipe) Durations(i int) []counters.Durations { return p.listeners[i].stats.Durations.List() }

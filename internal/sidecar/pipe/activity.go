@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -12,7 +13,7 @@ func (c *conn) recountLocked() {
 		c.resumeReadingLocked()
 	}
 	if len(c.queue.slots) > 1 || c.queue.charged > 0 {
-		c.p.budget.add(c.queue.recharge())
+		c.p.budget.Add(c.queue.recharge())
 	}
 	open := !c.end.done()
 	busy := open && !c.isIgnored() && (c.isTunnelLocked() || c.arriving || c.hasRequestLocked())
@@ -131,4 +132,24 @@ func (c *conn) describeLocked() []drain.Conversation {
 	}
 	d.Age = drain.Millis(time.Since(since))
 	return []drain.Conversation{d}
+}
+
+// state is a condition of the pipe, with the time since which it holds.
+type state struct{ since atomic.Pointer[time.Time] }
+
+// begin does nothing if it holds already.
+func (s *state) begin() {
+	now := time.Now()
+	s.since.CompareAndSwap(nil, &now)
+}
+
+func (s *state) end()        { s.since.Store(nil) }
+func (s *state) holds() bool { return s.since.Load() != nil }
+
+// lasted is for how long it has held; 0 if it does not.
+func (s *state) lasted() time.Duration {
+	if since := s.since.Load(); since != nil {
+		return time.Since(*since)
+	}
+	return 0
 }

@@ -1,77 +1,13 @@
 package pipe
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
-
-// shareOf is a connection without a socket.
-func shareOf() *conn { return &conn{client: tcp.NewSocket(-1, netip.AddrPort{})} }
-
-// Beyond the limit the oldest is ended, of those that hold much; what is served is not.
-func TestBudgetEndsTheOldest(t *testing.T) {
-	b := budget{limit: 1 << 20}
-	quick, serving, streams := shareOf(), shareOf(), shareOf()
-	if !b.hold(quick, 8<<10, unfinished(8<<10)) || !b.hold(serving, 64<<10, served) || !b.hold(streams, 64<<10, amongOthers) {
-		t.Fatal("there is room")
-	}
-	var all []*conn
-	for range 100 {
-		c := shareOf()
-		all = append(all, c)
-		if !b.set(c, 64<<10, unfinished(64<<10)) {
-			t.Fatal("the newest was ended")
-		}
-		if held := b.held.Load(); held > b.limit {
-			t.Fatalf("%d bytes are held", held)
-		}
-	}
-	if quick.share.evicted.Load() || serving.share.evicted.Load() || streams.share.evicted.Load() {
-		t.Error("a small one, or one that is served, was ended")
-	}
-	kept := 0
-	for i, c := range all {
-		if !c.share.evicted.Load() {
-			kept++
-		} else if kept > 0 {
-			t.Errorf("number %d was ended, an older one was not", i)
-		}
-	}
-	if want := (1<<20 - 64<<10 - 64<<10 - 8<<10) / (64 << 10); kept != want {
-		t.Errorf("%d are left, want %d", kept, want)
-	}
-	if b.set(all[0], 128<<10, large) {
-		t.Error("one that is to end holds more")
-	}
-	for _, c := range append(all, quick, serving, streams) {
-		if !b.hold(c, 0, served) {
-			t.Error("one that holds nothing is refused")
-		}
-	}
-	if b.held.Load() != 0 || b.leaving.Load() != 0 || b.leavers.Load() != 0 || b.evictOldest() {
-		t.Errorf("in the end %d bytes are held, %d are leaving", b.held.Load(), b.leaving.Load())
-	}
-}
-
-// One whose request becomes complete before it notices is not ended.
-func TestBudgetForgives(t *testing.T) {
-	b := budget{limit: 100 << 10}
-	c := shareOf()
-	b.set(c, 64<<10, medium)
-	b.set(shareOf(), 64<<10, medium)
-	if !c.share.evicted.Load() || !b.set(c, 0, served) || c.share.evicted.Load() {
-		t.Error("its request is complete")
-	}
-	if !b.set(c, 8<<10, small) || b.held.Load() != 72<<10 {
-		t.Errorf("%d bytes", b.held.Load())
-	}
-}
 
 func TestSharesOfMemory(t *testing.T) {
 	for _, tt := range []struct {
@@ -116,7 +52,7 @@ func TestUnfinishedIsEnded(t *testing.T) {
 				c.send(tt.begin)
 				all = append(all, c)
 				polltest.Eventually(t, "it is accounted for", func() bool {
-					return p.budget.held.Load() >= 64<<10*int64(min(len(all), 3)) || p.Stats().Evicted[tt.kind] > 0
+					return p.budget.Held() >= 64<<10*int64(min(len(all), 3)) || p.Stats().Evicted[tt.kind] > 0
 				})
 			}
 			if got := all[0].rest(); !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" {
@@ -135,7 +71,7 @@ func TestUnfinishedIsEnded(t *testing.T) {
 				_ = c.Close()
 			}
 			awaitNone(t, p)
-			if held := p.budget.held.Load(); held != 0 {
+			if held := p.budget.Held(); held != 0 {
 				t.Errorf("%d bytes are held in the end", held)
 			}
 		})
@@ -146,7 +82,7 @@ func TestUnfinishedIsEnded(t *testing.T) {
 func TestPipeliningWithAFullBudget(t *testing.T) {
 	g := startGate(t)
 	p := startPipe(t, g, HTTP)
-	p.budget.add(int(p.budget.limit))
+	p.budget.Add(int(p.budget.Limit()))
 	c := dialPipe(t, p)
 	c.send(strings.Repeat(get("/"), 3))
 	<-g.requests

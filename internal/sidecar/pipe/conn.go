@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 )
@@ -61,8 +62,8 @@ type conn struct {
 	lastWordRequested atomic.Bool // see lastWord
 
 	restart restarting
-	turns   turns       // of an opaque connection
-	share   share       // of the budget
+	turns   turns // of an opaque connection
+	share   budget.Share
 	evicted atomic.Bool // it was ended for the memory's sake
 
 	up      up

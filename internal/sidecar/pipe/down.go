@@ -20,7 +20,7 @@ type down struct {
 	head   []byte        // a rewritten head
 	status int           // of the present response
 	closes bool          // the app announces that it closes
-	inline bool          // it runs in up's goroutine, see alone.go
+	inline bool          // it runs in up's goroutine, see answerAlone
 }
 
 type downState uint8

@@ -14,6 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // room is the memory of a process with room for 20 connections and 200 KiB of unfinished requests.
@@ -35,6 +36,12 @@ func sinceLong(p *Pipe) {
 	}
 }
 
+// inBudget is how many bytes are held, and of connections that are to end.
+func inBudget(p *Pipe) (held, leaving int64) {
+	_, leaving = p.budget.Leaving()
+	return p.budget.Held(), leaving
+}
+
 // A header block that does not end holds memory. The oldest gets a GOAWAY and a FIN, and does not wait for its client's.
 func TestHeaderBlockIsEnded(t *testing.T) {
 	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP, room)
@@ -44,7 +51,7 @@ func TestHeaderBlockIsEnded(t *testing.T) {
 		r.send("\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82" + "\x00\xc3\x50\x09\x00\x00\x00\x00\x01" + strings.Repeat("\x82", 40000))
 		all = append(all, r)
 		polltest.Eventually(t, "it is accounted for", func() bool {
-			return p.budget.held.Load() >= 40000*int64(min(len(all), 3)) || p.Stats().Evicted[counters.EvictedHeaderBlock] > 0
+			return p.budget.Held() >= 40000*int64(min(len(all), 3)) || p.Stats().Evicted[counters.EvictedHeaderBlock] > 0
 		})
 	}
 	all[0].want("GOAWAY 0 ENHANCE_YOUR_CALM")
@@ -55,7 +62,7 @@ func TestHeaderBlockIsEnded(t *testing.T) {
 		_ = r.Close()
 	}
 	awaitNone(t, p)
-	if held, leaving := p.budget.held.Load(), p.budget.leaving.Load(); held != 0 || leaving != 0 {
+	if held, leaving := inBudget(p); held != 0 || leaving != 0 {
 		t.Errorf("%d bytes are held in the end, %d are leaving", held, leaving)
 	}
 }
@@ -66,7 +73,7 @@ func TestHandshakeIsEnded(t *testing.T) {
 	first := dialPipe(t, p)
 	hello := "\x16\x03\x01\x3e\x84\x01\x00\xff\xff" + strings.Repeat("x", 15000)
 	first.send(hello)
-	polltest.Eventually(t, "it is accounted for", func() bool { return p.budget.held.Load() > handshakeMemory })
+	polltest.Eventually(t, "it is accounted for", func() bool { return p.budget.Held() > handshakeMemory })
 	for range 8 {
 		dialPipe(t, p).send(hello)
 	}
@@ -74,7 +81,7 @@ func TestHandshakeIsEnded(t *testing.T) {
 	polltest.Eventually(t, "it is counted", func() bool { return p.Stats().Evicted[counters.EvictedHandshake] > 0 })
 	polltest.Eventually(t, "none of those that are ended remains", func() bool { return p.existing.Load() == p.open.Load() })
 	p.Kill()
-	if held, leaving := p.budget.held.Load(), p.budget.leaving.Load(); held != 0 || leaving != 0 {
+	if held, leaving := inBudget(p); held != 0 || leaving != 0 {
 		t.Errorf("%d bytes are held in the end, %d are leaving", held, leaving)
 	}
 }
@@ -155,15 +162,8 @@ func TestLeavingMakesRoom(t *testing.T) {
 			dialPipe(t, p).send("G")
 		}
 		polltest.Eventually(t, "they are accounted for", func() bool {
-			p.budget.mu.Lock()
-			defer p.budget.mu.Unlock()
-			unfinished := 0
-			for _, c := range p.all() {
-				if c.share.bytes > 0 || c.share.evicted.Load() {
-					unfinished++
-				}
-			}
-			return unfinished == int(before)+n
+			held, leaving := inBudget(p)
+			return held+leaving == (before+int64(n))*tcp.SmallBuffer
 		})
 	}
 	half := int(p.mostConnections) / 2
@@ -179,17 +179,20 @@ func TestLeavingMakesRoom(t *testing.T) {
 	})
 	defer release()
 	for range ending {
-		p.budget.evictOldest()
+		p.budget.EvictOldest()
 	}
 	begin(half)
 	begin(1)
 	for _, c := range p.all()[:half+1] {
-		if c.share.evicted.Load() {
+		if c.share.IsEvicted() {
 			t.Error("one was ended for another, although there will be room")
 		}
 	}
 	release()
-	polltest.Eventually(t, "they have left", func() bool { return p.budget.leaving.Load() == 0 && p.open.Load() == int64(half)+1 })
+	polltest.Eventually(t, "they have left", func() bool {
+		_, leaving := inBudget(p)
+		return leaving == 0 && p.open.Load() == int64(half)+1
+	})
 }
 
 // Those that have our FIN and do not send theirs wait no longer when there is no room for another client.

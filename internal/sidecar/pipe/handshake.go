@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
 )
@@ -29,8 +30,8 @@ func (u *up) handshakeContinues(received int, isFirst bool) bool {
 	if isFirst {
 		u.handshakeBegins()
 	}
-	c.share.held = handshakeMemory + received/4*5 // a buffer that has grown
-	return c.p.budget.hold(c, c.share.held, unfinished(c.share.held))
+	held := handshakeMemory + received/4*5 // a buffer that has grown
+	return c.p.budget.Hold(&c.share, held, budget.Unfinished(held))
 }
 
 // handshakeBegins makes the connection busy until the timeout: a client that begins a handshake has a request.
@@ -82,7 +83,7 @@ func (u *up) handshake() bool {
 func (u *up) handshakeFailed(err error, silent bool) {
 	c := u.c
 	reason := tlsserver.ReasonOf(err)
-	if c.share.evicted.Load() {
+	if c.share.IsEvicted() {
 		c.countEvicted(counters.EvictedHandshake)
 		reason = tlsserver.Overloaded
 	}

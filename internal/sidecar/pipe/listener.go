@@ -98,7 +98,7 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 		return
 	}
 	c := &conn{p: p, in: l, client: client, overLimit: overLimit, began: time.Now()}
-	c.up.c, c.down.c = c, c
+	c.up.c, c.down.c, c.share.Owner = c, c, client
 	if l.tls != nil {
 		client.Terminate(l.tls.Config, c.up.handshakeContinues)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -65,29 +66,27 @@ func (u *up) accountGrowth() bool { return u.hold(u.buf.Grown()) }
 func (u *up) hold(held int) bool {
 	c := u.c
 	held += u.blockHeld
-	if held == c.share.held && !c.share.evicted.Load() {
+	if held == c.share.Held() && !c.share.IsEvicted() {
 		return true
 	}
-	in := served
+	in := budget.Served
 	switch u.state {
 	case upSniff, upHead:
 		if !u.paused {
-			in = unfinished(held)
+			in = budget.Unfinished(held)
 		}
 	case upH2:
-		if in = unfinished(held); u.hasStreams {
-			in = amongOthers
+		if in = budget.Unfinished(held); u.hasStreams {
+			in = budget.AmongOthers
 		}
 	}
-	c.share.held = held
-	return c.p.budget.hold(c, held, in)
+	return c.p.budget.Hold(&c.share, held, in)
 }
 
 // holdsNothing ends the accounting: its request, if any, is complete.
 func (c *conn) holdsNothing() {
-	if c.share.held > 0 || c.share.evicted.Load() {
-		c.share.held = 0
-		_ = c.p.budget.hold(c, 0, served)
+	if c.share.Held() > 0 || c.share.IsEvicted() {
+		_ = c.p.budget.Hold(&c.share, 0, budget.Served)
 	}
 }
 
@@ -95,12 +94,11 @@ func (c *conn) holdsNothing() {
 // requests like it hold all of the budget.
 func (u *up) accountComplete() bool {
 	c := u.c
-	if len(u.buf.B) <= tcp.SmallBuffer && c.share.held == 0 {
+	if len(u.buf.B) <= tcp.SmallBuffer && c.share.Held() == 0 {
 		return true // the connection's memory has room for it
 	}
-	c.share.held = len(u.buf.B)
-	_ = c.p.budget.hold(c, c.share.held, served)
-	return !c.p.budget.isFull()
+	_ = c.p.budget.Hold(&c.share, len(u.buf.B), budget.Served)
+	return !c.p.budget.IsFull()
 }
 
 // endUnfinished ends a connection for the memory's sake.
@@ -108,7 +106,7 @@ func (u *up) endUnfinished() {
 	c := u.c
 	what, state := counters.EvictedHead, u.state
 	isHello := state == upSniff && u.buf != nil && u.buf.R < u.buf.W && u.buf.Bytes()[0] == tlshello.RecordType
-	isLarge := c.share.held > 0 && u.buf != nil && u.buf.W-u.buf.R > smallHead
+	isLarge := c.share.Held() > 0 && u.buf != nil && u.buf.W-u.buf.R > smallHead
 	u.blockHeld = 0
 	if u.buf != nil {
 		u.buf.R = u.buf.W
@@ -149,7 +147,7 @@ func (c *conn) countEvicted(what counters.Evicted) {
 	c.in.stats.Evicted[what].Add(1)
 	c.p.warn("the memory for requests that are not complete, or for connections, is used up; ending the oldest of them",
 		"listener", c.in.Listen, "from", c.client.RemoteAddr().String(), "what", what.String(),
-		"held_bytes", c.p.budget.held.Load(), "limit_bytes", c.p.budget.limit,
+		"held_bytes", c.p.budget.Held(), "limit_bytes", c.p.budget.Limit(),
 		"connections", c.p.open.Load(), "connection_limit", c.p.mostConnections)
 }
 
@@ -161,7 +159,7 @@ func (p *Pipe) makeRoom(client *tcp.Socket) bool {
 	if p.existing.Load() >= crowd {
 		p.hurryOldest()
 	}
-	for try := 0; try < yields && p.existing.Load() >= crowd; try++ {
+	for try := 0; try < budget.Yields && p.existing.Load() >= crowd; try++ {
 		runtime.Gosched()
 	}
 	switch existing := p.existing.Load(); {
@@ -170,10 +168,11 @@ func (p *Pipe) makeRoom(client *tcp.Socket) bool {
 	case existing-p.hurried.Load() >= crowd: // those that are ended have not left: something holds them up
 		return p.hasFew(client)
 	}
-	for try := range yields / 5 {
-		open := p.open.Load() - p.budget.leavers.Load()
+	for try := range budget.Yields / 5 {
+		leaving, _ := p.budget.Leaving()
+		open := p.open.Load() - leaving
 		switch {
-		case open < p.mostConnections, p.budget.evictOldest():
+		case open < p.mostConnections, p.budget.EvictOldest():
 			return true
 		case try == 0 && (p.endOldestIdle() || open < p.mostConnections+p.mostConnections/8 && p.hasFew(client)):
 			return true

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/spread"
 )
@@ -35,7 +36,7 @@ type Pipe struct {
 	retries      atomic.Int64 // over how long event streams' clients spread their return, nanoseconds; 0: the default
 	opaqueEnds   opaqueEnds
 	stacks       stacks
-	budget       budget
+	budget       *budget.Budget
 	existing     atomic.Int64 // connections in the list, those that wait for the client's FIN included
 	hurried      atomic.Int64 // of them those that no longer wait
 
@@ -78,8 +79,10 @@ func Start(cfg Config) (*Pipe, error) {
 		timers:  make(map[*time.Timer]struct{}),
 		exited:  make(chan struct{}),
 	}
-	p.mostConnections, p.budget.limit = cfg.shares(slices.ContainsFunc(cfg.Inbound,
+	var unfinished int64
+	p.mostConnections, unfinished = cfg.shares(slices.ContainsFunc(cfg.Inbound,
 		func(in Inbound) bool { return in.TLS != nil }))
+	p.budget = budget.New(unfinished)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, in := range cfg.Inbound {
 		l := &listener{p: p, Inbound: in}

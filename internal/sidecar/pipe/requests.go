@@ -220,7 +220,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		c.recountLocked()
 		return discarded
 	}
-	if c.queue.isFull(holds) || c.queue.len() > 0 && c.p.budget.isFull() {
+	if c.queue.isFull(holds) || c.queue.len() > 0 && c.p.budget.IsFull() {
 		u.headBegan = time.Time{} // the client is not to blame for the delay
 		c.paused, c.arriving = true, false
 		return delayed

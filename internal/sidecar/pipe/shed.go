@@ -95,7 +95,7 @@ func (c *conn) shed() shedding {
 	}
 	c.stacksGrown = false
 	c.queue.shrink()
-	c.p.budget.add(c.queue.recharge())
+	c.p.budget.Add(c.queue.recharge())
 	c.client.Wake()
 	if c.app != nil {
 		c.app.Wake()

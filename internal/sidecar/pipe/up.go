@@ -26,7 +26,7 @@ type up struct {
 	upgraded  []byte    // the request that became a tunnel; written under mu
 	unsent    int       // at the last look after our FIN
 	owes      bool      // the app would have been connected to at once, but for the client's first bytes
-	alone     bool      // it runs down next, see alone.go
+	alone     bool      // it runs down next, see answerAlone
 	finished  bool      // the client has its response, and sends nothing more
 	skipped   bool      // the connection began with an empty line
 
