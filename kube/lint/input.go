@@ -74,14 +74,13 @@ type examination struct {
 	namespaces map[string]inject.Namespace
 	workloads  []*workload
 	services   []*service
-	configs    map[string]string // texts of ConfigMaps by namespace/name
 	proxies    []proxyConfig
 	meshes     []string // texts of MeshConfigs
 }
 
 // Examine examines all objects of an input together.
 func Examine(files []*manifest.File, o Options) *Result {
-	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{}, configs: map[string]string{}}
+	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{}}
 	e.problems(files)
 	for _, f := range files {
 		e.result.Objects += len(f.Objects)

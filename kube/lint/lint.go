@@ -47,9 +47,6 @@ type Input struct {
 	// Job is true if the pod is expected to end by itself.
 	Job bool
 
-	// Configs are the texts of the pod's ConfigMaps, as far as they are in the input.
-	Configs []string
-
 	// Settings are resolved from the pod's annotations and the mesh config. Err is the error of doing so; wrong
 	// settings have their default then.
 	Settings *meshconfig.Settings
@@ -75,8 +72,7 @@ type located struct {
 var rules = []func(*linting){
 	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).exitOnZero,
 	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).otherMeshes,
-	(*linting).loops, (*linting).stopSignals, (*linting).sidecarForm, (*linting).serverTimeouts,
-	(*linting).shellAsPID1,
+	(*linting).loops, (*linting).sidecarForm, (*linting).shellAsPID1,
 }
 
 // Pod examines one pod. With a grace period of 0, that is the only finding.

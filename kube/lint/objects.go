@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ func (e *examination) read(o *manifest.Object) {
 	}
 }
 
-// readConfigMap keeps the texts of a ConfigMap that servers may read. Istio's own holds the MeshConfig.
+// readConfigMap takes the MeshConfig of Istio's ConfigMap.
 func (e *examination) readConfigMap(o *manifest.Object) {
 	var c corev1.ConfigMap
 	if o.Decode(&c) != nil {
@@ -46,13 +45,6 @@ func (e *examination) readConfigMap(o *manifest.Object) {
 	if mesh, ok := c.Data["mesh"]; ok && (o.Name == "istio" || strings.HasPrefix(o.Name, "istio-")) {
 		e.useMesh(o, mesh, "data.mesh")
 	}
-	var text strings.Builder
-	for key, value := range c.Data {
-		if strings.Contains(value, "worker_shutdown_timeout") || key == "worker-shutdown-timeout" {
-			fmt.Fprintf(&text, "%s: %s\n", key, value)
-		}
-	}
-	e.configs[o.Namespace+"/"+o.Name] = text.String()
 }
 
 // knativeTimeout is timeoutSeconds if it is not set (Knative's config-defaults, revision-timeout-seconds). Knative
@@ -94,18 +86,6 @@ func (e *examination) readWorkload(o *manifest.Object) {
 			timeout = *t
 		}
 		w.Pod.Spec.TerminationGracePeriodSeconds = &timeout
-	}
-	for _, v := range w.Pod.Spec.Volumes {
-		if v.ConfigMap != nil {
-			w.in.Configs = append(w.in.Configs, e.configs[o.Namespace+"/"+v.ConfigMap.Name])
-		}
-	}
-	for i := range w.Pod.Spec.Containers {
-		for _, arg := range w.Pod.Spec.Containers[i].Args {
-			if name, ok := strings.CutPrefix(arg, "--configmap=$(POD_NAMESPACE)/"); ok { // ingress-nginx
-				w.in.Configs = append(w.in.Configs, e.configs[o.Namespace+"/"+name])
-			}
-		}
 	}
 	w.in.Settings, w.in.Err = inject.Resolve(e.MeshConfig, w.Pod.Annotations, e.variables(w.Pod, o.Namespace))
 	w.in.Settings.Warnings = slices.DeleteFunc(w.in.Settings.Warnings, isOfMesh)

@@ -28,11 +28,9 @@ func Rules() []Rule {
 		{"LC014", "a grace period of 0"},
 		{"LC015", "a preStop loop without a time limit"},
 		{"LC016", "pods that exit before their load balancer has learned of it"},
-		{"LC017", "a stop signal that the container's program does not handle"},
 		{"LC018", "a lastcall sidecar that cannot distinguish a container's restart from the end of the pod"},
 		{"LC019", "a Service's pods without any preStop hook or sidecar"},
 		{"LC020", "a sidecar that ends before the app's preStop hook"},
-		{"LC021", "a server's own time for its requests that is longer than the grace period"},
 		{"LC029", "a shell or a package manager as PID 1, which does not pass SIGTERM on"},
 	}
 }

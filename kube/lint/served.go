@@ -68,6 +68,15 @@ func delaysItself(c *corev1.Container) bool {
 	})
 }
 
+// words are those of a container's command line, with the scripts of shells.
+func words(c *corev1.Container) []string {
+	var all []string
+	for _, arg := range slices.Concat(c.Command, c.Args) {
+		all = append(all, strings.Fields(arg)...)
+	}
+	return all
+}
+
 // rolled are the kinds whose pods are replaced one after the other, while others serve.
 var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig", "ReplicationController"}
 

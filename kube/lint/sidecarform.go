@@ -51,19 +51,15 @@ func (l *linting) hooksWait() (found bool) {
 	return found
 }
 
-// argument is the first value of a flag; empty if there is none.
+// argument is the value of a flag, as --flag VALUE or --flag=VALUE; empty if there is none.
 func argument(args []string, flag string) string {
-	return append(values(args, flag), "")[0]
-}
-
-// values are those of a flag, as --flag VALUE or --flag=VALUE.
-func values(args []string, flag string) (all []string) {
 	for i, arg := range args {
 		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
-			all = append(all, value)
-		} else if arg == flag && i+1 < len(args) {
-			all = append(all, args[i+1])
+			return value
+		}
+		if arg == flag && i+1 < len(args) {
+			return args[i+1]
 		}
 	}
-	return all
+	return ""
 }
