@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -63,7 +62,6 @@ func (r *Result) Count(s Status) (n int) {
 type Clients struct {
 	workload.Clients
 	Admission admissionclient.AdmissionregistrationV1Interface
-	Endpoints discoveryclient.DiscoveryV1Interface
 	Server    discovery.ServerVersionInterfaceWithContext
 }
 
@@ -73,18 +71,17 @@ func Connect(config *rest.Config, timeout time.Duration) (c Clients, err error) 
 	if err != nil {
 		return c, err
 	}
-	var errs [4]error
+	var errs [3]error
 	c.Clients, errs[0] = workload.NewClients(config, client)
 	c.Admission, errs[1] = admissionclient.NewForConfigAndClient(config, client)
-	c.Endpoints, errs[2] = discoveryclient.NewForConfigAndClient(config, client)
-	c.Server, errs[3] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	c.Server, errs[2] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
 	return c, errors.Join(errs[:]...)
 }
 
 // Options of the checks.
 type Options struct {
 	Namespace string        // of the webhook
-	Name      string        // of the webhook's Deployment, Service, Secret and configurations
+	Name      string        // of the webhook's Deployment and configuration
 	Pods      string        // namespace whose injected pods are looked at; empty for all
 	Version   string        // of this program, compared with that of the images; empty for none
 	Pre       bool          // before an installation

@@ -24,20 +24,14 @@ func (c *checker) nodes() {
 		return
 	}
 	nodes := list.Items
-	var windows, foreign, old, unknown, kubelets []string
+	var windows, old, kubelets []string
 	for _, n := range nodes {
 		info := n.Status.NodeInfo
 		if info.OperatingSystem != "linux" {
 			windows = append(windows, n.Name)
 			continue
 		}
-		if info.Architecture != "amd64" && info.Architecture != "arm64" {
-			foreign = append(foreign, n.Name+" ("+info.Architecture+")")
-		}
-		switch kernel, err := version.ParseGeneric(info.KernelVersion); {
-		case err != nil:
-			unknown = append(unknown, n.Name+" ("+info.KernelVersion+")")
-		case kernel.LessThan(oldestKernel):
+		if kernel, err := version.ParseGeneric(info.KernelVersion); err != nil || kernel.LessThan(oldestKernel) {
 			old = append(old, n.Name+" ("+info.KernelVersion+")")
 		}
 		if kubelet, err := version.ParseGeneric(info.KubeletVersion); err == nil && kubelet.LessThan(nativeSince) {
@@ -51,9 +45,7 @@ func (c *checker) nodes() {
 	}
 	c.ok("there are Linux nodes", "%d", linux)
 	c.list("all nodes run Linux", Warning, windows, "pods on these nodes get no sidecar: do not label their namespaces")
-	c.list("all nodes are amd64 or arm64", Warning, foreign, "the images have no such platform: build them with make image, or keep injected pods off these nodes")
 	c.list("kernels can capture traffic ("+oldestKernel.String()+" or later)", Failed, old, "upgrade these nodes, or use lastcall.dev/proxy: sockets, which captures nothing")
-	c.list("kernel versions are readable", Warning, unknown, "check by hand that the kernel is "+oldestKernel.String()+" or later")
 	c.list("kubelets have native sidecars ("+nativeSince.String()+" or later)", Failed, kubelets, "upgrade these nodes, or inject classic sidecars: Helm value sidecar.native=false")
 }
 

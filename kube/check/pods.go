@@ -3,8 +3,6 @@ package check
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 
 func (c *checker) pods() {
@@ -35,7 +32,6 @@ func (c *checker) pods() {
 		c.ok(name, "%d%s", len(pods), more)
 		c.sidecars(pods)
 		c.late(pods)
-		c.timers(pods)
 	}
 	c.missed()
 }
@@ -73,40 +69,6 @@ func (c *checker) late(pods []corev1.Pod) {
 		}
 	}
 	c.list("no proxy was added after lastcall", Failed, wrong, "the webhook was not called after another product's: check that it is ready and has reinvocationPolicy IfNeeded, then restart these workloads")
-}
-
-// timers applies lint to the pods, once for the pods of each owner.
-func (c *checker) timers(pods []corev1.Pod) {
-	found := map[lint.Severity]map[string][]string{lint.Error: {}, lint.Warning: {}}
-	seen := map[string]bool{}
-	for i := range pods {
-		p := &pods[i]
-		owner, isJob := p.Name, false
-		if len(p.OwnerReferences) > 0 {
-			owner, isJob = p.OwnerReferences[0].Name, p.OwnerReferences[0].Kind == "Job"
-		}
-		if seen[p.Namespace+"/"+owner] {
-			continue
-		}
-		seen[p.Namespace+"/"+owner] = true
-		settings, err := inject.Resolve("", p.Annotations, nil)
-		for _, finding := range lint.Pod(lint.Input{Pod: p, Job: isJob, Settings: settings, Err: err}) {
-			key := finding.ID + ": " + finding.Text
-			found[finding.Severity][key] = append(found[finding.Severity][key], p.Namespace+"/"+owner)
-		}
-	}
-	for _, s := range []struct {
-		severity lint.Severity
-		status   Status
-	}{{lint.Error, Failed}, {lint.Warning, Warning}} {
-		for _, text := range slices.Sorted(maps.Keys(found[s.severity])) {
-			id, what, _ := strings.Cut(text, ": ")
-			c.add(Check{Name: "timers of the pods fit together (" + id + ")", Status: s.status, Detail: some(found[s.severity][text]) + ": " + what, Hint: "lastcallctl lint -f MANIFEST names the line", Page: "lint.md"})
-		}
-	}
-	if len(found[lint.Error])+len(found[lint.Warning]) == 0 {
-		c.ok("timers of the pods fit together", "")
-	}
 }
 
 // missed are pods without lastcall that request it, by themselves or by their namespace.

@@ -1,21 +1,17 @@
 package check
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -28,13 +24,10 @@ func (c *checker) webhook() {
 	c.group("Webhook")
 	c.deployment()
 	config := c.configuration()
-	c.validating()
 	if config == nil {
 		return
 	}
-	c.service()
 	c.bundle(config)
-	c.policy(config)
 	c.dryRun()
 }
 
@@ -127,47 +120,7 @@ func (c *checker) configuration() *admissionregistration.MutatingWebhookConfigur
 	return config
 }
 
-func (c *checker) validating() {
-	const name = "warnings at kubectl apply are registered"
-	found, isKnown := look(c, name, func(ctx context.Context) (*admissionregistration.ValidatingWebhookConfiguration, error) {
-		return c.Admission.ValidatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
-	})
-	if !isKnown {
-		return
-	}
-	if found == nil {
-		c.add(Check{Name: name, Status: Warning, Detail: "no ValidatingWebhookConfiguration " + c.Name, Hint: "kubectl apply warns of no timers; lastcallctl lint finds the same", Page: "lint.md"})
-		return
-	}
-	c.ok(name, "")
-}
-
-func (c *checker) service() {
-	const name = "the webhook's service has ready endpoints"
-	slices, _ := look(c, name, func(ctx context.Context) (*discoveryv1.EndpointSliceList, error) {
-		return c.Endpoints.EndpointSlices(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + c.Name})
-	})
-	if slices == nil {
-		return
-	}
-	ready, all := 0, 0
-	for _, s := range slices.Items {
-		for _, e := range s.Endpoints {
-			all++
-			if e.Conditions.Ready == nil || *e.Conditions.Ready {
-				ready++
-			}
-		}
-	}
-	if ready == 0 {
-		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("Service %s/%s: 0 of %d endpoints are ready", c.Namespace, c.Name, all),
-			Hint: fmt.Sprintf("kubectl -n %s get pods,endpointslices", c.Namespace)})
-		return
-	}
-	c.ok(name, "%d of %d", ready, all)
-}
-
-// bundle checks the authority that the API server trusts, and that it is the one that signs.
+// bundle checks the authority that the API server trusts.
 func (c *checker) bundle(config *admissionregistration.MutatingWebhookConfiguration) {
 	const name = "the certificate authority is valid"
 	hint := fmt.Sprintf("kubectl -n %s logs deployment/%s shows why it was not installed; with cert-manager, check its Certificate", c.Namespace, c.Name)
@@ -191,68 +144,16 @@ func (c *checker) bundle(config *admissionregistration.MutatingWebhookConfigurat
 	} else {
 		c.ok(name, "until %s", ends.Format(time.DateOnly))
 	}
-
-	const matches = "the caBundle has the authority that signs"
-	secret, _ := look(c, matches, func(ctx context.Context) (*corev1.Secret, error) {
-		return c.Core.Secrets(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
-	})
-	if secret == nil || len(secret.Data["ca.crt"]) == 0 {
-		return // another program renews the certificate
-	}
-	block, _ := pem.Decode(secret.Data["ca.crt"])
-	for _, w := range config.Webhooks {
-		if block == nil || !slices.ContainsFunc(certificatesOf(w.ClientConfig.CABundle), func(have *x509.Certificate) bool { return bytes.Equal(have.Raw, block.Bytes) }) {
-			c.add(Check{Name: matches, Status: Failed, Detail: fmt.Sprintf("%s does not trust the authority in Secret %s/%s", w.Name, c.Namespace, c.Name),
-				Hint: fmt.Sprintf("kubectl -n %s rollout restart deployment %s installs it", c.Namespace, c.Name)})
-			return
-		}
-	}
-	c.ok(matches, "")
-}
-
-func certificatesOf(bundle []byte) (all []*x509.Certificate) {
-	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			all = append(all, cert)
-		}
-	}
-	return all
 }
 
 // newestOf is when the last certificate of a bundle expires.
 func newestOf(bundle []byte) (ends time.Time) {
-	for _, cert := range certificatesOf(bundle) {
-		if cert.NotAfter.After(ends) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(ends) {
 			ends = cert.NotAfter
 		}
 	}
 	return ends
-}
-
-// policy checks that a webhook that does not respond stops neither itself nor the cluster.
-func (c *checker) policy(config *admissionregistration.MutatingWebhookConfiguration) {
-	const name = "pods that the webhook needs can start without it"
-	closed := false
-	for _, w := range config.Webhooks {
-		if w.FailurePolicy != nil && *w.FailurePolicy == admissionregistration.Ignore {
-			continue
-		}
-		closed = true
-		for _, namespace := range []string{c.Namespace, "kube-system"} {
-			selector, err := metav1.LabelSelectorAsSelector(w.NamespaceSelector)
-			if err == nil && w.NamespaceSelector != nil && !selector.Matches(labels.Set{corev1.LabelMetadataName: namespace, inject.AnnotationInject: "true"}) {
-				continue
-			}
-			c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("%s has failurePolicy Fail and selects namespace %s", w.Name, namespace),
-				Hint: "exclude the namespace in namespaceSelector, or use failurePolicy Ignore: Helm value webhook.failurePolicy", Page: "install.md"})
-			return
-		}
-	}
-	policy := "failurePolicy Ignore: pods start without a sidecar while no replica responds"
-	if closed {
-		policy = "failurePolicy Fail: new pods are refused while no replica responds"
-	}
-	c.ok(name, "%s", policy)
 }
 
 // dryRun creates a pod that asks for lastcall, for the webhooks only.
