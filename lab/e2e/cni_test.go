@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // cniRelease is the namespace of the network plugin's own release of the chart: that of the webhook admits no such pods.
@@ -108,13 +110,13 @@ func removePlugin() error {
 	if err := onCluster(manifests, "delete", "--namespace", cniRelease, "--wait=true", "--cascade=background", "-f", "-"); err != nil {
 		return err
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	return nodetest.Await(patience, "lost the pods of "+cniRelease, func() error {
 		list, err := client.CoreV1().Pods(cniRelease).List(context.Background(), metav1.ListOptions{})
-		if err == nil && len(list.Items) == 0 {
-			return nil
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d are there", len(list.Items))
 		}
-	}
-	return fmt.Errorf("the pods of %s do not end", cniRelease)
+		return err
+	})
 }
 
 // A pod without any capability is captured by the node, keeps every request through rollouts of itself and of the plugin,

@@ -3,7 +3,6 @@ package podtest
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -18,15 +17,7 @@ import (
 func TestSidecarHasNoCapability(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.sidecar.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	status := map[string]string{}
-	for line := range strings.Lines(string(b)) {
-		key, value, _ := strings.Cut(line, ":")
-		status[key] = strings.TrimSpace(value)
-	}
+	status := threads(t, p.sidecar.cmd.Process.Pid)[0]
 	if want := "1337\t1337\t1337\t1337"; status["Uid"] != want || status["Gid"] != want {
 		t.Errorf("it runs as %s, %s", status["Uid"], status["Gid"])
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 )
@@ -20,9 +19,6 @@ type finding struct {
 func (f finding) String() string {
 	return fmt.Sprintf("%s:%d: %q: write %s", f.file, f.line, f.text, f.rule.instead)
 }
-
-// folder is where the finding is counted: the folder of its file, "." for the top one.
-func (f finding) folder() string { return path.Dir(f.file) }
 
 // checkTree checks all files that are, or would be, under version control.
 func checkTree(top string) (found []finding, err error) {

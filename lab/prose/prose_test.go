@@ -112,18 +112,16 @@ func TestTree(t *testing.T) {
 	write("a.md", "a\nanew\n")
 	write("docs/b.md", "told\n")
 	for _, c := range []struct {
-		counts bool
 		narrow []string
 		ok     bool
 		want   []string
 	}{
-		{false, nil, false, []string{`a.md:2: "anew": write`, `docs/b.md:1: "told": write`}},
-		{false, []string{"./docs/"}, false, []string{`docs/b.md:1: "told": write`}},
-		{false, []string{"c.md"}, true, nil},
-		{true, nil, true, []string{"1  .", "1  docs", "1  anew", "1  told", "2  in total"}},
+		{nil, false, []string{`a.md:2: "anew": write`, `docs/b.md:1: "told": write`}},
+		{[]string{"./docs/"}, false, []string{`docs/b.md:1: "told": write`}},
+		{[]string{"c.md"}, true, nil},
 	} {
 		var out bytes.Buffer
-		if ok, err := run(&out, top, c.counts, c.narrow); ok != c.ok || err != nil {
+		if ok, err := run(&out, top, c.narrow); ok != c.ok || err != nil {
 			t.Errorf("%+v: %v, %v", c, ok, err)
 		}
 		for _, want := range c.want {
@@ -138,7 +136,7 @@ func TestTree(t *testing.T) {
 	write("a.md", "new\n")
 	write("docs/b.md", "new\n")
 	var out bytes.Buffer
-	if ok, err := run(&out, top, false, nil); !ok || err != nil || out.Len() > 0 {
+	if ok, err := run(&out, top, nil); !ok || err != nil || out.Len() > 0 {
 		t.Errorf("without findings: %v, %v: %s", ok, err, &out)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -108,17 +109,10 @@ func TestGroupEndsWithItsLeader(t *testing.T) {
 // gone waits until a process that is not our child has ended, or is a zombie of its parent.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
+	polltest.Eventually(t, fmt.Sprintf("end of process %d", pid), func() bool {
 		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		select { // only a parent gets an event at a process's end
-		case <-t.Context().Done():
-		case <-time.After(time.Millisecond):
-		}
-	}
-	t.Errorf("process %d is still there", pid)
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
 }
 
 func TestCloseLeavesNothing(t *testing.T) {

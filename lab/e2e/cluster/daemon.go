@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
 
@@ -84,35 +85,36 @@ func (d daemon) runs() bool { return d.Started != "" && startTime(d.Pid) == d.St
 // end asks, then insists.
 func (d daemon) end() {
 	_ = syscall.Kill(d.Pid, syscall.SIGTERM)
-	for limit := time.Now().Add(10 * time.Second); d.runs(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
-			say("%s (pid %d) does not end: SIGKILL", d.Name, d.Pid)
-			_ = syscall.Kill(d.Pid, syscall.SIGKILL)
-			limit = limit.Add(time.Hour)
+	for _, limit := range []time.Duration{10 * time.Second, time.Minute} {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		err := poll.Until(ctx, 20*time.Millisecond, func() bool { return !d.runs() })
+		cancel()
+		if err == nil {
+			return
 		}
+		say("%s (pid %d) does not end: SIGKILL", d.Name, d.Pid)
+		_ = syscall.Kill(d.Pid, syscall.SIGKILL)
 	}
 }
 
 // await asks again until done, or the daemon has ended, or ctx has.
 func (l layout) await(ctx context.Context, what string, d *daemon, done func(context.Context) error) error {
-	for {
-		err := done(ctx)
-		if err == nil {
-			return nil
-		}
-		if d != nil && !d.runs() {
-			return fmt.Errorf("%s has ended while waiting for %s; the end of its log:\n%s", d.Name, what, l.tail(d.Name))
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			logged := ""
-			if d != nil {
-				logged = fmt.Sprintf("; the end of %s's log:\n%s", d.Name, l.tail(d.Name))
-			}
-			return fmt.Errorf("wait for %s: %w (%w)%s", what, err, ctx.Err(), logged)
-		}
+	var err error
+	late := poll.Until(ctx, 50*time.Millisecond, func() bool {
+		err = done(ctx)
+		return err == nil || d != nil && !d.runs()
+	})
+	logged := ""
+	if d != nil {
+		logged = fmt.Sprintf("; the end of %s's log:\n%s", d.Name, l.tail(d.Name))
 	}
+	switch {
+	case err == nil:
+		return nil
+	case late == nil:
+		return fmt.Errorf("wait for %s: %s has ended%s", what, d.Name, logged)
+	}
+	return fmt.Errorf("wait for %s: %w (%w)%s", what, err, late, logged)
 }
 
 func (l layout) tail(name string) string {

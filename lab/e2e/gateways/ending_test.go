@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // ended is how one pod ended while it served a request.
@@ -162,22 +164,17 @@ func exited(process int) time.Time {
 
 // gone returns when the pod has left the API, and the last termination message of its Envoy: lastcall's report.
 func gone(ctx context.Context, p corev1.Pod) (at time.Time, report string) {
-	for {
+	_ = poll.Until(ctx, 20*time.Millisecond, func() bool {
 		now, err := client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && now.UID != p.UID {
-			return time.Now(), report
+		if err != nil || now.UID != p.UID {
+			return err == nil || apierrors.IsNotFound(err)
 		}
-		if err == nil {
-			for _, c := range now.Status.ContainerStatuses {
-				if c.State.Terminated != nil && c.State.Terminated.Message != "" {
-					report = c.State.Terminated.Message
-				}
+		for _, c := range now.Status.ContainerStatuses {
+			if c.State.Terminated != nil && c.State.Terminated.Message != "" {
+				report = c.State.Terminated.Message
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return time.Now(), report
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+		return false
+	})
+	return time.Now(), report
 }

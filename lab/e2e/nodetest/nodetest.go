@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // Connect connects to the cluster of KUBECONFIG. start is the make target that starts it.
@@ -76,12 +78,12 @@ func Install(top, tag string, patience time.Duration, values ...string) error {
 
 // Await calls f until it returns no error, for patience.
 func Await(patience time.Duration, what string, f func() error) (err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = f(); err == nil {
-			return nil
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if poll.Until(ctx, 100*time.Millisecond, func() bool { err = f(); return err == nil }) != nil {
+		return fmt.Errorf("it never %s: %w", what, err)
 	}
-	return fmt.Errorf("it never %s: %w", what, err)
+	return nil
 }
 
 // Namespace is one test's own.
