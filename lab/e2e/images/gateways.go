@@ -30,13 +30,8 @@ func gateways() error {
 
 // alone packs one program with its libraries. Manifests name it without a path.
 func alone(name, program, path string, args ...string) error {
-	t, err := newTree()
-	if err != nil {
-		return err
-	}
-	defer t.remove()
-	if err := errors.Join(t.add(program, path), t.addLibraries(program)); err != nil {
-		return fmt.Errorf("collect %s: %w", name, err)
-	}
-	return t.pack("local/"+name, name+".tar", append(args, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/bin", "--entrypoint", path)...)
+	args = append(args, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/bin", "--entrypoint", path)
+	return image("local/"+name, func(t *tree) error {
+		return errors.Join(t.add(program, path), t.addLibraries(program))
+	}, args...)
 }

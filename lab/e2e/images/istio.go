@@ -21,15 +21,9 @@ func istio(folder string) error {
 }
 
 func pilot(folder string) error {
-	t, err := newTree()
-	if err != nil {
-		return err
-	}
-	defer t.remove()
-	if err := t.add(filepath.Join(folder, "pilot-discovery"), "/usr/local/bin/pilot-discovery"); err != nil {
-		return fmt.Errorf("collect istiod: %w", err)
-	}
-	return t.pack("local/pilot", "pilot.tar", "--user", istioUser, "--dir", "/tmp:1777", "--entrypoint", "/usr/local/bin/pilot-discovery")
+	return image("local/pilot", func(t *tree) error {
+		return t.add(filepath.Join(folder, "pilot-discovery"), "/usr/local/bin/pilot-discovery")
+	}, "--user", istioUser, "--dir", "/tmp:1777", "--entrypoint", "/usr/local/bin/pilot-discovery")
 }
 
 func proxyv2(folder string) error {
@@ -37,21 +31,14 @@ func proxyv2(folder string) error {
 	if err != nil {
 		return err
 	}
-	t, err := newTree()
-	if err != nil {
-		return err
-	}
-	defer t.remove()
-	err = errors.Join(
-		t.add(filepath.Join(folder, "pilot-agent"), "/usr/local/bin/pilot-agent"),
-		t.add(filepath.Join(folder, "envoy_bootstrap.json"), "/var/lib/istio/envoy/envoy_bootstrap_tmpl.json"),
-		t.add(envoy, "/usr/local/bin/envoy"), t.addLibraries(envoy),
-		t.addPacketFilter(),
-	)
-	if err != nil {
-		return fmt.Errorf("collect istio-proxy: %w", err)
-	}
-	return t.pack("local/proxyv2", "proxyv2.tar", "--user", istioUser, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/usr/sbin", "--entrypoint", "/usr/local/bin/pilot-agent")
+	return image("local/proxyv2", func(t *tree) error {
+		return errors.Join(
+			t.add(filepath.Join(folder, "pilot-agent"), "/usr/local/bin/pilot-agent"),
+			t.add(filepath.Join(folder, "envoy_bootstrap.json"), "/var/lib/istio/envoy/envoy_bootstrap_tmpl.json"),
+			t.add(envoy, "/usr/local/bin/envoy"), t.addLibraries(envoy),
+			t.addPacketFilter(),
+		)
+	}, "--user", istioUser, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/usr/sbin", "--entrypoint", "/usr/local/bin/pilot-agent")
 }
 
 // addPacketFilter copies this machine's iptables on nf_tables, with which istio-init redirects a pod's connections: one

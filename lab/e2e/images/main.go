@@ -22,6 +22,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,12 +68,30 @@ func exit(err error) {
 // look for each other.
 type tree struct{ root string }
 
-func newTree() (*tree, error) {
+// image makes an image of what fill puts into a tree. Its archive has the last part of its name.
+func image(name string, fill func(*tree) error, args ...string) error {
 	root, err := os.MkdirTemp("", "e2e-image")
-	return &tree{root}, err
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	t := &tree{root}
+	if err := fill(t); err != nil {
+		return fmt.Errorf("collect %s: %w", name, err)
+	}
+	archive, err := filepath.Abs(filepath.Join(*output, path.Base(name)+".tar"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
+		return err
+	}
+	args = append([]string{"run", "./lab/image", "--name", name + ":" + *tag, "--file", root + "=/", "--output", archive}, args...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("make the image %s: %w\n%s", name, err, out)
+	}
+	return nil
 }
-
-func (t *tree) remove() { _ = os.RemoveAll(t.root) }
 
 // add copies a file, or what a link points to, to the path at.
 func (t *tree) add(file, at string) error {
@@ -132,22 +151,6 @@ func (t *tree) addFolder(folder string, leave func(path string) bool) error {
 	})
 }
 
-// pack writes the image.
-func (t *tree) pack(name, archive string, args ...string) error {
-	archive, err := filepath.Abs(filepath.Join(*output, archive))
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
-		return err
-	}
-	args = append([]string{"run", "./lab/image", "--name", name + ":" + *tag, "--file", t.root + "=/", "--output", archive}, args...)
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("make the image %s: %w\n%s", name, err, out)
-	}
-	return nil
-}
-
 // python is what an interpreter says of itself.
 type python struct{ Executable, Stdlib, Site string }
 
@@ -165,35 +168,20 @@ print(json.dumps({"Executable": os.path.realpath(sys.executable), "Stdlib": sysc
 	if err := json.Unmarshal(out, &p); err != nil {
 		return err
 	}
-	t, err := newTree()
-	if err != nil {
-		return err
-	}
-	defer t.remove()
 	leave := func(path string) bool {
 		name := filepath.Base(path)
 		return slices.Contains([]string{"test", "tests", "__pycache__", "idlelib", "tkinter", "ensurepip", "_bin"}, name) || strings.HasPrefix(name, "config-3") ||
 			path == filepath.Join(p.Stdlib, "site-packages")
 	}
-	err = errors.Join(t.add(p.Executable, p.Executable), t.addLibraries(p.Executable), t.addFolder(p.Stdlib, leave), t.addFolder(p.Site, leave))
-	if err != nil {
-		return fmt.Errorf("collect httpbin: %w", err)
-	}
-	return t.pack("local/httpbin", "httpbin.tar", "--env", "PYTHONPATH="+p.Site, "--env", "PYTHONDONTWRITEBYTECODE=1", "--dir", "/tmp:1777", "--user", "65532:65532",
+	return image("local/httpbin", func(t *tree) error {
+		return errors.Join(t.add(p.Executable, p.Executable), t.addLibraries(p.Executable), t.addFolder(p.Stdlib, leave), t.addFolder(p.Site, leave))
+	}, "--env", "PYTHONPATH="+p.Site, "--env", "PYTHONDONTWRITEBYTECODE=1", "--dir", "/tmp:1777", "--user", "65532:65532",
 		"--entrypoint", p.Executable, "--cmd", "-m", "--cmd", "gunicorn", "--cmd", "--bind=0.0.0.0:8080", "--cmd", "--threads=16", "--cmd", "httpbin:app")
 }
 
 // program packs one static program.
 func program(name, file string) error {
-	t, err := newTree()
-	if err != nil {
-		return err
-	}
-	defer t.remove()
-	if err := t.add(file, "/"+name); err != nil {
-		return err
-	}
-	return t.pack("local/"+name, name+".tar", "--user", "65532:65532", "--entrypoint", "/"+name)
+	return image("local/"+name, func(t *tree) error { return t.add(file, "/"+name) }, "--user", "65532:65532", "--entrypoint", "/"+name)
 }
 
 func envoy() error {
@@ -201,13 +189,7 @@ func envoy() error {
 	if err != nil {
 		return err
 	}
-	t, err := newTree()
-	if err != nil {
-		return err
-	}
-	defer t.remove()
-	if err := errors.Join(t.add(program, "/usr/local/bin/envoy"), t.addLibraries(program), t.add(*lastcall, "/lastcall")); err != nil {
-		return fmt.Errorf("collect Envoy: %w", err)
-	}
-	return t.pack("localhost/lastcall-envoy", "lastcall-envoy.tar", "--capabilities", "/lastcall=net_admin,setpcap", "--user", "1337:1337", "--entrypoint", "/lastcall")
+	return image("localhost/lastcall-envoy", func(t *tree) error {
+		return errors.Join(t.add(program, "/usr/local/bin/envoy"), t.addLibraries(program), t.add(*lastcall, "/lastcall"))
+	}, "--capabilities", "/lastcall=net_admin,setpcap", "--user", "1337:1337", "--entrypoint", "/lastcall")
 }
