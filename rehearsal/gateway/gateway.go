@@ -64,21 +64,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: w, gateway: g, request: r, began: time.Now()}
 	defer x.end()
 	proxy := httputil.ReverseProxy{
-		Rewrite:       rewrite,
+		Rewrite:       func(*httputil.ProxyRequest) {}, // adds no header
 		Transport:     x,
 		FlushInterval: -1, // no buffering
 		ErrorLog:      slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		ErrorHandler:  x.fail,
 	}
 	proxy.ServeHTTP(x, r)
-}
-
-// rewrite appends the client to X-Forwarded-For, and restores the query, of which ReverseProxy removes what it cannot
-// parse.
-func rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL.RawQuery = p.In.URL.RawQuery
-	p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
-	p.SetXForwarded()
 }
 
 // exchange is one request with its response: the proxy's ResponseWriter and its Transport.
