@@ -63,7 +63,6 @@ func command() *cobra.Command {
 	cli.AddGroup(root, "Serve:", agentCommand(), runCommand(), hotRestartCommand())
 	cli.AddGroup(root, "Hooks and init containers:", waitCommand(), readyCommand(), captureCommand(), copyCommand(),
 		presentCommand())
-	cli.AddGroup(root, "Inspect:", connectionsCommand(), observeCommand(), configCommand(), requestCommand(),
-		cli.VersionCommand(cli.Version(version)))
+	cli.AddGroup(root, "Inspect:", connectionsCommand(), observeCommand(), configCommand(), requestCommand())
 	return root
 }

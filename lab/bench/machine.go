@@ -91,9 +91,8 @@ func (b *bench) versions(ctx context.Context, o *outcome) string {
 	return strings.Join(all, ", ")
 }
 
-// versionArgument is the argument that prints each program's version.
-var versionArgument = map[string]string{"envoy": "--version", "haproxy": "-v", "nginx": "-v", "wrk": "-v",
-	"h2load": "--version", "nghttpd": "--version"}
+// versionArgument is the argument that prints a program's version, where it is not --version.
+var versionArgument = map[string]string{"haproxy": "-v", "nginx": "-v", "wrk": "-v"}
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+[-+\w]*`)
 
@@ -101,7 +100,7 @@ func version(ctx context.Context, name, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	// wrk prints its version and then fails with its usage: only the output counts.
-	output, _ := exec.CommandContext(ctx, path, cmp.Or(versionArgument[name], "version")).CombinedOutput()
+	output, _ := exec.CommandContext(ctx, path, cmp.Or(versionArgument[name], "--version")).CombinedOutput()
 	if strings.HasSuffix(name, "lastcall") {
 		return strings.TrimSpace(string(output))
 	}

@@ -134,7 +134,7 @@ func TestCaptureThenBecomeNeeds(t *testing.T) {
 		{"NET_ADMIN alone", "CAP_SETPCAP", []uintptr{unix.CAP_NET_ADMIN}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := exec.Command(program, "capture", "--", program, "version")
+			cmd := exec.Command(program, "capture", "--", program, "--version")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: proxyUID, Gid: proxyUID}, AmbientCaps: tt.capabilities}
 			c := launch(t, nettest.New(t).Pod, "sidecar", nil, cmd)
 			if err := c.wait(t); err == nil || !strings.Contains(c.log.String(), tt.want) {

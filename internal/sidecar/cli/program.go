@@ -78,19 +78,6 @@ func Version(set string) string {
 	return "(devel)"
 }
 
-// VersionCommand prints the version.
-func VersionCommand(version string) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
-			return err
-		},
-	}
-}
-
 // SignalContext returns a context that ends at Ctrl-C, at SIGTERM, and when the terminal closes, unless nohup ignores
 // that signal.
 func SignalContext(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -39,7 +39,7 @@ func command() *cobra.Command {
 		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(installCommand(), checkCommand(), removeCommand(), cli.VersionCommand(cli.Version(version)))
+	cmd.AddCommand(installCommand(), checkCommand(), removeCommand())
 	return cmd
 }
 

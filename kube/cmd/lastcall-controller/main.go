@@ -87,7 +87,6 @@ func command() *cobra.Command {
 		cli.LogFormatFlag(flags, &f.logFormat)
 		flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own termination, such as /dev/termination-log")
 	})
-	cmd.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return cmd
 }
 

@@ -75,7 +75,6 @@ func command() *cobra.Command {
 		flags.StringVar(&f.listen, "listen", ":9090", "`address` for /metrics, /readyz and /healthz, host:port")
 		cli.LogFormatFlag(flags, &f.logFormat)
 	})
-	cmd.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return cmd
 }
 

@@ -26,6 +26,5 @@ func root() *cobra.Command {
 	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand())
 	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand(), planCommand())
 	cli.AddGroup(root, "This machine:", rehearseCommand(), command.HTTPBin())
-	root.AddCommand(cli.VersionCommand(cli.Version(version)))
 	return root
 }
