@@ -157,34 +157,20 @@ func TestHook(t *testing.T) {
 
 // TestHookOnly is a hook without a sidecar: its end is the app's SIGTERM.
 func TestHookOnly(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		deadline time.Duration
-		clients  []dt.Client
-		verdict  drain.Verdict
-		leaves   time.Duration
-	}{
-		{name: "nothing is in flight", verdict: drain.Clean, leaves: 5 * s},
-		{name: "a request", clients: []dt.Client{dt.Get("/", 0, 12*s)}, verdict: drain.Clean, leaves: 12 * s},
-		{name: "a request beyond the deadline", clients: []dt.Client{dt.Get("/", 0, time.Hour)}, deadline: 25 * s, verdict: drain.Cut, leaves: 25 * s},
-		{name: "the deadline is before the minimum drain", deadline: 3 * s, verdict: drain.Clean, leaves: 3 * s},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				plane := dt.New(dt.Script{Clients: tt.clients})
-				defer plane.Stop()
-				c := drain.DefaultConfig()
-				c.Deadline, c.HookOnly = tt.deadline, true
-				began := time.Now()
-				r, err := drain.Termination{
-					Plane: plane, Config: c, Trigger: drain.Hook, Log: slog.New(slog.DiscardHandler),
-				}.Run(t.Context())
-				if took := time.Since(began); err != nil || r.Verdict != tt.verdict || took != tt.leaves || r.Trigger != "hook" {
-					t.Errorf("%s by %s after %v, %v; want %s after %v", r.Verdict, r.Trigger, took, err, tt.verdict, tt.leaves)
-				}
-			})
-		})
+	only := func(deadline time.Duration) func(*drain.Config) {
+		return func(c *drain.Config) { c.Deadline, c.HookOnly = deadline, true }
 	}
+	scenarios := []scenario{
+		{name: "nothing is in flight", config: only(0), verdict: drain.Clean, leaves: 5 * s},
+		{name: "a request", config: only(0), clients: []dt.Client{dt.Get("/", 0, 12*s)}, verdict: drain.Clean, leaves: 12 * s},
+		{name: "a request beyond the deadline", config: only(25 * s), clients: []dt.Client{dt.Get("/", 0, time.Hour)},
+			verdict: drain.Cut, leaves: 25 * s},
+		{name: "the deadline is before the minimum drain", config: only(3 * s), verdict: drain.Clean, leaves: 3 * s},
+	}
+	for i := range scenarios {
+		scenarios[i].signals = []signal{{0, drain.Hook}}
+	}
+	runAll(t, scenarios)
 }
 
 // TestAppHook is a drain that an app's hook begins in a pod whose sidecar cannot distinguish a

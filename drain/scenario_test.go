@@ -151,6 +151,13 @@ func (o outcome) expect(t *testing.T) {
 	if o.report.Verdict != o.verdict || o.took != o.leaves {
 		t.Errorf("%s at %v, want %s at %v", o.report.Verdict, o.took, o.verdict, o.leaves)
 	}
+	began := drain.Terminate
+	if len(o.signals) > 0 {
+		began = o.signals[0].sig
+	}
+	if got := o.report.Trigger; got != began.String() && !(len(o.signals) > 1 && got == drain.Terminate.String()) {
+		t.Errorf("begun by %s, want %s", got, began)
+	}
 	for _, e := range []struct{ what, got, want string }{
 		{"phases", phases(o.report), o.phases},
 		{"calls", calls(o.calls), o.scenario.calls},

@@ -19,7 +19,7 @@ import (
 var ErrLastCall = drain.ErrLastCall
 
 // unavailable is what the client gets at the last call. Clients may retry it.
-var unavailable = status.New(codes.Unavailable, "the server is shutting down")
+var unavailable = status.New(codes.Unavailable, drain.MessageLastCall)
 
 // call is a call in flight.
 type call struct {
