@@ -189,7 +189,7 @@ type podReport struct {
 	Raced   int
 }
 
-func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.Secret) *pod {
+func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.Secret, env ...string) *pod {
 	t.Helper()
 	p := &pod{ended: make(chan struct{}), output: new(logstest.Buffer), message: filepath.Join(t.TempDir(), "termination-log")}
 	plain, tls, status := freeAddr(t), freeAddr(t), freeAddr(t)
@@ -198,9 +198,10 @@ func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.
 		"--inbound", fmt.Sprintf("%s=%s", p.plain, app),
 		"--inbound", fmt.Sprintf("%s=%s,tls-cert=%s,tls-key=%s,tls-alpn=h2+http/1.1", p.tls, app, secret.Cert(), secret.Key()),
 		"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(status.Port),
-		"--admin-address", "off", "--termination-log", p.message, "--websocket", "close", "--event-streams", "close")
+		"--admin-address", "off", "--termination-log", p.message)
 	p.command.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION="+minimumDrain.String(), "LASTCALL_QUIET_TIME=500ms",
-		"LASTCALL_IDLE_GRACE=500ms", "TERMINATION_GRACE_PERIOD_SECONDS=60")
+		"LASTCALL_IDLE_GRACE=500ms", "TERMINATION_GRACE_PERIOD_SECONDS=60", "LASTCALL_WEBSOCKET=close", "LASTCALL_EVENT_STREAMS=close")
+	p.command.Env = append(p.command.Env, env...)
 	p.command.Stdout, p.command.Stderr = p.output, p.output
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
