@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -91,7 +92,9 @@ func Parse(namespace, text string) (*Workload, error) {
 type State struct {
 	Wanted, Current, Updated, Available int32 // replicas
 	Paused, OnDelete                    bool
-	Selector                            *metav1.LabelSelector // of its pods; nil for a Pod
+	Selector                            *metav1.LabelSelector   // of its pods; nil for a Pod
+	Template                            *corev1.PodTemplateSpec // of its pods
+	Update                              string                  // the update strategy: "RollingUpdate, maxUnavailable 25%, maxSurge 25%"; empty for a Pod
 
 	generation, observed int64
 }
@@ -103,26 +106,34 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 	switch w.Kind {
 	case "pod":
 		w.fields = fields.OneTermEqualSelector("metadata.name", w.Name).String()
-		_, err := c.Core.Pods(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
-		return s, w.Explain(err, "read", "get on pods")
+		p, err := c.Core.Pods(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+		if err != nil {
+			return s, w.Explain(err, "read", "get on pods")
+		}
+		return State{Template: &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}}, nil
 	case "deployment":
 		var d *appsv1.Deployment
 		if d, err = c.Apps.Deployments(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
 			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: wanted(d.Spec.Replicas), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
-				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Selector: d.Spec.Selector}
+				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Selector: d.Spec.Selector, Template: &d.Spec.Template, Update: string(d.Spec.Strategy.Type)}
+			if r := d.Spec.Strategy.RollingUpdate; r != nil {
+				s.Update += limit("maxUnavailable", r.MaxUnavailable) + limit("maxSurge", r.MaxSurge)
+			}
 		}
 	case "statefulset":
 		var d *appsv1.StatefulSet
 		if d, err = c.Apps.StatefulSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
 			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: wanted(d.Spec.Replicas), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
-				Available: d.Status.AvailableReplicas, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType, Selector: d.Spec.Selector}
+				Available: d.Status.AvailableReplicas, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType, Selector: d.Spec.Selector, Template: &d.Spec.Template,
+				Update: string(d.Spec.UpdateStrategy.Type)}
 		}
 	case "daemonset":
 		var d *appsv1.DaemonSet
 		if d, err = c.Apps.DaemonSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
 			n := d.Status
 			s = State{generation: d.Generation, observed: n.ObservedGeneration, Wanted: n.DesiredNumberScheduled, Current: n.CurrentNumberScheduled, Updated: n.UpdatedNumberScheduled,
-				Available: n.NumberAvailable, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, Selector: d.Spec.Selector}
+				Available: n.NumberAvailable, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, Selector: d.Spec.Selector, Template: &d.Spec.Template,
+				Update: string(d.Spec.UpdateStrategy.Type)}
 		}
 	}
 	if err != nil {
@@ -142,6 +153,13 @@ func wanted(replicas *int32) int32 {
 		return 1
 	}
 	return *replicas
+}
+
+func limit(name string, value *intstr.IntOrString) string {
+	if value == nil {
+		return ""
+	}
+	return ", " + name + " " + value.String()
 }
 
 // Select restricts the options of a list or watch to the workload's pods. Read comes first.

@@ -8,5 +8,5 @@ import (
 )
 
 func rehearseCommand() *cobra.Command {
-	return command.Rehearse(command.Service(rehearse.Manifest))
+	return command.Rehearse(command.Service(rehearse.Manifest), rehearseCluster())
 }

@@ -8,4 +8,4 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
 )
 
-func rehearseCommand() *cobra.Command { return command.Rehearse() }
+func rehearseCommand() *cobra.Command { return command.Rehearse(rehearseCluster()) }

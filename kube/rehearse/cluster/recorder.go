@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
+)
+
+// recorder follows the ends of pods, by the times at which the API server's reports arrive.
+type recorder struct {
+	hook course.Hook // of the pods' app
+
+	mu   sync.Mutex         // guards what follows
+	old  map[types.UID]bool // pods of the beginning that have not gone
+	ends map[types.UID]*outcome.Ending
+}
+
+func newRecorder(t *target) *recorder {
+	r := &recorder{hook: t.hook(), old: map[types.UID]bool{}, ends: map[types.UID]*outcome.Ending{}}
+	for i := range t.pods {
+		r.old[t.pods[i].UID] = true
+	}
+	return r
+}
+
+// set records a state of a pod.
+func (r *recorder) set(object any, gone bool) {
+	p, ok := object.(*corev1.Pod)
+	if !ok || p.DeletionTimestamp == nil && !gone {
+		return
+	}
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.ends[p.UID]
+	if e == nil {
+		e = &outcome.Ending{Name: p.Name, IsReported: true, Deleted: now, Grace: inject.GraceOf(&p.Spec)}
+		// The kubelet's own deletion of a pod that has ended sets it to 0.
+		if s := p.DeletionGracePeriodSeconds; s != nil && *s > 0 {
+			e.Grace = carrier.Seconds(*s)
+		}
+		if r.hook.Kind == course.NoHook || r.hook.IsKnown {
+			e.Term = now.Add(r.hook.Duration)
+		}
+		r.ends[p.UID] = e
+	}
+	if e.Ended.IsZero() && (gone || carrier.HasEnded(p)) {
+		e.Ended = now
+		e.EndedBy = endedBy(p)
+		if isKilled(p, e) {
+			e.Killed = now
+		}
+	}
+	if gone {
+		e.Gone = now
+		delete(r.old, p.UID)
+	}
+}
+
+// haveGone reports whether the pods of the beginning have gone, and none is ending.
+func (r *recorder) haveGone() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.ends {
+		if e.Gone.IsZero() {
+			return false
+		}
+	}
+	return len(r.old) == 0
+}
+
+// endings returns the ends of pods, by the time of their deletion.
+func (r *recorder) endings() (all []outcome.Ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.ends {
+		all = append(all, *e)
+	}
+	slices.SortFunc(all, func(a, b outcome.Ending) int {
+		return cmp.Or(a.Deleted.Compare(b.Deleted), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// endedBy is how the pod's containers ended: "exit 0", or "app exit 0, proxy SIGKILL".
+func endedBy(p *corev1.Pod) string {
+	var all []string
+	for _, s := range p.Status.ContainerStatuses {
+		t := s.State.Terminated
+		if t == nil {
+			continue
+		}
+		text := fmt.Sprintf("exit %d", t.ExitCode)
+		switch {
+		case t.Reason == "OOMKilled":
+			text = t.Reason
+		case carrier.IsKilled(t):
+			text = "SIGKILL"
+		}
+		if len(p.Spec.Containers) > 1 {
+			text = s.Name + " " + text
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// isKilled reports whether SIGKILL ended a container at the end of the grace period. The kubelet's times are whole
+// seconds.
+func isKilled(p *corev1.Pod, e *outcome.Ending) bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		t := s.State.Terminated
+		return carrier.IsKilled(t) && t.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
+	})
+}

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/kube/workload"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
+)
+
+const (
+	callers = 4                      // clients
+	after   = 3 * time.Second        // load after the last pod has ended: clients may learn of it late
+	recheck = 250 * time.Millisecond // between two looks at the workload
+)
+
+// DefaultLimit is Options.Limit's.
+const DefaultLimit = 10 * time.Minute
+
+// Options of a rehearsal.
+type Options struct {
+	load.Options
+	Workload *workload.Workload
+	URL      *url.URL      // http or https; its path precedes those of the requests
+	Insecure bool          // accept any certificate
+	Limit    time.Duration // of the rollout; 0: DefaultLimit
+
+	// Confirm is called with what is about to be done; false ends the rehearsal before anything has changed.
+	Confirm func(plan []string) (bool, error)
+}
+
+// protected are Kubernetes' own namespaces.
+var protected = []string{"kube-system", "kube-public", "kube-node-lease"}
+
+// check fills in defaults.
+func (o *Options) check() error {
+	errs := []error{o.Options.Check()}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if slices.Contains(protected, o.Workload.Namespace) {
+		bad("%s is in namespace %s, which is Kubernetes' own", o.Workload, o.Workload.Namespace)
+	}
+	if o.URL.Scheme != "http" && o.URL.Scheme != "https" || o.URL.Host == "" || o.URL.RawQuery != "" || o.URL.User != nil {
+		bad("--url is %s: must be http://HOST[:PORT][/PATH] or https://…, without a query or password", o.URL.Redacted())
+	}
+	if o.Limit == 0 {
+		o.Limit = DefaultLimit
+	}
+	if o.Limit < 10*time.Second || o.Limit > 24*time.Hour {
+		bad("--limit is %v: must be 10s to 24h", o.Limit)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return load.OptionError{Err: err}
+	}
+	return nil
+}
+
+// address is where the clients connect.
+func (o *Options) address() string {
+	port := o.URL.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[o.URL.Scheme]
+	}
+	return net.JoinHostPort(o.URL.Hostname(), port)
+}
+
+// requests are those of the options for the URL's host and below its path.
+func (o *Options) requests() []load.Request {
+	all := slices.Clone(o.Requests)
+	for i := range all {
+		r := &all[i]
+		if r.Protocol != traffic.GRPC {
+			r.Path = strings.TrimSuffix(o.URL.Path, "/") + r.Path
+		}
+		if r.Header = r.Header.Clone(); r.Header == nil {
+			r.Header = http.Header{}
+		}
+		if r.Header.Get("Host") == "" {
+			r.Header.Set("Host", o.URL.Host)
+		}
+	}
+	return all
+}
+
+func (o *Options) client() *traffic.Client {
+	at := o.address()
+	c := &traffic.Client{ClusterIP: true, Timeout: o.Timeout, Targets: func() []string { return []string{at} }}
+	if o.URL.Scheme == "https" {
+		c.TLS = &tls.Config{ServerName: o.URL.Hostname(), InsecureSkipVerify: o.Insecure, NextProtos: []string{"http/1.1"}}
+	}
+	return c
+}
+
+// errDeclined ends a rehearsal that the user has declined.
+var errDeclined = errors.New("nothing was changed: not confirmed")
+
+// Run rehearses a rollout of a workload. An error is about the set-up (load.OptionError: about an option), or ctx's,
+// after which a rollout that has begun continues in the cluster; lost requests are in the result.
+func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Result, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	w := o.Workload
+	t, err := inspect(ctx, clients, w)
+	if err != nil {
+		return nil, err
+	}
+	l := &load.Load{Requests: o.requests(), Rate: o.Rate, Descriptors: o.Descriptors}
+	defer l.Close()
+	for range callers {
+		l.Clients = append(l.Clients, o.client())
+	}
+	first := o.client()
+	defer first.Close()
+	if err := l.Measure(ctx, first); err != nil {
+		return nil, fmt.Errorf("try %s: %w", o.URL.Redacted(), err)
+	}
+	switch yes, err := o.Confirm(t.plan(&o, l)); {
+	case err != nil:
+		return nil, err
+	case !yes:
+		return nil, errDeclined
+	}
+	seen := newRecorder(t)
+	end, err := workload.Follow(ctx, clients.Core, clients.Core.Pods(w.Namespace), w.Select, &corev1.Pod{}, seen.set)
+	if err != nil {
+		return nil, w.Explain(err, "watch the pods of", "list and watch on pods")
+	}
+	defer end()
+	done := outcome.Rollout{Gateway: o.address()}
+	complete := false
+	if err := l.Around(ctx, after, func() error {
+		if answered, lost := l.Counts(); lost > 0 {
+			return fmt.Errorf("%d of %d requests failed before any disruption: lower --load, or fix the service first; nothing was changed", lost, answered+lost)
+		}
+		done.Began = time.Now()
+		if err := w.Restart(ctx, clients, done.Began); err != nil {
+			return err
+		}
+		complete = await(ctx, clients, &o, seen)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	done.Old = seen.endings()
+	return o.result(t, l, &done, complete), nil
+}
+
+// await waits until the pods of the beginning have gone, none is ending, and the workload has settled; false: it has
+// not within the limit.
+func await(ctx context.Context, clients workload.Clients, o *Options, seen *recorder) bool {
+	ctx, stop := context.WithTimeout(ctx, o.Limit)
+	defer stop()
+	for {
+		if seen.haveGone() {
+			if s, err := o.Workload.Read(ctx, clients); err == nil && s.Settled() {
+				return true
+			}
+		}
+		if load.Pause(ctx, recheck) != nil {
+			return false
+		}
+	}
+}
+
+func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complete bool) *outcome.Result {
+	w := o.Workload
+	r := &outcome.Result{
+		Schema: outcome.Schema, App: o.URL.Redacted(), URL: o.URL.Redacted(), Workload: w.Kind + " " + w.Namespace + "/" + w.Name, PreStop: t.preStop(),
+		GraceMS: max(1000, t.ending.GracePeriod().Milliseconds()), Requests: outcome.Kinds(l), Repeat: 1, TookMS: time.Since(done.Began).Milliseconds(),
+		Notes: t.notes, Began: done.Began,
+	}
+	if !complete {
+		r.Notes = append(r.Notes, fmt.Sprintf("not complete within %v: kubectl --namespace %s rollout status %s", o.Limit, w.Namespace, w))
+	}
+	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.update, Reasons: map[load.Reason]int{}}
+	row.Record(l, done)
+	r.Rows = []outcome.Row{row}
+	r.OK = row.Lost == 0 && complete
+	return r
+}

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/termination"
+	"github.com/lastcall-dev/lastcall/kube/workload"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
+)
+
+// maxPods is how many pods a workload may have.
+const maxPods = 500
+
+// target is the workload as it is before the rollout.
+type target struct {
+	pods   []corev1.Pod
+	update string                   // the update strategy
+	ending *termination.Termination // of its pods
+	notes  []string
+}
+
+// inspect reads the workload and refuses one that must not be restarted now.
+func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload) (*target, error) {
+	state, err := w.Read(ctx, clients)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{update: state.Update}
+	if t.pods, err = w.Pods(ctx, clients, maxPods+1); err != nil {
+		return nil, err
+	}
+	if err := state.CanRestart(w); err != nil {
+		return nil, err
+	}
+	switch {
+	case !state.Settled():
+		return nil, fmt.Errorf("a rollout of %s is in progress, or its pods are not available (%d of %d): wait until it is complete", w, state.Available, state.Wanted)
+	case len(t.pods) == 0:
+		return nil, fmt.Errorf("%s has no running pod", w)
+	case len(t.pods) > maxPods:
+		return nil, fmt.Errorf("%s has more than %d pods: rehearse a smaller workload with the same pods", w, maxPods)
+	}
+	// The pods themselves have what the webhooks of meshes have added.
+	t.ending = termination.Of(&t.pods[0], termination.Options{})
+	if strings.HasPrefix(state.Update, "Recreate") {
+		t.notes = append(t.notes, "the strategy Recreate ends all pods before it starts new ones: requests in between are lost")
+	}
+	return t, nil
+}
+
+// plan is what the rehearsal is about to do.
+func (t *target) plan(o *Options, l *load.Load) []string {
+	var kinds []string
+	for _, k := range o.Requests {
+		kinds = append(kinds, k.String())
+	}
+	w := o.Workload
+	return append([]string{
+		fmt.Sprintf("send %s to %s from this machine, %.3g requests a second, until all is complete", strings.Join(kinds, ", "), o.URL.Redacted(), l.Rate),
+		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): %s of it will be replaced", w, w.Namespace, t.update, terminal.Count(len(t.pods), "pod")),
+		fmt.Sprintf("each pod has %v to end (%s)", t.ending.GracePeriod(), t.preStop()),
+	}, t.notes...)
+}
+
+// hook is the preStop hook of the first of the pods' own containers.
+func (t *target) hook() course.Hook {
+	for _, c := range t.ending.Containers {
+		if c.Role == course.App {
+			return c.PreStop
+		}
+	}
+	return course.Hook{Kind: course.NoHook, IsKnown: true}
+}
+
+// preStop is the app's hook in words.
+func (t *target) preStop() string {
+	h := t.hook()
+	if h.Kind == course.NoHook {
+		return "no preStop hook"
+	}
+	return "preStop " + h.Text
+}
