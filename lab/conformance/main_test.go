@@ -30,6 +30,9 @@ var scratch string
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
+	if len(os.Args) > 3 && os.Args[1] == streamProgram {
+		return runStreamProgram(os.Args[2], os.Args[3])
+	}
 	if len(os.Args) > 4 && os.Args[1] == modelProgram {
 		pace, err := time.ParseDuration(os.Args[4])
 		if err == nil {

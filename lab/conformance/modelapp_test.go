@@ -105,7 +105,11 @@ var answers = map[string]answer{
 }
 
 // app serves all of it, over HTTP/1.1 and HTTP/2.
-func (m *model) app(t *testing.T, of *service, name string) net.Addr {
+func (m *model) app(t *testing.T, _ *service, name string) net.Addr {
+	return serveGo(t, m.handler(t, name))
+}
+
+func (m *model) handler(t *testing.T, name string) http.Handler {
 	mux := http.NewServeMux()
 	for path, a := range answers {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +124,7 @@ func (m *model) app(t *testing.T, of *service, name string) net.Addr {
 	mux.HandleFunc("POST /mcp", func(w http.ResponseWriter, r *http.Request) { m.mcp(t, w, r) })
 	mux.HandleFunc("GET /mcp", func(w http.ResponseWriter, r *http.Request) { m.mcpEvents(w, r, name) })
 	mux.HandleFunc("DELETE /mcp", func(http.ResponseWriter, *http.Request) {})
-	return serveGo(t, mux)
+	return mux
 }
 
 func say(w http.ResponseWriter, text string) {
@@ -128,11 +132,12 @@ func say(w http.ResponseWriter, text string) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// words says one word after another until the answer ends, or its client has gone.
+// words says one word after another until the answer ends, after as many as the query requests, or its client has gone.
 func (m *model) words(w http.ResponseWriter, r *http.Request, word func(n int) string) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	for n := 1; ; n++ {
+	last, err := strconv.Atoi(r.URL.Query().Get("words"))
+	for n := 1; err != nil || n <= last; n++ {
 		say(w, word(n))
 		select {
 		case <-tick.C:

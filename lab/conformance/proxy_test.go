@@ -28,19 +28,29 @@ func startProxy(t *testing.T, endpoint net.Addr) *proxy {
 	p.to(endpoint)
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
-	listener := nettest.Listen(t, "127.0.0.1:0")
-	p.url = "http://" + listener.Addr().String()
-	log := slog.New(slog.DiscardHandler)
-	server := &http.Server{Handler: &httputil.ReverseProxy{
+	t.Cleanup(transport.CloseIdleConnections)
+	p.serve(t, &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(p.endpoint.Load()) },
 		Transport:     transport,
 		FlushInterval: -1,
-		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}}
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+	})
+	return p
+}
+
+// serve serves with package lastcall until the test ends, over HTTP/1.1 and HTTP/2 with prior knowledge.
+func (p *proxy) serve(t *testing.T, h http.Handler) {
+	t.Helper()
+	listener := nettest.Listen(t, "127.0.0.1:0")
+	p.url = "http://" + listener.Addr().String()
+	server := &http.Server{Handler: h, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := lastcall.Serve(context.Background(), server, lastcall.WithListener(listener), lastcall.WithSignals(p.signals),
-			lastcall.WithMinimumDrain(0), lastcall.WithQuietTime(0), lastcall.WithGracePeriod(patience), lastcall.WithLogger(log))
+			lastcall.WithMinimumDrain(0), lastcall.WithQuietTime(0), lastcall.WithGracePeriod(patience),
+			lastcall.WithLogger(slog.New(slog.DiscardHandler)))
 		ended <- err
 	}()
 	t.Cleanup(func() {
@@ -48,9 +58,7 @@ func startProxy(t *testing.T, endpoint net.Addr) *proxy {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		transport.CloseIdleConnections()
 	})
-	return p
 }
 
 // cut terminates the proxy; the second signal is the last call.

@@ -125,3 +125,45 @@ func installPackages(name, manager, wanted, as, inside string, args func(folder 
 	}
 	return packages, nil
 }
+
+// javaStream is the command of Stream.java, which is compiled once.
+func javaStream(t *testing.T, kind, url string) *exec.Cmd {
+	compiler, maven := peers.Need(t, "javac"), peers.Need(t, "mvn")
+	jars, err := javaFolder(maven, "testdata/pom.xml", "pom.xml", "jars", func(folder string) []string {
+		return []string{"-q", "-B", "-f", filepath.Join(folder, "pom.xml"), "dependency:copy-dependencies", "-DincludeScope=runtime",
+			"-DoutputDirectory=" + filepath.Join(folder, "jars")}
+	})
+	var classes string
+	if err == nil {
+		classes, err = javaClasses(compiler, jars)
+	}
+	switch {
+	case err == nil:
+	case peers.InCI():
+		t.Fatal(err)
+	default:
+		t.Skip(err)
+	}
+	return exec.Command(peers.Need(t, "java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-cp", classes+":"+filepath.Join(jars, "*"), "Stream", kind, url)
+}
+
+var javaFolder = installer("java")
+
+// javaClasses compiles Stream.java into the folder that all tests share.
+var javaClasses = func() func(compiler, jars string) (string, error) {
+	var once sync.Once
+	var folder string
+	var err error
+	return func(compiler, jars string) (string, error) {
+		once.Do(func() {
+			folder = filepath.Join(scratch, "classes")
+			var out []byte
+			out, err = exec.Command(compiler, "-cp", filepath.Join(jars, "*"), "-d", folder, "testdata/Stream.java").CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("compile Stream.java: %w\n%s", err, out)
+			}
+		})
+		return folder, err
+	}
+}()

@@ -11,6 +11,8 @@ import sys
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would fetch it
 kind, url = sys.argv[1:]
+h2 = {"http1": False, "http2": True} if kind.endswith("-h2") else {}  # for the SDK's httpx client; prior knowledge
+kind = kind.removesuffix("-h2")
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # libraries print what they like
 question = [{"role": "user", "content": "?"}]
@@ -29,7 +31,7 @@ def said(text):
 def openai_chat():
     import openai
 
-    client = openai.OpenAI(base_url=url + "/v1", api_key="x", max_retries=0)
+    client = openai.OpenAI(base_url=url + "/v1", api_key="x", max_retries=0, http_client=openai.DefaultHttpxClient(**h2))
     for chunk in client.chat.completions.create(model="fake", messages=question, stream=True):
         said(chunk.choices[0].delta.content)
         got["end"] = chunk.choices[0].finish_reason
@@ -38,7 +40,7 @@ def openai_chat():
 def openai_responses():
     import openai
 
-    client = openai.OpenAI(base_url=url + "/v1", api_key="x", max_retries=0)
+    client = openai.OpenAI(base_url=url + "/v1", api_key="x", max_retries=0, http_client=openai.DefaultHttpxClient(**h2))
     for event in client.responses.create(model="fake", input="?", stream=True):
         if event.type == "response.output_text.delta":
             said(event.delta)
@@ -48,7 +50,7 @@ def openai_responses():
 def anthropic():
     import anthropic
 
-    client = anthropic.Anthropic(base_url=url, api_key="x", max_retries=0)
+    client = anthropic.Anthropic(base_url=url, api_key="x", max_retries=0, http_client=anthropic.DefaultHttpxClient(**h2))
     with client.messages.stream(model="fake", max_tokens=100, messages=question) as stream:
         for text in stream.text_stream:
             said(text)
@@ -58,7 +60,7 @@ def anthropic():
 def gemini():
     from google import genai
 
-    client = genai.Client(api_key="x", http_options={"base_url": url})
+    client = genai.Client(api_key="x", http_options={"base_url": url, "client_args": h2})
     for chunk in client.models.generate_content_stream(model="fake", contents="?"):
         said(chunk.text)
         reason = chunk.candidates[0].finish_reason
@@ -68,7 +70,7 @@ def gemini():
 def ollama():
     import ollama
 
-    for part in ollama.Client(host=url).chat(model="fake", messages=question, stream=True):
+    for part in ollama.Client(host=url, **h2).chat(model="fake", messages=question, stream=True):
         said(part.message.content)
         got["end"] = part.done_reason
 
@@ -89,7 +91,7 @@ def langchain(make):
     def ask():
         for chunk in make().stream("?"):
             said(chunk.content if isinstance(chunk.content, str) else "".join(b.get("text", "") for b in chunk.content))
-            got["end"] = chunk.response_metadata.get("finish_reason") or chunk.response_metadata.get("stop_reason")
+            got["end"] = chunk.response_metadata.get("finish_reason") or chunk.response_metadata.get("stop_reason") or got["end"]
 
     return ask
 
