@@ -26,7 +26,7 @@ type answer struct {
 }
 
 const (
-	askTime  = 10 * time.Second // for one run of a command
+	askTime  = 30 * time.Second // for one run of a command, which may start an interpreter on a busy node
 	longPoll = 10 * time.Second // RFC 7240's Prefer: wait, for a server that answers as soon as its state changes
 	pollTime = longPoll + 5*time.Second
 
