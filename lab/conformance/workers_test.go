@@ -63,6 +63,10 @@ func queueKinds(python string) []queueKind {
 	celery := func(args ...string) []string {
 		return append([]string{python, "-W", "ignore", "-m", "celery", "-A", "workers"}, args...)
 	}
+	measured := func(w way) way { // a SIGTERM between taking a job and starting it: RQ may lose the job
+		w.loses = true
+		return w
+	}
 	slowly := func(w way) way { // Celery's own commands need seconds of a busy processor
 		w.grace *= 3
 		return w
@@ -73,7 +77,7 @@ func queueKinds(python string) []queueKind {
 				`exec:["sh", "-c", "` + python + ` -m celery -A workers inspect active --json -d $WORKER@test | grep -q ': \\[\\]'"]`, "--before", "30s", "--"},
 				celery("control", "cancel_consumer", "celery", "-d", "$WORKER@test")...)...)),
 		}},
-		{"rq", startRedisBroker, []string{python, "-c", "from rq.cli import main; main()", "worker", "--url", "$BROKER", "--name", "$WORKER", "--quiet"}, []way{plain, long}},
+		{"rq", startRedisBroker, []string{python, "-c", "from rq.cli import main; main()", "worker", "--url", "$BROKER", "--name", "$WORKER", "--quiet"}, []way{plain, measured(long)}},
 		{"nats", startNATS, []string{python, "-m", "workers", "work"}, []way{
 			plain, handler, hooked("unix:$WORK", "--before", "5s", "--", "touch", "$STOP"),
 		}},
