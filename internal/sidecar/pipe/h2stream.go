@@ -18,6 +18,7 @@ const usualStreams = 1000
 // stream is a request, or a pushed response.
 type stream struct {
 	id          uint32
+	window      http2.Window // of the response
 	began       time.Time
 	line        []byte // method and path, cut at maxLine
 	grpc        bool
@@ -27,7 +28,6 @@ type stream struct {
 	status      int // of its final response; 0 before
 	messages    grpc.Messages
 	events      *eventstream.Stream // nil unless the response can be followed as events
-	window      http2.Window        // of the response
 	finished    bool                // no more of it is passed on
 	entry       *accesslog.Entry
 }

@@ -4,8 +4,8 @@ package http2
 const firstWindow = 1<<16 - 1
 
 // Window is how much data one side may send beyond what it has sent, apart from what the settings allow. The zero value is
-// that of a new stream.
-type Window int64
+// that of a new stream. No window exceeds 31 bits (RFC 9113, 6.9.1); only a peer's violation makes it wrong.
+type Window int32
 
 // Grows takes the increment of a WINDOW_UPDATE frame.
 func (w *Window) Grows(increment uint32) { *w += Window(increment) }
@@ -18,7 +18,7 @@ type Windows struct {
 	Conn Window // beyond firstWindow, which no setting changes
 
 	latest, least uint32 // a stream's first window, from SETTINGS_INITIAL_WINDOW_SIZE
-	pending       int    // SETTINGS not acknowledged: until then the smaller one of both values holds
+	pending       int32  // SETTINGS not acknowledged: until then the smaller one of both values holds
 }
 
 // NewWindows returns the windows before any SETTINGS.
@@ -44,5 +44,5 @@ func (w *Windows) Acknowledge() {
 
 // Allow reports whether a stream may send n more bytes.
 func (w *Windows) Allow(stream Window, n int) bool {
-	return Window(n) <= min(firstWindow+w.Conn, Window(w.least)+stream)
+	return int64(n) <= min(firstWindow+int64(w.Conn), int64(w.least)+int64(stream))
 }
