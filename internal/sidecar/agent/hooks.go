@@ -1,13 +1,22 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/phase"
+	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // hooks are the preStop hooks that wait. The kubelet runs one for each container that ends, but a peer with the pod's
@@ -109,4 +118,164 @@ func hookPorts(r *http.Request) []uint16 {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// presences counts app containers. In each of them the hook leaves a process that holds a POST /present open; the
+// process ends with its container.
+//
+// A sidecar cannot see the processes or the exit of another container. An app without a socket has not necessarily
+// exited: it may write a file for 20 s and then update its database.
+type presences struct {
+	phase.State
+	alive  int
+	ended  int           // since the termination began
+	closed chan struct{} // the agent no longer waits for them
+	close  sync.Once
+}
+
+func newPresences() *presences {
+	return &presences{closed: make(chan struct{})}
+}
+
+// begin starts to count at the beginning of a termination. Containers that exited before were restarted.
+func (p *presences) begin() { p.Set(func() { p.ended = 0 }) }
+
+// end releases the remaining connections.
+func (p *presences) end() { p.close.Do(func() { close(p.closed) }) }
+
+// awaitGone waits until at least this many containers have exited and none is left.
+func (p *presences) awaitGone(ctx context.Context, containers int) error {
+	return p.Await(ctx, func() bool { return p.alive == 0 && p.ended >= containers })
+}
+
+// HeaderPresence in the response to an app's hook requests a process that holds POST /present.
+const HeaderPresence = "Lastcall-Presence"
+
+// present is held open as long as an app container runs.
+func (s *status) present(w http.ResponseWriter, r *http.Request) {
+	p := s.a.presences
+	p.Set(func() { p.alive++ })
+	defer p.Set(func() { p.alive--; p.ended++ })
+	w.WriteHeader(http.StatusOK)
+	if http.NewResponseController(w).Flush() != nil {
+		return
+	}
+	select {
+	case <-r.Context().Done():
+	case <-p.closed:
+	}
+}
+
+// wantsPresence reports whether the app's exit has to be detected by a process in its container. The kubelet ends a
+// native sidecar after the app, and processes are visible where the pod shares them.
+func (a *agent) wantsPresence() bool {
+	return a.outbound != nil && a.Pod.Sidecar != NativeSidecar && a.phases.snapshot().phase == drain.Done &&
+		!sharesProcesses()
+}
+
+// isAppThere reports whether the pod's app is running, without its help: by its processes where the pod has
+// shareProcessNamespace, otherwise by its sockets. exact is false when only sockets are visible: an app without one may
+// still be at work.
+func isAppThere(table *sockdiag.Table) (there, exact bool, err error) {
+	if sharesProcesses() {
+		n, err := otherProcesses()
+		return n > 0, true, err
+	}
+	n, err := table.Others()
+	return n > 0, false, err
+}
+
+// sharesProcesses reports whether the pod has shareProcessNamespace, which makes the processes of other containers
+// visible.
+func sharesProcesses() bool {
+	if os.Getpid() == 1 {
+		return false
+	}
+	b, _ := os.ReadFile("/proc/1/comm")
+	holdsNamespaces := []string{"pause", "systemd-pause", "catatonit"}
+	return slices.Contains(holdsNamespaces, strings.TrimSpace(string(b)))
+}
+
+// otherProcesses counts the processes other than the pod's pause, this process and its descendants.
+func otherProcesses() (int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, fmt.Errorf("list the app's processes: %w", err)
+	}
+	parents := make(map[int]int)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		fields := process.Stat(pid) // state, parent, …; none if it has exited meanwhile
+		if len(fields) < 2 || fields[0] == "Z" {
+			continue
+		}
+		parents[pid], _ = strconv.Atoi(fields[1])
+	}
+	n := 0
+	for pid := range parents {
+		if pid != 1 && !isOurs(pid, parents) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func isOurs(pid int, parents map[int]int) bool {
+	for range 100 {
+		if pid == os.Getpid() {
+			return true
+		}
+		parent, ok := parents[pid]
+		if !ok || parent == 0 {
+			return false
+		}
+		pid = parent
+	}
+	return false
+}
+
+// goneAtWork is how long no other process may have a socket before an app without a stop signal counts as exited, when
+// only its sockets are visible.
+const goneAtWork = 10 * time.Second
+
+// awaitAppGone waits until the app has exited. Unless seen is true, the app must have appeared first: a sidecar may
+// start before the app.
+func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
+	table, err := sockdiag.OpenTable()
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	last := time.Now()
+	late := poll.Until(ctx, appGoneLook, func() bool {
+		var there, exact bool
+		if there, exact, err = isAppThere(table); there {
+			last, seen = time.Now(), true
+		}
+		return err != nil || seen && !there && (exact || time.Since(last) >= quiet)
+	})
+	return cmp.Or(err, late)
+}
+
+// appGoneLook is the polling interval.
+const appGoneLook = 20 * time.Millisecond
+
+// followApp ends the agent when the app has exited by itself: the sidecar of a job must not outlive it.
+func (a *agent) followApp(ctx context.Context) <-chan struct{} {
+	if !a.Pod.ExitWithApp {
+		return nil
+	}
+	gone := make(chan struct{})
+	go func() {
+		err := awaitAppGone(ctx, goneAtWork, false)
+		if err == nil {
+			close(gone)
+		} else if ctx.Err() == nil {
+			a.log.Warn("cannot watch the app; the sidecar will not exit with it", "error", err)
+		}
+	}()
+	return gone
 }
