@@ -10,6 +10,7 @@ require (
 	github.com/coder/websocket v1.8.15
 	github.com/lastcall-dev/lastcall v0.1.0
 	github.com/nats-io/nats-server/v2 v2.15.0
+	github.com/quic-go/quic-go v0.65.0
 	github.com/summerwind/h2spec v2.2.1+incompatible
 	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
@@ -23,6 +24,7 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/quic-go/qpack v0.6.0 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
