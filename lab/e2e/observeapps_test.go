@@ -16,8 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +27,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	machine "github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
 
 // way is how a pod ends. Each protocol with which its clients talk is a kind of end.
@@ -191,7 +188,7 @@ func (n *namespace) client() inside {
 	n.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout", n.Patience.String())
 	id := n.Kubectl("get", "pod", "client", "--output", "jsonpath={.status.containerStatuses[0].containerID}")
 	_, id, _ = strings.Cut(id, "://")
-	pid, err := firstProcess(id)
+	pid, err := machine.OfContainer(id)
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -201,37 +198,6 @@ func (n *namespace) client() inside {
 	}
 	n.T.Cleanup(func() { _ = file.Close() })
 	return inside{file}
-}
-
-// firstProcess is the first process of a container, by its ID or the beginning of it, of any runtime: the process in a
-// control group of that name whose parent is in another one.
-func firstProcess(id string) (int, error) {
-	if len(id) < 8 || strings.Trim(id, "0123456789abcdef") != "" {
-		return 0, fmt.Errorf("container %q: must be at least 8 hexadecimal digits of its ID", id)
-	}
-	files, _ := filepath.Glob("/proc/[0-9]*/cgroup")
-	var in []int
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if pid, _ := strconv.Atoi(strings.Split(file, "/")[2]); err == nil && inGroup(string(b), id) {
-			in = append(in, pid)
-		}
-	}
-	for _, pid := range in {
-		if stat := process.Stat(pid); len(stat) > 1 {
-			if parent, err := strconv.Atoi(stat[1]); err == nil && !slices.Contains(in, parent) {
-				return pid, nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("container %s: no process on this machine is in its control group", id)
-}
-
-// inGroup reports whether one of the names in a /proc/PID/cgroup is the container's: ID, docker-ID.scope,
-// cri-containerd-ID.scope and their like.
-func inGroup(cgroup, id string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(cgroup, func(r rune) bool { return strings.ContainsRune("/-:.\n", r) }),
-		func(name string) bool { return strings.HasPrefix(name, id) })
 }
 
 // dial connects from the pod's network.

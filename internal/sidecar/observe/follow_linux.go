@@ -1,12 +1,15 @@
 package observe
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,13 +17,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// Pod is a pod whose termination is followed from within, and a Watch of it that has started.
-type Pod struct {
-	Watch   *Watch
-	Signals <-chan os.Signal // SIGTERM and SIGINT of this process
+// App is an app whose termination is followed, and a Watch of it that has started.
+type App struct {
+	Watch  *Watch
+	Exited <-chan struct{} // nil: a pod's, which ends when every socket has gone, after its SIGTERM
+	Exit   func() Exit     // how it ended, after Exited
+
+	Signals   <-chan os.Signal      // SIGTERM and SIGINT of this process
+	Pass      func(os.Signal) error // passes them on to the app; nil: they are this process's own
+	Terminate func() error          // sends the app SIGTERM, which begins the termination at once; nil: others do
 
 	Limit time.Duration           // for the beginning; 0: none
 	Early time.Duration           // after it, Print gets what is lost so far if requests are in flight; 0: never
@@ -33,40 +43,73 @@ var (
 	ErrNoTermination = errors.New("no termination")
 )
 
-// followInterval is how often Follow looks for the end.
-const followInterval = 50 * time.Millisecond
+const (
+	followInterval = 50 * time.Millisecond // between looks for the end
+	orphanTime     = 10 * time.Second      // for listeners of descendants after the exit of the process
+)
 
-// Follow returns what the termination has lost once every socket of the pod has gone after its SIGTERM, or at SIGINT.
-func (p Pod) Follow(ctx context.Context) (Termination, error) {
+// Follow returns what the termination has lost once the app has ended, or at a signal of this process after the
+// beginning. The beginning is the SIGTERM that Terminate or Pass sends or the pod receives, otherwise the moment when
+// the app closes a listener or exits.
+func (a App) Follow(ctx context.Context) (Termination, error) {
 	look := time.NewTicker(followInterval)
 	defer look.Stop()
-	limit, early := after(p.Limit), (<-chan time.Time)(nil)
-	begun := false
+	limit, early := after(a.Limit), (<-chan time.Time)(nil)
+	closing, exited := a.Watch.Closing(), a.Exited
+	if exited == nil {
+		closing = nil // a pod may close one of its listeners and serve on
+	}
+	begun, ended := false, time.Time{}
+	begin := func(by string) {
+		if !begun {
+			_ = a.Watch.Begin(time.Now(), by) // it has started
+			begun, limit, early = true, nil, after(a.Early)
+		}
+	}
+	if a.Terminate != nil {
+		begin("SIGTERM")
+		if err := a.Terminate(); err != nil {
+			return Termination{}, err
+		}
+	}
 	for {
 		select {
-		case s := <-p.Signals:
+		case s := <-a.Signals:
 			switch {
-			case s != syscall.SIGTERM && begun:
-				return p.Watch.End(time.Now(), Exit{}), nil
-			case s != syscall.SIGTERM:
+			case a.Pass != nil:
+				begin(signals.Name(s.(syscall.Signal)))
+				if err := a.Pass(s); err != nil {
+					return Termination{}, fmt.Errorf("pass %v on to the app: %w", s, err)
+				}
+			case a.Exited == nil && s == syscall.SIGTERM:
+				begin("SIGTERM")
+			case begun:
+				return a.Watch.End(time.Now(), Exit{}), nil
+			default:
 				return Termination{}, ErrInterrupted
-			case !begun:
-				_ = p.Watch.Begin(time.Now(), "SIGTERM") // it has started
-				begun, limit, early = true, nil, after(p.Early)
 			}
+		case <-closing:
+			begin("a closed listener")
+			closing = nil
+		case <-exited:
+			begin("the exit of the process")
+			exited, ended = nil, time.Now()
 		case <-early:
-			if t := p.Watch.Peek(); t.Maybe.Unfinished > 0 {
-				if err := p.Print(t); err != nil {
+			if t := a.Watch.Peek(); t.Maybe.Unfinished > 0 {
+				if err := a.Print(t); err != nil {
 					return Termination{}, err
 				}
 			}
 		case <-limit:
-			return Termination{}, fmt.Errorf("%w in %v", ErrNoTermination, p.Limit)
+			return Termination{}, fmt.Errorf("%w in %v", ErrNoTermination, a.Limit)
 		case <-ctx.Done():
 			return Termination{}, ctx.Err()
 		case <-look.C:
-			if begun && p.Watch.Gone() {
-				return p.Watch.End(time.Now(), Exit{}), nil
+			switch {
+			case a.Exited == nil && begun && a.Watch.Gone():
+				return a.Watch.End(time.Now(), Exit{}), nil
+			case !ended.IsZero() && (len(a.Watch.Listening()) == 0 || time.Since(ended) > orphanTime):
+				return a.Watch.End(ended, a.Exit()), nil
 			}
 		}
 	}
@@ -107,6 +150,88 @@ func inodes(pid int) map[uint32]bool {
 		_ = sockdiag.AddInodes(out, "/proc/"+strconv.Itoa(member)) // it may have exited
 	}
 	return out
+}
+
+// OfProcess are the options that fit a process, and the path of its network namespace for Open: "" when that is this
+// process's own. It fails when the process is not there, or its sockets may not be read.
+func OfProcess(pid int) (o Options, namespace string, err error) {
+	folder := "/proc/" + strconv.Itoa(pid)
+	if err := sockdiag.AddInodes(make(map[uint32]bool), folder); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return o, "", fmt.Errorf("process %d: no such process", pid)
+		}
+		return o, "", fmt.Errorf("process %d: %w; run as its user or as root", pid, err)
+	}
+	own, err1 := os.Readlink("/proc/thread-self/ns/net")
+	its, err2 := os.Readlink(folder + "/ns/net")
+	if err := errors.Join(err1, err2); err != nil {
+		return o, "", fmt.Errorf("process %d: find its network namespace: %w", pid, err)
+	}
+	if own == its {
+		return Options{Process: pid, Shared: true}, "", nil
+	}
+	return Options{}, folder + "/ns/net", nil
+}
+
+// OfUnit is the main process of a systemd unit.
+func OfUnit(ctx context.Context, unit string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=MainPID", "--value", "--", unit).Output()
+	if err != nil {
+		return 0, fmt.Errorf("unit %s: systemctl show: %w", unit, err)
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(out)))
+	if err != nil || pid == 0 {
+		return 0, fmt.Errorf("unit %s: it has no main process; is it running?", unit)
+	}
+	return pid, nil
+}
+
+// OfContainer is the first process of a container, by its ID or the beginning of it, of any runtime: the process in a
+// control group of that name whose parent is in another one.
+func OfContainer(id string) (int, error) {
+	if len(id) < 8 || strings.Trim(id, "0123456789abcdef") != "" {
+		return 0, fmt.Errorf("container %q: must be at least 8 hexadecimal digits of its ID", id)
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	var in []int
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if pid, _ := strconv.Atoi(strings.Split(file, "/")[2]); err == nil && inGroup(string(b), id) {
+			in = append(in, pid)
+		}
+	}
+	for _, pid := range in {
+		if stat := process.Stat(pid); len(stat) > 1 {
+			if parent, err := strconv.Atoi(stat[1]); err == nil && !slices.Contains(in, parent) {
+				return pid, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("container %s: no process on this machine is in its control group", id)
+}
+
+// inGroup reports whether one of the names in a /proc/PID/cgroup is the container's: ID, docker-ID.scope,
+// cri-containerd-ID.scope and their like.
+func inGroup(cgroup, id string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(cgroup, func(r rune) bool { return strings.ContainsRune("/-:.\n", r) }),
+		func(name string) bool { return strings.HasPrefix(name, id) })
+}
+
+// Exited is closed when a process has exited, or when ctx has ended.
+func Exited(ctx context.Context, pid int) (<-chan struct{}, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	file, done := os.NewFile(uintptr(fd), "pidfd"), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer file.Close()
+		_ = AwaitExit(ctx, file)
+	}()
+	return done, nil
 }
 
 // AwaitExit returns when the process of a descriptor without blocking (PIDFD_NONBLOCK) has exited, or with ctx's error.

@@ -1,12 +1,13 @@
 package observe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"net"
-	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,16 +16,11 @@ import (
 // opened is a watch of an app, after start.
 func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	t.Helper()
-	folder := fmt.Sprintf("/proc/%d/ns/net", a.cmd.Process.Pid)
-	own, err1 := os.Readlink("/proc/thread-self/ns/net")
-	its, err2 := os.Readlink(folder)
-	if err := errors.Join(err1, err2); err != nil {
+	o, namespace, err := OfProcess(a.cmd.Process.Pid)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if own == its {
-		return watched(t, "", Options{Process: a.cmd.Process.Pid, Shared: true}, start)
-	}
-	return watched(t, folder, Options{}, start)
+	return watched(t, namespace, o, start)
 }
 
 // watched is a watch of a network namespace, after start.
@@ -269,8 +265,46 @@ func overrun(t *testing.T) Termination {
 	return w.End(time.Now(), Exit{})
 }
 
-func TestNamespaceThatIsGone(t *testing.T) {
+func TestProcessThatIsGone(t *testing.T) {
+	a := startApp(t, "go")
+	pid := a.cmd.Process.Pid
+	exited, err := Exited(context.Background(), pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.end(syscall.SIGKILL)
+	<-exited
+	if _, _, err := OfProcess(pid); err == nil || !strings.Contains(err.Error(), "no such process") {
+		t.Errorf("error %v", err)
+	}
 	if _, err := Open("/proc/0/ns/net", Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped, err := Exited(ctx, 1)
+	if err != nil {
+		t.Skip(err)
+	}
+	cancel()
+	<-stopped
+}
+
+func TestInGroup(t *testing.T) {
+	const id = "3f1c9a0b11d2"
+	for cgroup, want := range map[string]bool{
+		"0::/system.slice/docker-3f1c9a0b11d2aa.scope\n":                       true,
+		"0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-3f1c9a0b11d2aa": true,
+		"12:cpu:/kubepods/pod1/3f1c9a0b11d2aa\n":                               true,
+		"0::/system.slice/web.service\n":                                       false,
+		"0::/docker-aa3f1c9a0b11d2.scope\n":                                    false,
+	} {
+		if got := inGroup(cgroup, id); got != want {
+			t.Errorf("%q: %v", cgroup, got)
+		}
+	}
+	for _, bad := range []string{"", "abc", "web-1-container"} {
+		if _, err := OfContainer(bad); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
 	}
 }

@@ -41,16 +41,17 @@ type Watch struct {
 	pause    time.Duration // between scans of the listeners
 	closed   bool
 
-	begun chan struct{} // wakes run
-	stop  chan struct{}
-	done  sync.WaitGroup
+	begun  chan struct{} // wakes run
+	closes chan struct{} // see Closing
+	stop   chan struct{}
+	done   sync.WaitGroup
 }
 
 // Open opens a network namespace by its file, such as /proc/PID/ns/net; "" is the process's own, which needs no right.
 // Another one needs CAP_SYS_ADMIN, and ptrace access to the process behind the path. An open Watch that has not started
 // costs one file descriptor, and keeps the namespace alive after its last process.
 func Open(path string, o Options) (*Watch, error) {
-	w := &Watch{ledger: newLedger(o), begun: make(chan struct{}, 1), stop: make(chan struct{})}
+	w := &Watch{ledger: newLedger(o), begun: make(chan struct{}, 1), closes: make(chan struct{}, 1), stop: make(chan struct{})}
 	if path == "" {
 		return w, nil
 	}
@@ -133,6 +134,9 @@ func (w *Watch) Listening() []uint16 {
 	defer w.mu.Unlock()
 	return append([]uint16(nil), w.ledger.listening...)
 }
+
+// Closing receives while a watched port that had a listener has none.
+func (w *Watch) Closing() <-chan struct{} { return w.closes }
 
 // Gone reports whether no watched port has a listener and no client's connection is left.
 func (w *Watch) Gone() bool {
@@ -313,6 +317,9 @@ func (w *Watch) readLocked() (still bool, err error) {
 	w.ledger.refused(resets.refusing(), readAt)
 	w.ledger.explain(w.isWaiting())
 	w.segments, w.changed = segments, false
+	if len(w.ledger.listening) < len(w.ledger.ports) {
+		notify(w.closes)
+	}
 	return false, nil
 }
 
