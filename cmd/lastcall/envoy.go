@@ -79,8 +79,12 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		if in.TLS != nil || in.MaxConnections != 0 {
 			return nil, usage(fmt.Errorf("--inbound %s: with --proxy envoy, set TLS and limits in --envoy-config", in.Listen))
 		}
+		protocol := in.Protocol
+		if !protocol.IsHTTP() { // of Envoy's filters for databases none ends a connection between transactions
+			protocol = pipe.TCP
+		}
 		o.Bootstrap.Inbound = append(o.Bootstrap.Inbound,
-			envoy.Route{Listen: in.Listen, App: in.App, Protocol: in.Protocol.String()})
+			envoy.Route{Listen: in.Listen, App: in.App, Protocol: protocol.String()})
 	}
 	var err error
 	if o.LeaveOut, err = ports("ignore-port", f.leaveOut); err != nil {

@@ -16,14 +16,14 @@ import (
 
 // Parse parses LISTEN=APP and its options, each after a comma:
 //
-//	protocol=auto|http|tcp
+//	protocol=auto|http|tcp|postgres|redis
 //	name=NAME
 //	max-connections=N
 //	tls-cert=FILE and tls-key=FILE, with tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.2|1.3
 func Parse(s string) (pipe.Inbound, error) {
 	in, err := parse(s)
 	if err != nil {
-		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp][,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp|postgres|redis][,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
 	}
 	return in, nil
 }
@@ -68,14 +68,14 @@ func parse(s string) (in pipe.Inbound, err error) {
 	return in, err
 }
 
-// Protocol parses "auto", "http" or "tcp".
+// Protocol parses "auto", "http", "tcp", "postgres" or "redis".
 func Protocol(s string) (pipe.Protocol, error) {
-	for _, p := range []pipe.Protocol{pipe.Auto, pipe.HTTP, pipe.TCP} {
+	for _, p := range []pipe.Protocol{pipe.Auto, pipe.HTTP, pipe.TCP, pipe.Postgres, pipe.Redis} {
 		if s == p.String() {
 			return p, nil
 		}
 	}
-	return pipe.Auto, fmt.Errorf("protocol %q: must be auto, http or tcp", s)
+	return pipe.Auto, fmt.Errorf("protocol %q: must be auto, http, tcp, postgres or redis", s)
 }
 
 // maxConnections parses a number; 0 is no limit.

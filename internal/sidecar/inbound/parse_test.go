@@ -16,9 +16,11 @@ func TestParse(t *testing.T) {
 		{in: "127.0.0.1:15006=127.0.0.1:8080"},
 		{in: "[::1]:15006=[::1]:8080,protocol=http"},
 		{in: ":15006=127.0.0.1:8080,protocol=tcp"},
+		{in: ":5432=127.0.0.1:5433,protocol=postgres"},
+		{in: ":6379=127.0.0.1:6380,protocol=redis"},
 		{in: "127.0.0.1:15006", want: "missing ="},
 		{in: "15006=127.0.0.1:8080", want: "missing port"},
-		{in: ":1=:2,protocol=udp", want: "must be auto, http or tcp"},
+		{in: ":1=:2,protocol=udp", want: "must be auto, http, tcp, postgres or redis"},
 		{in: ":1=:2,proto=http", want: `unknown option "proto"`},
 	} {
 		_, err := Parse(tt.in)

@@ -54,13 +54,16 @@ func (p *Pipe) writeEntry(e *accesslog.Entry, status int, outcome accesslog.Outc
 	}
 }
 
-// logOpaque writes the line of an opaque connection that has ended, as Envoy's TCP proxy does.
+// logOpaque writes the line of a connection that has ended and is opaque or a database's, as Envoy's TCP proxy does.
 func (c *conn) logOpaque() {
-	if c.p.cfg.AccessLog == nil || c.mode != opaque || len(c.up.upgraded) > 0 {
+	if c.p.cfg.AccessLog == nil || c.mode != opaque && c.db == nil || len(c.up.upgraded) > 0 {
 		return
 	}
 	e := c.p.newEntry(c, nil, nil)
 	e.Began, e.Protocol = c.began, ""
+	if c.mode == modeDatabase {
+		e.Protocol = c.db.name
+	}
 	e.Received, e.Sent = c.up.carried, c.down.carried
 	var outcome accesslog.Outcome
 	switch {

@@ -57,12 +57,13 @@ func (c *conn) isTunnelLocked() bool { return c.mode == opaque || c.mode == mode
 
 // hasWorkLocked reports whether something is in progress, whether it counts or not.
 func (c *conn) hasWorkLocked() bool {
-	return c.isTunnelLocked() || c.arriving || c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0
+	return c.isTunnelLocked() || c.arriving || c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0 ||
+		c.db.isBusyLocked()
 }
 
 // hasRequestLocked reports whether a request that counts is unanswered.
 func (c *conn) hasRequestLocked() bool {
-	if c.h2 != nil && c.h2.counted > 0 {
+	if c.h2 != nil && c.h2.counted > 0 || c.db.isBusyLocked() {
 		return true
 	}
 	for i := range c.queue.len() {
@@ -119,6 +120,8 @@ func (c *conn) describeLocked() []drain.Conversation {
 	case c.mode == modeWS:
 		d.Protocol, since = "websocket", c.began
 		d.Request = string(c.up.upgraded)
+	case c.mode == modeDatabase:
+		d.Protocol, since = c.db.name, c.db.since
 	case c.mode == opaque:
 		d.Protocol, since = "tcp", c.began
 		d.Request, d.Quiet = string(c.up.upgraded), drain.Millis(c.quiet())

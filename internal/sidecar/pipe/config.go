@@ -25,9 +25,16 @@ const (
 	HTTP
 	// TCP parses nothing: each open connection is busy.
 	TCP
+	// Postgres and Redis are followed from the first byte on. Auto detects them, too, except for a client of Redis that
+	// begins with an inline command.
+	Postgres
+	Redis
 )
 
-var protocolNames = [...]string{"auto", "http", "tcp"}
+var protocolNames = [...]string{"auto", "http", "tcp", "postgres", "redis"}
+
+// IsHTTP reports whether requests of HTTP are expected, rather than bytes of another protocol.
+func (p Protocol) IsHTTP() bool { return p == Auto || p == HTTP }
 
 func (p Protocol) String() string { return protocolNames[p] }
 

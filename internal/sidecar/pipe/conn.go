@@ -21,6 +21,7 @@ const (
 	modeHTTP1
 	modeH2
 	modeWS
+	modeDatabase
 	opaque
 )
 
@@ -70,6 +71,7 @@ type conn struct {
 	down    down
 	h2      *h2           // nil unless it is HTTP/2; set by up, under mu
 	ws      *webSocket    // nil unless it is one; set by down, under mu and wmu
+	db      *database     // nil unless it is one; set by up or before, under mu; then it stays
 	decided chan struct{} // closed when an upgrade has been answered
 	ended   chan struct{} // closed when down has ended; nil if it was never started
 }

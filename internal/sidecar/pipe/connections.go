@@ -14,7 +14,7 @@ import (
 type Connection struct {
 	Peer     string          `json:"peer"`
 	Listener string          `json:"listener"`           // its Label
-	Protocol string          `json:"protocol,omitempty"` // http/1.1, http/2, websocket, tls (passing through), tcp
+	Protocol string          `json:"protocol,omitempty"` // http/1.1, http/2, websocket, postgres, redis, tls (passing through), tcp
 	State    ConnectionState `json:"state"`
 	TLS      *tcp.TLSInfo    `json:"tls,omitempty"` // terminated here, or whose ClientHello has been read; else nil
 	Age      drain.Millis    `json:"age_ms"`
@@ -102,6 +102,8 @@ func (c *conn) protocolLocked() string {
 		return counters.HTTP2.String()
 	case modeWS:
 		return "websocket"
+	case modeDatabase:
+		return c.db.name
 	case opaque:
 		if hello := c.hello.Load(); hello != nil && hello.ServerName+hello.ALPN != "" && c.in.tls == nil {
 			return "tls"

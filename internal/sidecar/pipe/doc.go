@@ -14,6 +14,6 @@
 //
 // How a connection ends is the table in endings.go; docs/endings.md describes what clients see. Files, from top to
 // bottom: pipe.go and listener.go own the connections; serve.go runs one; up.go, requests.go and sniff.go read the
-// client, down.go and responses.go the app; ws.go and h2*.go follow WebSocket and HTTP/2; endings.go decides how
+// client, down.go and responses.go the app; ws.go, database.go and h2*.go follow WebSocket, databases and HTTP/2; endings.go decides how
 // it ends, end.go and h2end.go do it; activity.go counts; conn.go is its state.
 package pipe

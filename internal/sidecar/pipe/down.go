@@ -26,12 +26,13 @@ type down struct {
 type downState uint8
 
 const (
-	downHead   downState = iota // between messages, or within a head
-	downBody                    // within a response's body
-	downH2                      // frames
-	downWS                      // frames of a WebSocket
-	downOpaque                  // bytes
-	downStray                   // a response without a request, until the app closes
+	downHead     downState = iota // between messages, or within a head
+	downBody                      // within a response's body
+	downH2                        // frames
+	downWS                        // frames of a WebSocket
+	downDatabase                  // messages of a database
+	downOpaque                    // bytes
+	downStray                     // a response without a request, until the app closes
 )
 
 // run reads from the app until either side has ended. It reports whether to continue in a new goroutine.
@@ -109,6 +110,10 @@ func (d *down) fromApp() bool {
 			if ok := d.passWebSocket(); !ok {
 				return false
 			}
+		case downDatabase:
+			if !d.passDatabase() {
+				return false
+			}
 		case downH2:
 			if d.c.modeNow() == opaque { // the app spoke HTTP/2 first, but the client does not
 				d.state = downOpaque
@@ -121,6 +126,9 @@ func (d *down) fromApp() bool {
 				switch d.sniffApp(rest) {
 				case modeH2:
 					d.state = downH2
+					continue
+				case modeDatabase:
+					d.state = downDatabase
 					continue
 				case opaque:
 					d.state = downOpaque
@@ -196,7 +204,7 @@ func (d *down) endIfSurplus() bool {
 func (d *down) carryDown() {
 	c := d.c
 	if b := d.buf; b != nil {
-		d.carried = uint64(b.W - b.R)
+		d.carried += uint64(b.W - b.R)
 		if b.R < b.W {
 			d.sawServerHello(b.Bytes())
 			c.cameFromApp()

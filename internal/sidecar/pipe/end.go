@@ -238,7 +238,8 @@ type lastWord struct {
 
 // endsAtBoundaryLocked reports whether the conversation consists of parts between which it can end.
 func (c *conn) endsAtBoundaryLocked() bool {
-	return !c.end.done() && (c.mode == modeWS || c.response.begun && c.response.content != earlyend.Unknown)
+	return !c.end.done() && (c.mode == modeWS || c.db.isBusyLocked() ||
+		c.response.begun && c.response.content != earlyend.Unknown)
 }
 
 // endsEarlyLocked reports whether the conversation ends when the drain closes idle connections, as configured.
@@ -290,10 +291,14 @@ func (c *conn) tryLastWord() {
 // sendLastWord sends it at a boundary; with force, also between frames of a fragmented message. wmu is held.
 func (c *conn) sendLastWord(force bool) {
 	c.mu.Lock()
-	isWS := c.ws != nil
+	isWS, isDatabase := c.ws != nil, c.db != nil
 	c.mu.Unlock()
-	if isWS {
+	switch {
+	case isWS:
 		c.ws.sendClose(force)
+		return
+	case isDatabase:
+		c.db.endBusy()
 		return
 	}
 	if !c.streaming {
@@ -349,6 +354,9 @@ func (c *conn) settleLocked() {
 	// The app, which gets its client's close frame, may end the WebSocket before we do.
 	if w.ending == "" && c.ws != nil && c.ws.closeSent.Load() {
 		w.ending = c.ws.endingName()
+	}
+	if w.ending == "" && c.db.isBusyLocked() {
+		w.ending = "fin"
 	}
 	w.hasDone = true
 	close(w.done)

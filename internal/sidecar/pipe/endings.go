@@ -32,6 +32,9 @@ import (
 //	client resets         both sockets are closed
 //	kill                  both sockets are closed; within a response until close: RST
 //
+// A connection to a database (database.go) ends like HTTP/1.1: with the last reply, or while nothing is due. Its client
+// gets the protocol's own message before the FIN; at the last call, too, if the server is between two messages.
+//
 // A response "until close" has no other end than the connection's: after a FIN its half would look complete.
 // ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastWord in
 // end.go. ² If Endings asks for it, when the drain closes idle connections. ³ Ended as its protocol defines, if it
@@ -144,9 +147,15 @@ func (c *conn) claimIfIdle(idleFor time.Duration) bool {
 
 // sendIdleEnd carries it out.
 func (c *conn) sendIdleEnd() {
-	if c.modeNow() == modeH2 {
+	switch c.modeNow() {
+	case modeH2:
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // down may be writing to a client that does not read
 		c.h2.sendFinalGoAway()
+	case modeDatabase:
+		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
+		c.wmu.Lock()
+		c.db.sayLast()
+		c.wmu.Unlock()
 	}
 	_ = c.client.CloseWrite()
 }
@@ -155,7 +164,7 @@ func (c *conn) sendIdleEnd() {
 func (c *conn) endOverdue() (left time.Duration) {
 	idleTimeout, responseTimeout := c.p.cfg.IdleTimeout, c.p.cfg.ResponseTimeout
 	c.mu.Lock()
-	done, works := c.end.done(), c.hasWorkLocked()
+	done, works, isDatabase := c.end.done(), c.hasWorkLocked(), c.db != nil
 	idle := time.Since(c.idleSince)
 	var age time.Duration
 	isDue := c.queue.len() > 0 && c.mode == modeHTTP1
@@ -171,7 +180,7 @@ func (c *conn) endOverdue() (left time.Duration) {
 			c.endSlowResponse()
 			left = responseTimeout
 		}
-	case !works && idleTimeout > 0:
+	case !works && idleTimeout > 0 && !isDatabase:
 		if left = idleTimeout - idle; left <= 0 {
 			left = idleTimeout
 			if c.endIfIdle(idleTimeout) {
@@ -293,7 +302,8 @@ func (u *up) clientEnded() {
 	c.mu.Lock()
 	c.halfClosed = errors.Is(u.err, io.EOF)
 	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
-	due := (c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0) && !c.end.done() && c.halfClosed
+	due := c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0 || c.mode == modeDatabase
+	due = due && !c.end.done() && c.halfClosed
 	if errno := syscall.Errno(0); errors.As(u.err, &errno) && !closing { // nothing reaches the client now
 		if !c.end.done() {
 			c.end.by = &endClientGone

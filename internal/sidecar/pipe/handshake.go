@@ -67,13 +67,7 @@ func (u *up) handshake() bool {
 	}
 	_ = c.client.SetDeadline(time.Time{})
 	c.arriving = false
-	switch {
-	case c.in.Protocol == TCP:
-		c.mode = opaque
-		c.noteOpaque(counters.OpaqueTCP)
-	case c.p.closing.holds():
-		c.awaitFirstLocked()
-	}
+	c.in.beginLocked(c)
 	c.recountLocked()
 	return true
 }

@@ -51,7 +51,7 @@ func (l *listener) loadTLS() (err error) {
 		return nil
 	}
 	protocols := []string{"http/1.1"}
-	if l.Protocol == TCP {
+	if !l.Protocol.IsHTTP() {
 		protocols = nil
 	}
 	if l.tls, err = tlsserver.New(l.TLS, protocols, l.p.cfg.HandshakeTimeout, l.Listen, l.p.cfg.Log); err != nil {
@@ -121,18 +121,29 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 		p.arrivals.Add(1)
 	}
 	c.mu.Lock()
-	switch {
-	case l.tls != nil:
+	if l.tls != nil {
 		c.awaitHandshakeLocked()
-	case l.Protocol == TCP:
-		c.mode = opaque
-		c.noteOpaque(counters.OpaqueTCP)
-	case p.closing.holds():
-		c.awaitFirstLocked()
+	} else {
+		l.beginLocked(c)
 	}
 	c.recountLocked()
 	c.mu.Unlock()
 	p.start(c.serve)
+}
+
+// beginLocked prepares a connection for its first byte.
+func (l *listener) beginLocked(c *conn) {
+	switch l.Protocol {
+	case TCP:
+		c.mode = opaque
+		c.noteOpaque(counters.OpaqueTCP)
+		return
+	case Postgres, Redis:
+		databases[l.Protocol-Postgres].followLocked(c)
+	}
+	if l.p.closing.holds() {
+		c.awaitFirstLocked()
+	}
 }
 
 // originOf is the original destination of a captured connection. A listener of this pipe is an error: it would loop.
@@ -227,7 +238,7 @@ func (l *listener) refuseOverLimit(client *tcp.Socket) bool {
 	l.stats.Overflowed.Add(1)
 	l.p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(),
 		"from", client.RemoteAddr().String())
-	if l.Protocol == TCP || l.stats.OverLimit.Load() >= maxOverLimit {
+	if !l.Protocol.IsHTTP() || l.stats.OverLimit.Load() >= maxOverLimit {
 		_ = client.Close()
 		return false
 	}

@@ -270,6 +270,7 @@ func (p *Pipe) listIdle() {
 		c.mu.Lock()
 		isIdle, since := !c.end.done() && !c.hasWorkLocked(), c.idleSince
 		isUsed := c.mode != undecided
+		isIdle = isIdle && c.db == nil // its client would have to log in again
 		c.mu.Unlock()
 		pause := keptIdle
 		if !isUsed {

@@ -37,6 +37,9 @@ func (u *up) begin() bool {
 	case TCP:
 		u.state = upOpaque
 		return u.dial() == nil
+	case Postgres, Redis:
+		u.state = upDatabase
+		return u.dial() == nil
 	case Auto:
 		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {
 			u.owes = true // the client spoke first, and may have sent a whole request

@@ -20,6 +20,9 @@ func (u *up) sniff(b []byte) mode {
 	if b[0] == tlshello.RecordType {
 		return u.sniffTLS(b)
 	}
+	if findDatabase(b) != nil {
+		return modeDatabase
+	}
 	switch http1.Sniff(b) {
 	case http1.Request:
 		return modeHTTP1

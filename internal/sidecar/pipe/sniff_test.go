@@ -57,7 +57,7 @@ func TestSniff(t *testing.T) {
 
 		{"PING\r\n", opaque},                                    // Redis
 		{"GET key\r\n", opaque},                                 // Redis, memcached
-		{"*1\r\n$4\r\nPING\r\n", opaque},                        // Redis
+		{"*1\r\n$4\r\nPING\r\n", modeDatabase},                  // Redis
 		{"ruok", opaque},                                        // ZooKeeper
 		{"stats\r\n", opaque},                                   // memcached
 		{"EHLO mail\r\n", opaque},                               // SMTP

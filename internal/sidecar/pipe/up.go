@@ -37,14 +37,15 @@ type up struct {
 type upState uint8
 
 const (
-	upSniff   upState = iota // protocol unknown
-	upHead                   // between messages, or within a head
-	upBody                   // within a request's body
-	upH2                     // frames
-	upWS                     // frames of a WebSocket
-	upDecide                 // after an upgrade request: the answer decides what follows
-	upOpaque                 // bytes
-	upDiscard                // nothing is forwarded any longer
+	upSniff    upState = iota // protocol unknown
+	upHead                    // between messages, or within a head
+	upBody                    // within a request's body
+	upH2                      // frames
+	upWS                      // frames of a WebSocket
+	upDatabase                // messages of a database
+	upDecide                  // after an upgrade request: the answer decides what follows
+	upOpaque                  // bytes
+	upDiscard                 // nothing is forwarded any longer
 )
 
 // run reads from the client until either side has ended. It reports whether it has, or whether to continue in a new
@@ -184,6 +185,12 @@ func (u *up) fromClient() bool {
 			case modeH2:
 				u.becomeH2()
 				continue
+			case modeDatabase:
+				if u.becomeDatabase() {
+					continue
+				}
+				u.passAsBytes()
+				return false
 			case undecided:
 				if u.awaitSniff() {
 					return true
@@ -202,6 +209,10 @@ func (u *up) fromClient() bool {
 			}
 		case upWS:
 			u.forwardWebSocket()
+		case upDatabase:
+			if !u.forwardDatabase() {
+				return false
+			}
 		case upHead, upBody:
 			if done, leave := u.forwardRequests(); leave {
 				return false
@@ -266,7 +277,7 @@ func (u *up) awaitDecision() {
 func (u *up) carryUp() {
 	c := u.c
 	if b := u.buf; b != nil {
-		u.carried = uint64(b.W - b.R)
+		u.carried += uint64(b.W - b.R)
 		if c.app != nil && b.R < b.W {
 			c.cameFromClient()
 			if err := c.app.Send(b.Bytes(), false); err != nil {
