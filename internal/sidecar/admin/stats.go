@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
 // stats is /stats.
@@ -223,7 +221,7 @@ func (s *Server) collect() []*stat {
 		open := uint64(l.Open)
 		connections += open
 		b.connections(scope{"listener", "envoy_listener_address", statAddress(l)}, open, l.Stats.Connections)
-		if l.Protocol != pipe.TCP {
+		if l.Protocol.IsHTTP() {
 			http := scope{"http", "envoy_http_conn_manager_prefix", statPrefix(l)}
 			b.connections(http, open, l.Stats.Connections)
 			b.requests(http, uint64(l.Busy), l.Stats.Requests, l.Stats.Responses)
