@@ -74,7 +74,6 @@ type examination struct {
 	namespaces map[string]inject.Namespace
 	workloads  []*workload
 	services   []*service
-	proxies    []proxyConfig
 	meshes     []string // texts of MeshConfigs
 }
 

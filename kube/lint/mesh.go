@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -12,13 +11,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
-
-// proxyConfig is a ProxyConfig of the input.
-type proxyConfig struct {
-	namespace string
-	selector  map[string]string
-	variables []string // as in os.Environ
-}
 
 // readOperator takes the MeshConfig of an IstioOperator, or of the sail operator's Istio.
 func (e *examination) readOperator(o *manifest.Object) {
@@ -48,7 +40,7 @@ func (e *examination) readOperator(o *manifest.Object) {
 // useMesh examines a MeshConfig of the input.
 func (e *examination) useMesh(o *manifest.Object, text, path string) {
 	e.result.Examined++
-	settings, err := e.settings(o, path, text, []string{"LASTCALL_COMPAT=istio"})
+	settings, err := e.settings(o, path, text)
 	if err == nil {
 		e.meshes = append(e.meshes, text)
 	}
@@ -64,34 +56,9 @@ func (e *examination) useMesh(o *manifest.Object, text, path string) {
 // isOfMesh: the mesh's own findings are reported once, not for each pod.
 func isOfMesh(w meshconfig.Warning) bool { return w.Source.Origin == meshconfig.MeshFile }
 
-// readProxyConfig takes the variables of a ProxyConfig.
-func (e *examination) readProxyConfig(o *manifest.Object) {
-	e.result.Examined++
-	var c struct {
-		Spec struct {
-			Selector struct {
-				Labels map[string]string `json:"matchLabels"`
-			} `json:"selector"`
-			Variables map[string]string `json:"environmentVariables"`
-		} `json:"spec"`
-	}
-	if err := o.Decode(&c); err != nil {
-		e.unreadable(o, err)
-		return
-	}
-	p := proxyConfig{namespace: o.Namespace, selector: c.Spec.Selector.Labels}
-	for name, value := range c.Spec.Variables {
-		p.variables = append(p.variables, name+"="+value)
-	}
-	slices.Sort(p.variables)
-	if _, err := e.settings(o, "spec.environmentVariables", "", p.variables); err == nil {
-		e.proxies = append(e.proxies, p)
-	}
-}
-
 // settings resolves the settings of an object at a path, and reports their errors and warnings.
-func (e *examination) settings(o *manifest.Object, path, mesh string, variables []string) (*meshconfig.Settings, error) {
-	settings, err := inject.Resolve(mesh, nil, variables)
+func (e *examination) settings(o *manifest.Object, path, mesh string) (*meshconfig.Settings, error) {
+	settings, err := inject.Resolve(mesh, nil, []string{"LASTCALL_COMPAT=istio"})
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Error, Path: path, Text: line})
@@ -101,19 +68,4 @@ func (e *examination) settings(o *manifest.Object, path, mesh string, variables 
 		e.found(o, o.String(), "", Finding{ID: "LC007", Severity: Warning, Path: path + "." + w.Field, Text: w.Text})
 	}
 	return settings, err
-}
-
-// variables are those that ProxyConfigs set in a pod: one with a selector counts in its namespace, one of istio-system
-// without a selector in all. A later variable replaces an earlier one.
-func (e *examination) variables(pod *corev1.Pod, namespace string) []string {
-	var all, own []string
-	for _, p := range e.proxies {
-		switch {
-		case len(p.selector) == 0 && p.namespace == "istio-system":
-			all = append(all, p.variables...)
-		case p.namespace == namespace && (len(p.selector) == 0 || selects(p.selector, pod.Labels)):
-			own = append(own, p.variables...)
-		}
-	}
-	return append(all, own...)
 }

@@ -23,8 +23,6 @@ func (e *examination) read(o *manifest.Object) {
 		e.readConfigMap(o)
 	case o.Is("install.istio.io", "IstioOperator"), o.Is("sailoperator.io", "Istio"):
 		e.readOperator(o)
-	case o.Is("networking.istio.io", "ProxyConfig"):
-		e.readProxyConfig(o)
 	case o.Is("", "Service"):
 		e.result.Examined++
 		s := &service{object: o}
@@ -87,7 +85,7 @@ func (e *examination) readWorkload(o *manifest.Object) {
 		}
 		w.Pod.Spec.TerminationGracePeriodSeconds = &timeout
 	}
-	w.in.Settings, w.in.Err = inject.Resolve(e.MeshConfig, w.Pod.Annotations, e.variables(w.Pod, o.Namespace))
+	w.in.Settings, w.in.Err = inject.Resolve(e.MeshConfig, w.Pod.Annotations, nil)
 	w.in.Settings.Warnings = slices.DeleteFunc(w.in.Settings.Warnings, isOfMesh)
 	namespace := e.namespaces[o.Namespace]
 	namespace.Name = o.Namespace

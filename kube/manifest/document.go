@@ -64,9 +64,6 @@ const maxNesting = 8
 // Objects reads the objects of a document: itself, or the items of a List, nested ones too. A document that is not a
 // Kubernetes object, such as comments only, has none. The error is a *Problem.
 func (d Document) Objects() ([]*Object, error) {
-	if o := d.definition(); o != nil {
-		return []*Object{o}, nil
-	}
 	text := d.Text
 	if !json.Valid(text) {
 		js, err := sigs.YAMLToJSON(text)
@@ -80,24 +77,6 @@ func (d Document) Objects() ([]*Object, error) {
 		return nil, &Problem{Line: d.Line, Err: err}
 	}
 	return all, nil
-}
-
-const definition = "CustomResourceDefinition"
-
-// definition is a CustomResourceDefinition without its JSON; nil if d is none, or is not readable. Its schema, which no
-// pod has, is often the most of a project's manifests: it is parsed, but not converted.
-func (d *Document) definition() *Object {
-	if !bytes.Contains(d.Text, []byte("\nkind: "+definition)) || bytes.Contains(d.Text, []byte("{{")) {
-		return nil // {{ x }} is YAML, but no JSON
-	}
-	var head struct {
-		Kind     string
-		Metadata struct{ Name string }
-	}
-	if n := d.node(); n == nil || n.Decode(&head) != nil || head.Kind != definition {
-		return nil // the whole conversion reports the error
-	}
-	return &Object{APIVersion: "apiextensions.k8s.io/v1", Kind: head.Kind, Name: head.Metadata.Name, document: d}
 }
 
 // lineOf is the line of the parser's messages.

@@ -22,7 +22,7 @@ type Object struct {
 	Labels      map[string]string `json:"-"`
 	Annotations map[string]string `json:"-"`
 
-	// JSON is the whole object; empty for a CustomResourceDefinition. Path is the object's JSON pointer in the document:
+	// JSON is the whole object. Path is the object's JSON pointer in the document:
 	// empty, or that of a List's item.
 	JSON []byte `json:"-"`
 	Path string `json:"-"`

@@ -154,7 +154,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A CustomResourceDefinition is read without its schema, and one that is not readable is a problem as any other text.
+// A CustomResourceDefinition is read, and one that is not readable is a problem as any other text.
 func TestDefinitions(t *testing.T) {
 	const head = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: widgets.example.com\n  labels: {a: b}\n"
 	const config = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: holder}\ndata:\n  crd: |\n    kind: CustomResourceDefinition\n"
