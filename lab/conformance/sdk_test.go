@@ -198,6 +198,33 @@ func TestAnswersAcrossADrain(t *testing.T) {
 	}
 }
 
+// With --event-streams close a subscription of a real EventSource ends before the last call, and resumes at the other pod:
+// each event once, and a clean verdict.
+func TestSubscriptionsAcrossADrain(t *testing.T) {
+	for _, tt := range ofKinds(t, "eventsource") {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newModel()
+			s := startService(t, m.app)
+			client := startSDK(t, tt.program, tt.kind, "http://"+s.plain)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			began := time.Now()
+			r, err := s.roll(ctx)
+			if err != nil || r.Verdict != "clean" || len(r.Open)+len(r.Faults) > 0 {
+				t.Errorf("the pod's report: %s, %s, %v; %v", r.Verdict, r.Open, r.Faults, err)
+			}
+			if took := time.Since(began); took > patience/2 {
+				t.Errorf("the pod is gone after %v", took)
+			}
+			got := client.result(t)
+			if got.Error != "" {
+				t.Errorf("%+v", got)
+			}
+			m.checkEvents(t, got, began)
+		})
+	}
+}
+
 // cut terminates the old pod and has it make its last call at once.
 func (s *service) cut(t *testing.T) podReport {
 	t.Helper()
