@@ -98,7 +98,7 @@ func TestStreamClients(t *testing.T) {
 				t.Parallel()
 				after := fmt.Sprintf("/v1/chat/completions?words=%d", streamWords)
 				read := func(isCut bool) sdkResult {
-					terminate := func() {}
+					var terminate func()
 					var url string
 					var environment []string
 					if way == "httpdrain" {
