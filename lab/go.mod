@@ -5,11 +5,11 @@ go 1.26.0
 require (
 	github.com/gomodule/redigo v1.9.3
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/prometheus/procfs v0.22.0
 	github.com/spf13/pflag v1.0.10
 	github.com/vishvananda/netlink v1.3.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/mod v0.41.0
-	github.com/prometheus/procfs v0.22.0
 	golang.org/x/net v0.60.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
