@@ -10,14 +10,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -28,16 +26,8 @@ var rotations = flag.Int("rotations", 3, "terminations of TestPostgresRotations"
 // back to back, and pgbench -C. A transaction that has begun never fails, and no pod waits for its last call.
 func TestPostgresRotations(t *testing.T) {
 	pgbench := peers.Need(t, "pgbench")
-	app := startTCPPostgres(t)
-	agent := buildAgent(t)
-	secret, authority := certificatetest.NewSecret(t), certificatetest.New(t)
-	secret.Write(authority.Sign("app.test", 0), authority.PEM())
-	s := &service{}
-	next := atomic.Pointer[pod]{}
-	next.Store(startPod(t, agent, app, secret))
-	s.switched.Store(false)
-	s.old = next.Load()
-	address := s.balance(t, func(*pod) string { return next.Load().plain })
+	r := newRotation(t, podsBefore(t, startTCPPostgres(t)))
+	address := r.address
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -87,28 +77,14 @@ func TestPostgresRotations(t *testing.T) {
 			}
 		}
 	})
-	var longest time.Duration
-	for range *rotations {
-		old := next.Swap(startPod(t, agent, app, secret))
-		before := done.Load()
-		began := time.Now()
-		if err := old.command.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		<-old.ended
-		longest = max(longest, time.Since(began))
-		if r, err := old.report(); err != nil || r.Verdict != "clean" {
-			t.Errorf("the pod's end: %+v, %v", r, err)
-		}
-		polltest.Eventually(t, "transactions continue", func() bool { return done.Load() > before+8 })
-	}
+	r.run(t, *rotations, &done)
 	close(stopped)
 	cancel()
 	workers.Wait()
 	t.Logf("%d rotations: %d transactions, %d failed after they had begun, %d before; the slowest pod was gone after %s",
-		*rotations, done.Load(), failed.Load(), refused.Load(), longest)
-	if limit := 20 * time.Second; longest > limit {
-		t.Errorf("a pod stayed for %s", longest)
+		*rotations, done.Load(), failed.Load(), refused.Load(), r.longest)
+	if limit := 10 * time.Second; r.longest > limit {
+		t.Errorf("a pod stayed for %s", r.longest)
 	}
 }
 
