@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -10,37 +12,79 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
-// rotations is how many pods in front of a database end one after another; BENCHMARKS.md has the figures of 50.
-var rotations = flag.Int("rotations", 3, "terminations of TestPostgresRotations")
+var (
+	// rotations is how many pods in front of a database end one after another; BENCHMARKS.md has the figures of 50.
+	rotations = flag.Int("rotations", 3, "terminations of TestPostgresRotations")
 
-// TestPostgresRotations replaces the pod in front of a PostgreSQL under a pool of Go's pgx, with transactions of 20 ms
-// back to back, and pgbench -C. A transaction that has begun never fails, and no pod waits for its last call.
+	compareDatabases = flag.Bool("compare-databases", false, "TestPostgresRotations also with pgbouncer and HAProxy, and each without lastcall")
+)
+
+// TestPostgresRotations replaces what serves PostgreSQL under a pool of Go's pgx, with transactions of 20 ms back to back,
+// and pgbench -C. With a pod in front a transaction that has begun never fails, and no pod waits for its last call.
 func TestPostgresRotations(t *testing.T) {
-	pgbench := peers.Need(t, "pgbench")
-	r := newRotation(t, podsBefore(t, startTCPPostgres(t)))
-	address := r.address
+	for _, kind := range []struct {
+		name    string
+		options string // of the pool
+		start   func(t *testing.T) func() *instance
+		alone   bool // without lastcall: failures are counted
+	}{
+		{name: "PostgreSQL", start: func(t *testing.T) func() *instance { return podsBefore(t, startTCPPostgres(t)) }},
+		{name: "pgbouncer", options: unprepared, start: func(t *testing.T) func() *instance {
+			return podsBefore(t, address(t, startPgbouncer(t, startTCPPostgres(t), syscall.SIGTERM)))
+		}},
+		{name: "HAProxy", start: func(t *testing.T) func() *instance {
+			return podsBefore(t, address(t, startHAProxy(t, startTCPPostgres(t))))
+		}},
+		{name: "PostgreSQL alone, SIGTERM", alone: true, start: func(t *testing.T) func() *instance {
+			return postgresInTurns(t, syscall.SIGTERM)
+		}},
+		{name: "PostgreSQL alone, SIGINT", alone: true, start: func(t *testing.T) func() *instance {
+			return postgresInTurns(t, syscall.SIGINT)
+		}},
+		{name: "pgbouncer alone, SIGTERM", options: unprepared, alone: true, start: func(t *testing.T) func() *instance {
+			server := startTCPPostgres(t)
+			return func() *instance { return startPgbouncer(t, server, syscall.SIGTERM) }
+		}},
+		{name: "pgbouncer alone, SIGINT", options: unprepared, alone: true, start: func(t *testing.T) func() *instance {
+			server := startTCPPostgres(t)
+			return func() *instance { return startPgbouncer(t, server, syscall.SIGINT) }
+		}},
+		{name: "HAProxy alone, SIGUSR1", alone: true, start: func(t *testing.T) func() *instance {
+			server := startTCPPostgres(t)
+			return func() *instance { return startHAProxy(t, server) }
+		}},
+	} {
+		if kind.name == "PostgreSQL" || *compareDatabases {
+			t.Run(kind.name, func(t *testing.T) { rotatePostgres(t, kind.start(t), kind.options, kind.alone) })
+		}
+	}
+}
 
+// unprepared is for pgbouncer with transaction pooling before 1.21.
+const unprepared = "&default_query_exec_mode=exec"
+
+func rotatePostgres(t *testing.T, start func() *instance, options string, alone bool) {
+	pgbench := peers.Need(t, "pgbench")
+	r := newRotation(t, start)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	pool, err := pgxpool.New(ctx, "postgres://app@"+address+"/postgres?sslmode=disable&pool_max_conns=8")
+	pool, err := pgxpool.New(ctx, "postgres://app@"+r.address+"/postgres?sslmode=disable&pool_max_conns=8"+options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	polltest.NoError(t, func() error {
-		_, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS done (n int)")
-		return err
-	})
-	var done, refused, failed atomic.Int64
+	var done, refused, failed, runs, broken atomic.Int64 // the latter two are pgbench's
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {
@@ -51,7 +95,9 @@ func TestPostgresRotations(t *testing.T) {
 					done.Add(1)
 				case began:
 					failed.Add(1)
-					t.Errorf("a transaction that had begun: %v", err)
+					if !alone {
+						t.Errorf("a transaction that had begun: %v", err)
+					}
 				default:
 					refused.Add(1)
 				}
@@ -62,10 +108,10 @@ func TestPostgresRotations(t *testing.T) {
 	if err := os.WriteFile(script, []byte("BEGIN;\nINSERT INTO done VALUES (1);\nCOMMIT;\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	host, port, _ := net.SplitHostPort(address)
+	host, port, _ := net.SplitHostPort(r.address)
 	stopped := make(chan struct{})
 	workers.Go(func() { // one run after another
-		for runs := 0; ; runs++ {
+		for ; ; runs.Add(1) {
 			select {
 			case <-stopped:
 				return
@@ -73,7 +119,10 @@ func TestPostgresRotations(t *testing.T) {
 			}
 			run := exec.Command(pgbench, "-n", "-C", "-c", "2", "-T", "2", "-f", script, "-h", host, "-p", port, "-U", "app", "postgres")
 			if out, err := run.CombinedOutput(); err != nil || !strings.Contains(string(out), "number of failed transactions: 0 ") {
-				t.Errorf("pgbench -C: %v\n%s", err, out)
+				broken.Add(1)
+				if !alone {
+					t.Errorf("pgbench -C: %v\n%s", err, out)
+				}
 			}
 		}
 	})
@@ -81,9 +130,9 @@ func TestPostgresRotations(t *testing.T) {
 	close(stopped)
 	cancel()
 	workers.Wait()
-	t.Logf("%d rotations: %d transactions, %d failed after they had begun, %d before; the slowest pod was gone after %s",
-		*rotations, done.Load(), failed.Load(), refused.Load(), r.longest)
-	if limit := 10 * time.Second; r.longest > limit {
+	t.Logf("%d rotations: %d transactions, %d failed after they had begun, %d before; %d of %d runs of pgbench -C aborted; the slowest was gone after %s",
+		*rotations, done.Load(), failed.Load(), refused.Load(), broken.Load(), runs.Load(), r.longest)
+	if limit := 10 * time.Second; r.longest > limit && !alone {
 		t.Errorf("a pod stayed for %s", r.longest)
 	}
 }
@@ -108,14 +157,78 @@ func transaction(pool *pgxpool.Pool) (began bool, err error) {
 // startTCPPostgres starts a database of its own on loopback.
 func startTCPPostgres(t *testing.T) net.Addr {
 	t.Helper()
-	data, addr := filepath.Join(shortFolder(t), "data"), freeAddr(t)
+	return address(t, startCluster(t, newCluster(t), syscall.SIGQUIT))
+}
+
+func address(t *testing.T, i *instance) net.Addr {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", i.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// newCluster returns the folder of a new database.
+func newCluster(t *testing.T) (data string) {
+	t.Helper()
+	data = filepath.Join(shortFolder(t), "data")
 	initdb := notRoot(peers.Need(t, "initdb"), "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	_, port, _ := net.SplitHostPort(addr.String())
-	launch(t, notRoot(peers.Need(t, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", port, "-k", "", "-c", "fsync=off",
-		"-c", "shared_buffers=8MB"))
-	polltest.NoError(t, func() error { return dialOnce("tcp", addr.String()) })
-	return addr
+	return data
+}
+
+// startCluster starts the server of a database, with the table done.
+func startCluster(t *testing.T, data string, stop syscall.Signal) *instance {
+	t.Helper()
+	addr := freeAddr(t)
+	i := startInstance(t, addr, stop, syscall.SIGQUIT, notRoot(peers.Need(t, "postgres"), "-D", data, "-h", "127.0.0.1",
+		"-p", fmt.Sprint(addr.Port), "-k", "", "-c", "fsync=off", "-c", "shared_buffers=8MB"))
+	polltest.NoError(t, func() error {
+		conn, err := pgx.Connect(t.Context(), "postgres://app@"+i.address+"/postgres?sslmode=disable")
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(t.Context(), "CREATE TABLE IF NOT EXISTS done (n int)")
+		return errors.Join(err, conn.Close(t.Context()))
+	})
+	return i
+}
+
+// postgresInTurns has two databases serve in turns, because the next server cannot open the files of one that has not ended.
+func postgresInTurns(t *testing.T, stop syscall.Signal) func() *instance {
+	t.Helper()
+	next, other := newCluster(t), newCluster(t)
+	return func() *instance {
+		i := startCluster(t, next, stop)
+		next, other = other, next
+		return i
+	}
+}
+
+func startPgbouncer(t *testing.T, server net.Addr, stop syscall.Signal) *instance {
+	t.Helper()
+	addr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(server.String())
+	file := filepath.Join(shortFolder(t), "pgbouncer.ini")
+	config := fmt.Sprintf("[databases]\npostgres = host=127.0.0.1 port=%s user=app\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"+
+		"listen_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n", port, addr.Port)
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return startInstance(t, addr, stop, syscall.SIGKILL, notRoot(peers.Need(t, "pgbouncer"), "-q", file))
+}
+
+// startHAProxy starts a HAProxy that forwards TCP.
+func startHAProxy(t *testing.T, server net.Addr) *instance {
+	t.Helper()
+	addr, file := freeAddr(t), filepath.Join(t.TempDir(), "haproxy.cfg")
+	config := fmt.Sprintf("defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n"+
+		"listen database\n  bind %s\n  server one %s\n", addr, server)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return startInstance(t, addr, syscall.SIGUSR1, syscall.SIGKILL, exec.Command(peers.Need(t, "haproxy"), "-db", "-f", file))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
 // instance is what ends in a rotation: a pod, or a server without one.
@@ -71,6 +72,24 @@ func (r *rotation) run(t *testing.T, times int, done *atomic.Int64) {
 	}
 	before := done.Load()
 	polltest.Eventually(t, "clients continue", func() bool { return done.Load() > before+8 })
+}
+
+// startInstance starts a server, which ends no later than the test.
+func startInstance(t *testing.T, addr *net.TCPAddr, stop, kill syscall.Signal, command *exec.Cmd) *instance {
+	t.Helper()
+	output := new(logstest.Buffer)
+	command.Stdout, command.Stderr = output, output
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = command.Wait() }()
+	t.Cleanup(func() {
+		_ = command.Process.Signal(kill)
+		<-ended
+	})
+	awaitListener(t, addr.String(), ended, output)
+	return &instance{address: addr.String(), command: command, stop: stop, kill: kill, ended: ended}
 }
 
 // podsBefore starts pods in front of a server that stays.
