@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -37,9 +39,13 @@ func TestPostgresRotations(t *testing.T) {
 		name    string
 		options string // of the pool
 		start   func(t *testing.T) func() *instance
+		jdbc    bool // a pool of Java's HikariCP instead
 		alone   bool // without lastcall: failures are counted
 	}{
 		{name: "PostgreSQL", start: func(t *testing.T) func() *instance { return podsBefore(t, startTCPPostgres(t)) }},
+		{name: "HikariCP", jdbc: true, start: func(t *testing.T) func() *instance {
+			return podsBefore(t, startTCPPostgres(t))
+		}},
 		{name: "pgbouncer", options: unprepared, start: func(t *testing.T) func() *instance {
 			return podsBefore(t, address(t, startPgbouncer(t, startTCPPostgres(t), syscall.SIGTERM)))
 		}},
@@ -66,7 +72,7 @@ func TestPostgresRotations(t *testing.T) {
 		}},
 	} {
 		if kind.name == "PostgreSQL" || *compareDatabases {
-			t.Run(kind.name, func(t *testing.T) { rotatePostgres(t, kind.start(t), kind.options, kind.alone) })
+			t.Run(kind.name, func(t *testing.T) { rotatePostgres(t, kind.start(t), kind.options, kind.jdbc, kind.alone) })
 		}
 	}
 }
@@ -74,35 +80,46 @@ func TestPostgresRotations(t *testing.T) {
 // unprepared is for pgbouncer with transaction pooling before 1.21.
 const unprepared = "&default_query_exec_mode=exec"
 
-func rotatePostgres(t *testing.T, start func() *instance, options string, alone bool) {
+func rotatePostgres(t *testing.T, start func() *instance, options string, jdbc, alone bool) {
 	pgbench := peers.Need(t, "pgbench")
 	r := newRotation(t, start)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	pool, err := pgxpool.New(ctx, "postgres://app@"+r.address+"/postgres?sslmode=disable&pool_max_conns=8"+options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
 	var done, refused, failed, runs, broken atomic.Int64 // the latter two are pgbench's
-	var workers sync.WaitGroup
-	for range 8 {
-		workers.Go(func() {
-			for ctx.Err() == nil {
-				began, err := transaction(pool)
-				switch {
-				case err == nil:
-					done.Add(1)
-				case began:
-					failed.Add(1)
-					if !alone {
-						t.Errorf("a transaction that had begun: %v", err)
-					}
-				default:
-					refused.Add(1)
-				}
+	count := func(began bool, err error) {
+		switch {
+		case err == nil:
+			done.Add(1)
+		case began:
+			failed.Add(1)
+			if !alone {
+				t.Errorf("a transaction that had begun: %v", err)
 			}
-		})
+		default:
+			refused.Add(1)
+		}
+	}
+	var workers sync.WaitGroup
+	if jdbc {
+		jars, err := javaJars(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		java := peers.Need(t, "java")
+		workers.Go(func() { usePool(ctx, t, java, jars, r.address, count) })
+	} else {
+		pool, err := pgxpool.New(ctx, "postgres://app@"+r.address+"/postgres?sslmode=disable&pool_max_conns=8"+options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		for range 8 {
+			workers.Go(func() {
+				for ctx.Err() == nil {
+					count(transaction(pool))
+				}
+			})
+		}
 	}
 	script := filepath.Join(t.TempDir(), "transaction.sql")
 	if err := os.WriteFile(script, []byte("BEGIN;\nINSERT INTO done VALUES (1);\nCOMMIT;\n"), 0o644); err != nil {
@@ -152,6 +169,37 @@ func transaction(pool *pgxpool.Pool) (began bool, err error) {
 		}
 	}
 	return true, tx.Commit(ctx)
+}
+
+// usePool runs transactions through HikariCP until the context ends.
+func usePool(ctx context.Context, t *testing.T, java, jars, address string, count func(began bool, err error)) {
+	cmd := exec.Command(java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(jars, "*"),
+		"testdata/Pool.java", "jdbc:postgresql://"+address+"/postgres?user=app&sslmode=disable")
+	in, out := io.Pipe()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer context.AfterFunc(ctx, func() { _ = stdin.Close() })()
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Error(err)
+		return
+	}
+	go func() { _ = out.CloseWithError(cmd.Wait()) }()
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		kind, message, _ := strings.Cut(lines.Text(), " ")
+		if kind == "done" {
+			count(true, nil)
+		} else {
+			count(kind == "failed", errors.New(message))
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Errorf("Pool.java: %v", err)
+	}
 }
 
 // startTCPPostgres starts a database of its own on loopback.

@@ -128,11 +128,8 @@ func installPackages(name, manager, wanted, as, inside string, args func(folder 
 
 // javaStream is the command of Stream.java, which is compiled once.
 func javaStream(t *testing.T, kind, url string) *exec.Cmd {
-	compiler, maven := peers.Need(t, "javac"), peers.Need(t, "mvn")
-	jars, err := javaFolder(maven, "testdata/pom.xml", "pom.xml", "jars", func(folder string) []string {
-		return []string{"-q", "-B", "-f", filepath.Join(folder, "pom.xml"), "dependency:copy-dependencies", "-DincludeScope=runtime",
-			"-DoutputDirectory=" + filepath.Join(folder, "jars")}
-	})
+	compiler := peers.Need(t, "javac")
+	jars, err := javaJars(t)
 	var classes string
 	if err == nil {
 		classes, err = javaClasses(compiler, jars)
@@ -146,6 +143,14 @@ func javaStream(t *testing.T, kind, url string) *exec.Cmd {
 	}
 	return exec.Command(peers.Need(t, "java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-cp", classes+":"+filepath.Join(jars, "*"), "Stream", kind, url)
+}
+
+// javaJars returns the folder of the libraries.
+func javaJars(t *testing.T) (string, error) {
+	return javaFolder(peers.Need(t, "mvn"), "testdata/pom.xml", "pom.xml", "jars", func(folder string) []string {
+		return []string{"-q", "-B", "-f", filepath.Join(folder, "pom.xml"), "dependency:copy-dependencies", "-DincludeScope=runtime",
+			"-DoutputDirectory=" + filepath.Join(folder, "jars")}
+	})
 }
 
 var javaFolder = installer("java")
