@@ -57,14 +57,20 @@ type Responder struct {
 	slots  chan struct{}
 
 	mu     sync.Mutex
-	active map[types.UID]context.CancelFunc // by Eviction
+	active map[types.UID]*task // by Eviction
 	drains sync.WaitGroup
+}
+
+// task is what the responder does about one Eviction.
+type task struct {
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
 // New returns a responder that is idle until Run.
 func New(client kubernetes.Interface, log *slog.Logger) *Responder {
 	return &Responder{client: client, http: &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true}},
-		log: log, slots: make(chan struct{}, mostDrains), active: map[types.UID]context.CancelFunc{}}
+		log: log, slots: make(chan struct{}, mostDrains), active: map[types.UID]*task{}}
 }
 
 // Run watches Evictions until ctx ends. Another instance continues what this one has begun: all of its state is in the
@@ -118,8 +124,9 @@ func (r *Responder) seen(ctx context.Context, object any) {
 		return
 	}
 	state := stateOf(e)
+	var before *task
 	if state != lifecycle.ResponderStateActive {
-		r.stop(e.UID)
+		before = r.stop(e.UID)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,9 +145,13 @@ func (r *Responder) seen(ctx context.Context, object any) {
 		return
 	}
 	draining, cancel := context.WithCancel(ctx)
-	r.active[e.UID] = cancel
+	t := &task{cancel: cancel, done: make(chan struct{})}
+	r.active[e.UID] = t
 	r.drains.Go(func() {
-		defer r.stop(e.UID)
+		defer r.end(e.UID, t)
+		if before != nil {
+			<-before.done // it may be changing the pod's labels
+		}
 		select {
 		case r.slots <- struct{}{}:
 			defer func() { <-r.slots }()
@@ -154,11 +165,25 @@ func (r *Responder) seen(ctx context.Context, object any) {
 	})
 }
 
-func (r *Responder) stop(eviction types.UID) {
+// stop cancels the task of an Eviction, and returns it; nil if there is none.
+func (r *Responder) stop(eviction types.UID) *task {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if cancel := r.active[eviction]; cancel != nil {
-		cancel()
+	t := r.active[eviction]
+	if t != nil {
+		t.cancel()
+		delete(r.active, eviction)
+	}
+	return t
+}
+
+// end forgets a task that has ended, unless another one has replaced it.
+func (r *Responder) end(eviction types.UID, t *task) {
+	t.cancel()
+	close(t.done)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active[eviction] == t {
 		delete(r.active, eviction)
 	}
 }
