@@ -105,7 +105,9 @@ func furtherDocument(text string) int {
 func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 	var path []string
 	for range 3 { // a ConfigMap of Helm values is the deepest
-		inner, kind, key := tree(nil), "", []string(nil)
+		var inner tree
+		var kind string
+		var key []string
 		spec, _ := content["spec"].(tree)
 		data, _ := content["data"].(tree)
 		if m, ok := spec["meshConfig"].(tree); ok {

@@ -180,7 +180,6 @@ func (s Signal) followUnix(ctx context.Context, report func(answer)) {
 			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
-			wasIdle = false
 			report(answer{detail: detailOf(line[:n])})
 			_ = conn.SetReadDeadline(time.Time{})
 		}
