@@ -145,7 +145,7 @@ fuzz: ## each fuzz target for TIME (10s)
 
 conformance: ## h2spec, gRPC's interop suite and client libraries, through the pipe
 	@lab/peers/install -q
-	@$(WITH_PEERS) go test -count=1 ./lab/conformance/...
+	@$(WITH_PEERS) go test -count=1 -timeout 30m ./lab/conformance/...
 
 cover: ## cover.html: which lines the tests reach
 	@lab/peers/install -q
