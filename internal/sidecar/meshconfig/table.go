@@ -124,7 +124,7 @@ var table = []Setting{
 		Usage: "garbage collector target of the Go runtime"},
 }
 
-// settings are those that Settings has: of Table, and the fields of ProxyConfig that need no documentation of ours.
+// settings are all settings: those of Table, and the fields of ProxyConfig that docs/configuration.md does not list.
 var settings = append(slices.DeleteFunc(slices.Clone(table), func(s Setting) bool { return s.kind == nil }),
 	Setting{Name: fieldStatusPort, Field: true, Default: strconv.Itoa(istio.StatusPort),
 		kind: port(func(s *Settings) *Value[int] { return &s.StatusPort })},
