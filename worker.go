@@ -215,7 +215,7 @@ func (w *Worker) Drain(context.Context) error {
 	return nil
 }
 
-// Resume is drain.DataPlane's.
+// Resume implements drain.DataPlane.
 func (w *Worker) Resume(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,23 +233,23 @@ func (w *Worker) Resume(context.Context) error {
 	return nil
 }
 
-// Activity is drain.DataPlane's.
+// Activity implements drain.DataPlane.
 func (w *Worker) Activity(context.Context) (drain.Activity, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return drain.Activity{Known: true, Connections: len(w.jobs), Busy: len(w.jobs), Arrivals: w.begun}, nil
 }
 
-// Changes is drain.DataPlane's.
+// Changes implements drain.DataPlane.
 func (w *Worker) Changes() <-chan struct{} { return w.changes }
 
-// CloseIdle is drain.DataPlane's. A worker has no idle connections.
+// CloseIdle implements drain.DataPlane. A worker has no idle connections.
 func (w *Worker) CloseIdle(context.Context, time.Duration) error { return nil }
 
-// StopAccepting is drain.DataPlane's.
+// StopAccepting implements drain.DataPlane.
 func (w *Worker) StopAccepting(ctx context.Context) error { return w.Drain(ctx) }
 
-// Open is drain.DataPlane's.
+// Open implements drain.DataPlane.
 func (w *Worker) Open(_ context.Context, limit int) ([]drain.Conversation, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -313,5 +313,5 @@ func (w *Worker) end() {
 	close(w.exited)
 }
 
-// Exited is drain.DataPlane's.
+// Exited implements drain.DataPlane.
 func (w *Worker) Exited() <-chan struct{} { return w.exited }

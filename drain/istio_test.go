@@ -11,7 +11,7 @@ import (
 
 var errRefused = errors.New("connection refused")
 
-// TestIstioFixed is pilot-agent's default: the measured times are Istio's.
+// TestIstioFixed runs pilot-agent's default; the times were measured with Istio.
 func TestIstioFixed(t *testing.T) {
 	runAll(t, each(drain.Fixed, []scenario{{
 		name:    "an idle pod waits the 5 s for nothing",

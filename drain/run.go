@@ -121,7 +121,7 @@ type run struct {
 	signals <-chan Signal
 	sigkill func() (at time.Time, from string) // may be nil
 	log     *slog.Logger
-	istio   *slog.Logger // for the lines of lines.go that are Istio's
+	istio   *slog.Logger // for the lines of lines.go that Istio also writes
 	watch   Watcher
 	report  Report
 

@@ -249,7 +249,7 @@ func (c *conn) linger() {
 	_ = c.Conn.Close()
 }
 
-// CloseIdle is drain.DataPlane's.
+// CloseIdle implements drain.DataPlane.
 func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	p.beginClosing()
 	p.mu.Lock()
@@ -334,7 +334,7 @@ func (p *Plane) closeIdle(c *conn) {
 	})
 }
 
-// Open is drain.DataPlane's.
+// Open implements drain.DataPlane.
 func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -50,7 +50,7 @@ func unavailable(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, shuttingDown)
 }
 
-// LastCall is drain.DataPlane's.
+// LastCall implements drain.DataPlane.
 func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Conversation, error) {
 	stopErr := p.StopAccepting(ctx)
 	began := time.Now()
@@ -137,7 +137,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 	return ended
 }
 
-// Close is drain.DataPlane's. After a last call it does not wait for handlers that ignore their contexts.
+// Close implements drain.DataPlane. After a last call it does not wait for handlers that ignore their contexts.
 func (p *Plane) Close(ctx context.Context) error {
 	err := errors.Join(p.StopAccepting(ctx), p.CloseIdle(ctx, 0))
 	if p.called.Load() {
@@ -191,7 +191,7 @@ func (p *Plane) end() {
 	_ = p.server.Close()
 }
 
-// Kill is drain.DataPlane's.
+// Kill implements drain.DataPlane.
 func (p *Plane) Kill() {
 	p.killed.Store(true)
 	p.mu.Lock()

@@ -219,10 +219,10 @@ func (x *exchange) FlushError() error {
 	return http.NewResponseController(x.w).Flush()
 }
 
-// Flush is http.Flusher's.
+// Flush implements http.Flusher.
 func (x *exchange) Flush() { _ = x.FlushError() }
 
-// Hijack is http.Hijacker's.
+// Hijack implements http.Hijacker.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

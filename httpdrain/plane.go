@@ -165,7 +165,7 @@ func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
 	})
 }
 
-// Drain is drain.DataPlane's.
+// Drain implements drain.DataPlane.
 func (p *Plane) Drain(context.Context) error {
 	p.draining.Store(true)
 	p.mu.Lock()
@@ -184,7 +184,7 @@ func (p *Plane) Drain(context.Context) error {
 	return nil
 }
 
-// Resume is drain.DataPlane's. HTTP/2 clients that have got a GOAWAY use their connections no longer.
+// Resume implements drain.DataPlane. HTTP/2 clients that have got a GOAWAY use their connections no longer.
 func (p *Plane) Resume(context.Context) error {
 	p.draining.Store(false)
 	p.closing.Store(false)
@@ -207,10 +207,10 @@ func (p *Plane) drainBegins() <-chan struct{} {
 	return p.drained
 }
 
-// StopAccepting is drain.DataPlane's.
+// StopAccepting implements drain.DataPlane.
 func (p *Plane) StopAccepting(ctx context.Context) error { return p.listeners.Stop(ctx) }
 
-// Activity is drain.DataPlane's. It is always known.
+// Activity implements drain.DataPlane. It is always known.
 func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +223,7 @@ func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 	return a, nil
 }
 
-// Changes is drain.DataPlane's.
+// Changes implements drain.DataPlane.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
 
 // notify announces a change of activity; mu is held.

@@ -104,7 +104,7 @@ func (r *reader) readProxy(c *Container, env []string) {
 }
 
 // readIstio: the agent's default is the fixed drain. A native sidecar has drained since its preStop, and exits at its
-// SIGTERM, which follows the app's end; so does one whose hook is lastcall's.
+// SIGTERM, which follows the app's end; so does one with a hook of lastcall.
 func (r *reader) readIstio(c *Container, env []string) {
 	s, err := inject.Resolve(r.options.MeshConfig, r.pod.Annotations, append([]string{"LASTCALL_COMPAT=istio"}, env...))
 	if err != nil {

@@ -49,7 +49,7 @@ func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, er
 	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name, namespaces: newNamespaces()}, nil
 }
 
-// Secret is Cluster's.
+// Secret implements Cluster.
 func (k *Kubernetes) Secret(ctx context.Context) (map[string][]byte, string, error) {
 	s, err := k.core.Secrets(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -61,7 +61,7 @@ func (k *Kubernetes) Secret(ctx context.Context) (map[string][]byte, string, err
 	return s.Data, s.ResourceVersion, nil
 }
 
-// PutSecret is Cluster's.
+// PutSecret implements Cluster.
 func (k *Kubernetes) PutSecret(ctx context.Context, data map[string][]byte, version string) error {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: k.name, Namespace: k.namespace, ResourceVersion: version, Labels: map[string]string{"app.kubernetes.io/name": "lastcall"}},
@@ -87,7 +87,7 @@ type change struct {
 	Value any    `json:"value"`
 }
 
-// Trust is Cluster's. It ignores configurations that do not exist.
+// Trust implements Cluster. It ignores configurations that do not exist.
 func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
 	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
 		if err := k.trust(ctx, resource, bundle); err != nil && !apierrors.IsNotFound(err) {

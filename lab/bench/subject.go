@@ -133,7 +133,7 @@ func (p place) write(name string) (string, error) {
 	return path, file.Close()
 }
 
-// program is the path of the subject's binary: ours is lastcall's.
+// program is the path of the subject's binary.
 func (s subject) program(lastcall string) (string, error) {
 	switch {
 	case s.command == nil, s.peer == "" && !s.ours: // nothing, or this program itself

@@ -37,6 +37,7 @@ func TestRules(t *testing.T) {
 		"archaic":        {"whereupon it ends", "a client SHALL send"},
 		"bear":           {"cannot bear it", "a bearer"},
 		"mend":           {"mended since", "amendment"},
+		"possessive":     {"Close is net.Conn's.", "Close implements net.Conn."},
 		"goodbye":        {"its goodbye", "its GOAWAY"},
 		"without effect": {"is without effect", "has no effect"},
 		"is over":        {"the drain is over", "the connection is over TLS"},

@@ -55,6 +55,7 @@ var rules = []rule{
 	newRule("archaic", `\b(thereby|whereupon|hence|whence|wherein|thence|lest|nought|(?-i:shall))\b`, ``, `"so", "then", "must"`),
 	newRule("bear", `\b(bears?|borne)\b`, ``, `"tolerates", "handles"`),
 	newRule("mend", `\bmend(s|ed|ing)?\b`, ``, `"fix"`),
+	newRule("possessive", `\b(is|are) [A-Za-z.]+'s\.`, ``, `the noun: "implements X", "the default of X"`),
 	newRule("goodbye", `\bgoodbyes?\b`, ``, `"GOAWAY", "Connection: close", "close frame"`),
 	newRule("without effect", `\bwithout effect\b`, ``, `"ignored", "has no effect"`),
 	newRule("is over", `\b(is|are|was|were|be|been) over\b`, `over (a|an|the|its|one|its own|[0-9A-Z]\S*) (limit|budget|maximum|MiB|KiB|connection|socket|TLS|TCP)|(?-i:over (TLS|TCP|HTTP|UDP|IP)|over [0-9])`, `"has ended", "has passed", "is complete"`),

@@ -2,7 +2,7 @@
 //
 // The promise: a tool that drains an Envoy by its admin port drains this data plane, without changes. Requests of such
 // tools are accepted as Envoy 1.40 accepts them, and the parts of a response that tools read (status, headers, names of
-// statistics, the structure of a body) are Envoy's. The rest of Envoy's API is missing; docs/admin-api.md lists the
+// statistics, the structure of a body) are as in Envoy. The rest of Envoy's API is missing; docs/admin-api.md lists the
 // differences and their reasons.
 //
 //	handler.go     the list of commands; a request to its command: paths, methods, errors

@@ -55,7 +55,7 @@ var takes = map[string]string{
 	"durationSlice": "durations such as 500ms or 5s, separated by commas",
 }
 
-// flagError describes the value that a flag takes; pflag's own message is strconv's.
+// flagError describes the value that a flag takes; pflag's own message has only the error of strconv.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

@@ -84,7 +84,7 @@ type response struct {
 	reconnects bool             // its client requests it again after any end
 }
 
-// restarting is what a connection knows of a restart of its app. deadline and timedOut are up's.
+// restarting is what a connection knows of a restart of its app. deadline and timedOut belong to up.
 type restarting struct {
 	dialing  atomic.Bool // connects to an app that is not known to be restarted
 	leaves   atomic.Bool // its app is about to be restarted: each message announces the close

@@ -100,7 +100,7 @@ type listener struct {
 	open, own, hooks *Slots
 }
 
-// Accept is net.Listener's.
+// Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *conn) move(to *Slots) {
 	c.slot = to.Take(c.RemoteAddr().String(), 1, func() { _ = c.Conn.Close() })
 }
 
-// Close is net.Conn's.
+// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true

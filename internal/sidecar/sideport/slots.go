@@ -131,7 +131,7 @@ type admitted struct {
 	slot *Slot
 }
 
-// Close is net.Conn's.
+// Close implements net.Conn.
 func (c *admitted) Close() error {
 	c.slot.Release()
 	return c.Conn.Close()

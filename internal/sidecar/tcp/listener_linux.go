@@ -39,7 +39,7 @@ func Accepting(ln *net.TCPListener, idle time.Duration) (*Listener, error) {
 	return l, err
 }
 
-// appKeepAlive is net.Dialer's.
+// appKeepAlive is the default interval of net.Dialer.
 const appKeepAlive = 15 * time.Second
 
 // keepAliveProbes without an answer end a connection.

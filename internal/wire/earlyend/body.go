@@ -57,7 +57,7 @@ func (b *Body) Data(p []byte) {
 	}
 }
 
-// SpreadRetries is eventstream.Stream's.
+// SpreadRetries does nothing unless the body is an event stream (eventstream.Stream.SpreadRetries).
 func (b *Body) SpreadRetries(over time.Duration) {
 	if b.events != nil {
 		b.events.SpreadRetries(over)

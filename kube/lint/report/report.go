@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
 
-// Write writes the findings as text, json or sarif. version is lastcall's.
+// Write writes the findings as text, json or sarif. version is the version of lastcall.
 func Write(out io.Writer, format string, r *lint.Result, version string) error {
 	switch format {
 	case "json":

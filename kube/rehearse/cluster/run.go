@@ -26,7 +26,7 @@ const (
 	recheck = 250 * time.Millisecond // between two looks at the workload
 )
 
-// DefaultLimit is Options.Limit's.
+// DefaultLimit is the default of Options.Limit.
 const DefaultLimit = 10 * time.Minute
 
 // Options of a rehearsal.
