@@ -19,7 +19,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -74,23 +73,10 @@ func wantOK(t *testing.T, a answer) {
 	}
 }
 
-// TestEvicted evicts a pod with a request in flight, as kubectl drain and the autoscalers do.
-func TestEvicted(t *testing.T) {
-	t.Parallel()
-	n := newNamespace(t, nil)
-	p := n.start(app{name: "web"})
-	reply := n.begin(p, "/delay/8")
-	err := client.PolicyV1().Evictions(n.Name).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: n.Name}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOK(t, <-reply)
-	n.gone(p)
-}
-
 // TestFixedWait has the wait of Istio's default hold the app's SIGTERM back, too: with a native sidecar, and an app that
 // ends at once.
 func TestFixedWait(t *testing.T) {
+	t.Parallel()
 	for _, sidecar := range []string{"native", "classic"} {
 		t.Run(sidecar, func(t *testing.T) {
 			t.Parallel()
@@ -221,6 +207,7 @@ func TestNeverReady(t *testing.T) {
 
 // TestJobEnds has a job end whose sidecar would run on.
 func TestJobEnds(t *testing.T) {
+	t.Parallel()
 	for _, sidecar := range []string{"native", "classic"} {
 		t.Run(sidecar, func(t *testing.T) {
 			t.Parallel()

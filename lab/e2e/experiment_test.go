@@ -16,6 +16,7 @@ const exitOnZero = "proxyMetadata:\n  EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'true'\n"
 //
 // Without EXIT_ON_ZERO_ACTIVE_CONNECTIONS it is cut after Istio's 5 s, with it it is answered.
 func TestPublishedExperiment(t *testing.T) {
+	t.Parallel()
 	const name = "graceful-shutdown-app"
 	for _, row := range []struct {
 		name        string

@@ -27,7 +27,7 @@ var (
 	config *rest.Config
 	client *kubernetes.Clientset
 	tag    = flag.String("tag", "", "`tag` of the images in the cluster (set by make e2e)")
-	full   = flag.Duration("restart-loop", time.Minute, "how long pods are restarted under load, at least")
+	full   = flag.Duration("restart-loop", 0, "how long pods are restarted under load, at least; 0: not at all")
 
 	loopRestarts = flag.Int("restarts", 0, "how many rollouts TestRestartLoop makes at least")
 	loopRequests = flag.Int("requests", 0, "how many requests TestRestartLoop makes at least")

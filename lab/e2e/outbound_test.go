@@ -34,6 +34,7 @@ urllib.request.urlopen(sys.argv[1], timeout=10).read()
 
 // TestLastWordsWithoutSocket has an app write to its database at its very end, when it has had no socket for a while.
 func TestLastWordsWithoutSocket(t *testing.T) {
+	t.Parallel()
 	for _, sidecar := range []string{"native", "classic"} {
 		t.Run(sidecar, func(t *testing.T) {
 			t.Parallel()

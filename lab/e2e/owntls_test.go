@@ -18,7 +18,16 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
-var comparisons = flag.Bool("comparisons", false, "also make the rollouts of TestOwnTLS whose losses have no limit")
+var comparisons = flag.Bool("comparisons", false, "also make the rollouts whose losses have no limit")
+
+// compares reports whether such a rollout is made.
+func compares(t *testing.T, name string) bool {
+	t.Helper()
+	if !*comparisons {
+		t.Logf("%s: only with -comparisons, since its losses have no limit", name)
+	}
+	return *comparisons
+}
 
 // TestOwnTLS replaces 4 replicas of an app that terminates its TLS, while 60 clients keep their connections and send POSTs
 // of 20 ms to 6 s whose bodies cannot be sent again. Only the app can end such connections between two requests.
@@ -41,8 +50,7 @@ func TestOwnTLS(t *testing.T) {
 		{"bare, an app that exits", map[string]string{}, nil, "die", [2]int{-1, -1}},
 	} {
 		for i, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
-			if way.most[i] < 0 && !*comparisons {
-				t.Logf("%s, %s: only with -comparisons, since its losses have no limit", way.name, protocol)
+			if way.most[i] < 0 && !compares(t, way.name+", "+protocol) {
 				continue
 			}
 			t.Run(way.name+", "+protocol, func(t *testing.T) {

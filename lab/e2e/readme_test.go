@@ -23,14 +23,18 @@ type reader struct {
 	registry, version string
 }
 
-// newReader gives a test a cluster without lastcall, and a registry.
-func newReader(t *testing.T, ns string) *reader {
-	t.Helper()
+// installedAgain installs lastcall at the end of a test that has removed it.
+func installedAgain(t *testing.T) {
 	t.Cleanup(func() {
 		if err := install(); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// newReader gives a test a cluster without lastcall, and a registry.
+func newReader(t *testing.T, ns string) *reader {
+	t.Helper()
 	n := existing(t, ns)
 	n.Kubectl("delete", "namespace", system, "--ignore-not-found")
 	for _, kind := range []string{"clusterrole,clusterrolebinding", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "ingressclass"} {
@@ -142,6 +146,7 @@ func TestReadme(t *testing.T) {
 	if shown == nil {
 		t.Fatal("the README has no command that shows how pods ended")
 	}
+	installedAgain(t)
 	r := newReader(t, "default")
 	t.Cleanup(func() {
 		r.Kubectl("delete", "deployment,service", "web", "--ignore-not-found")
@@ -178,6 +183,7 @@ func TestReadme(t *testing.T) {
 
 // TestInstallGuide types the commands of docs/install.md, one way of installing after the other.
 func TestInstallGuide(t *testing.T) {
+	installedAgain(t)
 	const guide = "../../docs/install.md"
 	uninstall := indented(t, guide, "Uninstall")
 	for _, way := range []struct {

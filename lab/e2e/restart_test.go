@@ -152,6 +152,7 @@ func (n *namespace) killed(p corev1.Pod) (at time.Time) {
 // TestContainerRestarts has one container restarted by its liveness probe. The kubelet calls its preStop as it does when
 // the pod ends; but the pod continues, and no client may notice.
 func TestContainerRestarts(t *testing.T) {
+	t.Parallel()
 	for _, sidecar := range []string{"native", "classic", "none"} {
 		t.Run(sidecar, func(t *testing.T) {
 			t.Parallel()
