@@ -90,7 +90,7 @@ func startHotBy(t *testing.T, transport http.RoundTripper, options, appPort stri
 	args = append([]string{"run", "--status-address", host, "--status-port", port, "--mesh-config", h.mesh, "--pid-file", h.pid,
 		"--inbound", h.address + "=127.0.0.1:" + appPort + ",protocol=http" + options, "--termination-log", ""}, args...)
 	h.first = exec.Command("lastcall", append(args, "--", "hotapp", "{port}", h.app)...)
-	h.first.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "LASTCALL_IDLE_GRACE=1s")
+	h.first.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "LASTCALL_IDLE_GRACE=1s")
 	h.first.Env = append(h.first.Env, env...)
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -182,7 +182,6 @@ func (h *hot) restart(args ...string) (string, error) {
 		args = []string{"--status-port", port}
 	}
 	cmd := exec.CommandContext(h.t.Context(), "lastcall", append([]string{"hot-restart", "--timeout", "20s"}, args...)...)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

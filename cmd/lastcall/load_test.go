@@ -121,7 +121,7 @@ func TestPodWithout127001(t *testing.T) {
 	nettest.Serve(t, pod.Listen(t, "tcp", "[::1]:8080"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "app") }))
 
 	agent := exec.Command("lastcall", "agent", "--inbound", ":8000=[::1]:8080", "--inbound", "[::]:8001=[::1]:8080", "--admin-address", "off", "--termination-log", "")
-	agent.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms")
+	agent.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms")
 	agent.Stderr = os.Stderr
 	if err := pod.Start(agent); err != nil {
 		t.Fatal(err)

@@ -2,22 +2,31 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli/clitest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lastcall": main, "hotapp": hotAppMain, "stopapp": stopAppMain})
+	// Most of these tests wait for timers of programs that they start.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	programtest.Main(m, map[string]func(){"lastcall": main, "hotapp": hotAppMain, "stopapp": stopAppMain})
 }
 
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
@@ -26,11 +35,10 @@ func TestScripts(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_, port, _ := net.SplitHostPort(address)
-				env.Setenv(name, port)
+				env.Setenv(name, portOf(address))
 			}
 			env.Setenv("HOME", os.TempDir())
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second to exit
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		},
 	})

@@ -5,10 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,11 +13,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
-
-// mostMemory is what a sidecar may take whatever its clients send, MiB.
-const mostMemory = 64
 
 // Clients that send requests without end, to an app that takes its time, cost the agent
 // neither its memory nor the other clients their answers. What the other clients' requests
@@ -46,21 +40,14 @@ func TestPipeUnderAttack(t *testing.T) {
 		{"8 connections with as many streams of HTTP/2 as they may", 8, openStreams},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
-			app := startSlowApp(t)
-			address, status := freeLoopback(t), freeLoopback(t)
-			cmd := exec.Command("lastcall", "agent", "--status-port", portOf(status), "--admin-address", "off", "--termination-log", "", "--inbound", address+"="+app)
-			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s")
-			startProgram(t, cmd)
-			awaitReady(t, status)
-
-			quiet := p99(t, address)
-			before := mostResident(t, cmd.Process.Pid)
-			cpu := busyTime(t, cmd.Process.Pid)
+			a := startAgent(t, exec.Command(programtest.Build(t)), startAttackedApp(t))
+			before := programtest.Peak(t, a.Cmd)
+			cpu := busyTime(t, a.Process.Pid)
 			began := time.Now()
 			var attackers sync.WaitGroup
 			var conns []net.Conn
 			for range attack.connections {
-				c, err := net.Dial("tcp", address)
+				c, err := net.Dial("tcp", a.address)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -68,62 +55,19 @@ func TestPipeUnderAttack(t *testing.T) {
 				_ = c.SetDeadline(time.Now().Add(patience))
 				attackers.Go(func() { attack.send(c) })
 			}
-			during := p99(t, address)
+			during := p99(t, a.address)
 			took := time.Since(began)
-			most, used := mostResident(t, cmd.Process.Pid), busyTime(t, cmd.Process.Pid)-cpu
+			most, used := programtest.Peak(t, a.Cmd), busyTime(t, a.Process.Pid)-cpu
 			for _, c := range conns {
 				_ = c.Close()
 			}
 			attackers.Wait()
-			t.Logf("memory %d MiB, before %d; p99 of other clients %s, before %s; CPU %s in %s", most, before, during, quiet, used, took.Round(time.Millisecond))
-			if most > mostMemory && !hasRaceDetector() {
-				t.Errorf("the agent has taken %d MiB", most)
+			t.Logf("memory %d MiB, before %d; p99 of other clients %s; CPU %s in %s", most>>20, before>>20, during, used, took.Round(time.Millisecond))
+			if most > attackMemory {
+				t.Errorf("the agent has taken %d MiB", most>>20)
 			}
 		})
 	}
-}
-
-// startSlowApp answers HTTP/1 after 10 ms for /slow, and HTTP/2 with nothing but SETTINGS.
-func startSlowApp(t *testing.T) string {
-	t.Helper()
-	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			time.Sleep(10 * time.Millisecond)
-		}
-	}))
-	t.Cleanup(slow.Close)
-	ln := nettest.Listen(t, "127.0.0.1:0")
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer c.Close()
-				first := make([]byte, 3)
-				if _, err := io.ReadFull(c, first); err != nil {
-					return
-				}
-				if string(first) == http2.ClientPreface[:3] {
-					_ = http2.NewFramer(c, nil).WriteSettings()
-					_, _ = io.Copy(io.Discard, c)
-					return
-				}
-				to, err := net.Dial("tcp", slow.Listener.Addr().String())
-				if err != nil {
-					return
-				}
-				defer to.Close()
-				_, _ = to.Write(first)
-				go func() { _, _ = io.Copy(c, to); _ = c.Close() }()
-				_, _ = io.Copy(to, c)
-			})
-		}
-	})
-	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
-	return ln.Addr().String()
 }
 
 // repeat sends a request again and again, until so many bytes are sent or the peer takes no
@@ -176,6 +120,5 @@ func p99(t *testing.T, address string) time.Duration {
 		all = append(all, time.Since(began))
 		time.Sleep(5 * time.Millisecond)
 	}
-	slices.Sort(all)
-	return all[len(all)*99/100]
+	return programtest.Quantile(all, .99)
 }

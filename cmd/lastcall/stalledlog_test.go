@@ -22,9 +22,11 @@ import (
 // With nothing that reads its log, its access log and its app's or Envoy's output,
 // lastcall serves, drains at SIGTERM, finishes the requests in flight and ends.
 func TestStalledLogReader(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		args func(t *testing.T, address, app string) []string
+		env  []string
 	}{
 		{"run", func(t *testing.T, address, _ string) []string {
 			file := filepath.Join(t.TempDir(), "app")
@@ -32,10 +34,10 @@ func TestStalledLogReader(t *testing.T) {
 				t.Fatal(err)
 			}
 			return []string{"run", "--inbound", address + "=127.0.0.1:0,protocol=http", "--", "sh", "-c", "exec hotapp {port} " + file + " >/dev/null 2>&1"}
-		}},
+		}, nil},
 		{"agent", func(_ *testing.T, address, app string) []string {
 			return []string{"agent", "--admin-address", "off", "--inbound", address + "=" + app + ",protocol=http"}
-		}},
+		}, nil},
 		{"agent with FIFOs that nothing reads", func(t *testing.T, address, app string) []string {
 			dir := t.TempDir()
 			for _, name := range []string{"access", "message"} {
@@ -45,14 +47,14 @@ func TestStalledLogReader(t *testing.T) {
 			}
 			return []string{"agent", "--admin-address", "off", "--inbound", address + "=" + app + ",protocol=http",
 				"--access-log", filepath.Join(dir, "access"), "--termination-log", filepath.Join(dir, "message")}
-		}},
+		}, nil},
 		{"agent with Envoy", func(t *testing.T, address, app string) []string {
-			t.Setenv("PROXY_CONFIG", `{"proxyAdminPort":`+portOf(freeLoopback(t))+`}`)
 			return []string{"agent", "--proxy", "envoy", "--envoy-path", peers.Need(t, "envoy"), "--envoy-log-level", "debug",
 				"--inbound", address + "=" + app + ",protocol=http"}
-		}},
+		}, []string{`PROXY_CONFIG={"proxyAdminPort":` + portOf(freeLoopback(t)) + `}`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if strings.HasPrefix(r.URL.Path, "/delay/") {
 					time.Sleep(1500 * time.Millisecond)
@@ -63,7 +65,7 @@ func TestStalledLogReader(t *testing.T) {
 			args := tt.args(t, address, app.Listener.Addr().String())
 			flags := []string{"--status-address", "127.0.0.1", "--status-port", portOf(status), "--termination-log", "", "--access-log", "-"}
 			cmd := exec.Command("lastcall", append([]string{args[0]}, append(flags, args[1:]...)...)...)
-			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
+			cmd.Env = append(append(os.Environ(), tt.env...), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
 			cmd.Stdout, cmd.Stderr = full, full
 			endsWithRequest(t, cmd, address, status)
 		})

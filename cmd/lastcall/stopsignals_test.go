@@ -59,7 +59,7 @@ func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped 
 	args = append([]string{"run", "--status-address", host, "--status-port", port, "--termination-log", "",
 		"--inbound", s.address + "=127.0.0.1:0,protocol=http"}, args...)
 	s.cmd = exec.Command("lastcall", append(args, "--", "stopapp", "{port}", s.received)...)
-	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
+	s.cmd.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
 	out, err := os.Create(s.log)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestStopSignalsOfImages(t *testing.T) {
 			}
 			var log strings.Builder
 			cmd := exec.Command("lastcall", args...)
-			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
+			cmd.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
 			cmd.Stderr = &log
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 			if os.Getuid() != 0 {

@@ -103,7 +103,7 @@ func TestAgentWithTLS(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
 	agent := exec.Command("lastcall", "agent", "--status-address", "127.0.0.1", "--status-port", statusPort, "--admin-address", "off", "--termination-log", "",
 		"--access-log", log, "--access-log-format", "json", "--inbound", address+"="+ln.Addr().String()+",name=web,tls-cert="+secret.Cert()+",tls-key="+secret.Key())
-	agent.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s")
+	agent.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s")
 	var output strings.Builder
 	agent.Stdout, agent.Stderr = &output, &output
 	if err := agent.Start(); err != nil {
@@ -211,7 +211,6 @@ func TestTLSConfigurationRefused(t *testing.T) {
 		_, port, _ := net.SplitHostPort(freeLoopback(t))
 		args := append([]string{"agent", "--status-address", "127.0.0.1", "--status-port", port, "--admin-address", "off", "--inbound", "127.0.0.1:0=127.0.0.1:1," + c.options}, c.more...)
 		cmd := exec.CommandContext(t.Context(), "lastcall", args...)
-		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s %v: %v: %s", c.options, c.more, err, out)
 		}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,15 +22,37 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
-// Build builds the program in the working folder without the race detector, whose memory would be measured otherwise,
-// and returns its path.
+// Build returns the path of the program in the working folder, which it builds once, without the race detector, whose
+// memory and time would be measured otherwise. The tests run by Main.
 func Build(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.Command("go", "build", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	program, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return program
+}
+
+var build = sync.OnceValues(func() (program string, err error) {
+	if builds, err = os.MkdirTemp("", "lastcall-program-"); err != nil {
+		return "", err
+	}
+	program = filepath.Join(builds, "program")
+	if out, err := exec.Command("go", "build", "-race=false", "-o", program, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// builds is the folder of the program; empty before it is built.
+var builds string
+
+// cleaned are tests after which that folder is removed.
+type cleaned struct{ testscript.TestingM }
+
+func (c cleaned) Run() int {
+	defer func() { _ = os.RemoveAll(builds) }()
+	return c.TestingM.Run()
 }
 
 // Peak is how many bytes a running program has had resident at most (Linux).
@@ -123,7 +146,7 @@ func Main(m testscript.TestingM, programs map[string]func()) {
 	if os.Getenv("GORACE") == "" {
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
-	testscript.Main(m, programs)
+	testscript.Main(cleaned{m}, programs)
 }
 
 // Scripts runs the scripts in testdata/script.
