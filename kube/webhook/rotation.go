@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // Cluster are the operations on Kubernetes that the certificate needs.
@@ -90,7 +94,7 @@ func (o *Own) look(ctx context.Context, now time.Time) error {
 		o.Log.Info("webhook authority changed", "next", changed[keyNextCert] != nil)
 		data = changed
 	}
-	if err := o.Cluster.Trust(ctx, bundle(data, now)); err != nil {
+	if err := o.Cluster.Trust(ctx, bundle(data, now, keyCert, keyNextCert, keyOld)); err != nil {
 		return fmt.Errorf("put the caBundle into the webhook configurations: %w", err)
 	}
 	return o.renew(data, now)
@@ -106,13 +110,13 @@ func (o *Own) renew(data map[string][]byte, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	cert, err := a.sign(o.Names, now)
+	serving, err := sign(a, o.Names, now)
 	if err != nil {
 		return err
 	}
-	o.serving.Store(cert)
+	o.serving.Store(serving)
 	o.signer = data[keyCert]
-	o.Log.Info("new serving certificate", "until", cert.Leaf.NotAfter)
+	o.Log.Info("new serving certificate", "until", serving.Leaf.NotAfter)
 	return nil
 }
 
@@ -123,17 +127,17 @@ func (o *Own) renew(data map[string][]byte, now time.Time) error {
 //	the next one is trusted long enough   → it is the authority, the old one is only trusted
 func advance(data map[string][]byte, now time.Time) (map[string][]byte, error) {
 	current, err := parseAuthority(data[keyCert], data[keyKey])
-	if err != nil || now.After(current.cert.NotAfter) {
+	if err != nil || now.After(current.Leaf.NotAfter) {
 		return fresh(keyCert, keyKey, nil, now)
 	}
 	next, err := parseAuthority(data[keyNextCert], data[keyNextKey])
 	switch {
-	case err == nil && now.After(next.cert.NotBefore.Add(backdated+overlap)):
+	case err == nil && now.After(next.Leaf.NotBefore.Add(backdated+overlap)):
 		return map[string][]byte{
 			keyCert: data[keyNextCert], keyKey: data[keyNextKey],
-			keyOld: valid(append(bytes.Clone(data[keyOld]), data[keyCert]...), now),
+			keyOld: bundle(data, now, keyOld, keyCert),
 		}, nil
-	case err != nil && isOld(current.cert, now):
+	case err != nil && isOld(current.Leaf, now):
 		return fresh(keyNextCert, keyNextKey, data, now)
 	}
 	return nil, nil
@@ -144,29 +148,13 @@ func fresh(certKey, keyKey string, data map[string][]byte, now time.Time) (map[s
 	if err != nil {
 		return nil, err
 	}
-	key, err := a.keyPEM()
-	if err != nil {
-		return nil, err
+	out := maps.Clone(data)
+	if out == nil {
+		out = map[string][]byte{}
 	}
-	out := map[string][]byte{certKey: a.certPEM(), keyKey: key}
-	for name, value := range data {
-		if _, ok := out[name]; !ok {
-			out[name] = value
-		}
-	}
-	return out, nil
-}
-
-// bundle are all trusted certificates.
-func bundle(data map[string][]byte, now time.Time) []byte {
-	var all []byte
-	for _, key := range []string{keyCert, keyNextCert, keyOld} {
-		all = append(all, data[key]...)
-		if len(all) > 0 && all[len(all)-1] != '\n' {
-			all = append(all, '\n')
-		}
-	}
-	return valid(all, now)
+	out[certKey], _ = cert.EncodeCertificates(a.Leaf) // never fails
+	out[keyKey], err = keyutil.MarshalPrivateKeyToPEM(a.PrivateKey)
+	return out, err
 }
 
 // Run checks the certificate at intervals until ctx ends, and passes each result to seen. The caller has

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"log/slog"
 	"maps"
@@ -146,19 +145,15 @@ func TestManyReplicasAgreeOnOneAuthority(t *testing.T) {
 
 func TestASecretThatIsBrokenIsMadeAnew(t *testing.T) {
 	now := time.Now()
-	expired, err := newAuthority(now.Add(-2 * authorityLife))
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := expired.keyPEM()
+	expired, err := fresh(keyCert, keyKey, nil, now.Add(-2*authorityLife))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, data := range map[string]map[string][]byte{
 		"empty":   {},
 		"garbage": {keyCert: []byte("x"), keyKey: []byte("y")},
-		"expired": {keyCert: expired.certPEM(), keyKey: key},
-		"no key":  {keyCert: expired.certPEM()},
+		"expired": expired,
+		"no key":  {keyCert: expired[keyCert]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &sharedCluster{data: data}
@@ -194,20 +189,19 @@ func TestACertificateOutlivesTheAPIServersFaults(t *testing.T) {
 
 func TestBundleHasWhatIsValidOnce(t *testing.T) {
 	now := time.Now()
-	a, err := newAuthority(now)
+	a, err := fresh(keyCert, keyKey, nil, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone, err := newAuthority(now.Add(-2 * authorityLife))
+	gone, err := fresh(keyCert, keyKey, nil, now.Add(-2*authorityLife))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := bundle(map[string][]byte{
-		keyCert: bytes.TrimSpace(a.certPEM()), // as edited by hand
-		keyOld:  append(gone.certPEM(), a.certPEM()...),
-	}, now)
-	block, rest := pem.Decode(got)
-	if block == nil || len(bytes.TrimSpace(rest)) > 0 || !bytes.Equal(block.Bytes, a.cert.Raw) {
+		keyCert: bytes.TrimSpace(a[keyCert]), // as edited by hand
+		keyOld:  append(gone[keyCert], a[keyCert]...),
+	}, now, keyCert, keyNextCert, keyOld)
+	if !bytes.Equal(got, a[keyCert]) {
 		t.Errorf("%s", got)
 	}
 }

@@ -217,7 +217,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	roots := c.roots(t)
-	roots.AddCert(next.cert)
+	roots.AddCert(next.Leaf)
 	s := serve(t, 0, o.Certificate, roots)
 	answers := make(chan struct{})
 	done := make(chan struct{})
@@ -248,7 +248,7 @@ func TestRotationUnderLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cert, err := a.sign(o.Names, time.Now())
+		cert, err := sign(a, o.Names, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
