@@ -97,7 +97,7 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 			response = h.leave(endpoint, undone, review, excess.reason)
 		default:
 			response = h.guarded(ctx, endpoint, review, f)
-			review.Object.Raw = nil
+			review.Request.Object = nil
 			if response == nil {
 				response = h.leave(endpoint, undone, review, tooMany)
 			}
@@ -111,7 +111,7 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 			_, err = w.Write(text)
 		}
 		if err != nil {
-			h.warn("cannot send the answer", "endpoint", endpoint, "uid", review.UID, "error", err)
+			h.warn("cannot send the answer", "endpoint", endpoint, "uid", review.Request.UID, "error", err)
 		}
 		h.metrics.count(endpoint, outcome(response), time.Since(began))
 	})
@@ -126,7 +126,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, endpoint string
 // leave admits an object beyond the limits unchanged.
 func (h *Handler) leave(endpoint, undone string, r *review, reason string) *admission.AdmissionResponse {
 	h.metrics.excess.WithLabelValues(endpoint).Inc()
-	h.warn(undone, "endpoint", endpoint, "namespace", r.Namespace, "uid", r.UID, "reason", reason)
+	h.warn(undone, "endpoint", endpoint, "namespace", r.Request.Namespace, "uid", r.Request.UID, "reason", reason)
 	return admit("lastcall: " + undone + ": " + reason)
 }
 
@@ -150,7 +150,7 @@ func (h *Handler) guarded(ctx context.Context, endpoint string, r *review, f rev
 		if fault := recover(); fault != nil {
 			h.metrics.faults.Inc()
 			h.noise.Log(h.Log, slog.LevelError, time.Second, "internal error; admitting the object unchanged",
-				"endpoint", endpoint, "uid", r.UID, "fault", fault, "stack", string(debug.Stack()))
+				"endpoint", endpoint, "uid", r.Request.UID, "fault", fault, "stack", string(debug.Stack()))
 			response = admit("lastcall: internal error (see the log of its webhook); this object is admitted unchanged")
 		}
 	}()
@@ -163,16 +163,16 @@ func admit(warnings ...string) *admission.AdmissionResponse {
 
 // inject returns nil if the time was too short.
 func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admission.AdmissionResponse {
-	if r.Operation != admission.Create || r.SubResource != "" {
+	if r.Request.Operation != admission.Create || r.Request.SubResource != "" {
 		return admit()
 	}
-	namespace := h.namespace(ctx, r.Namespace)
-	leave, ok := h.limits.slot(ctx, len(r.Object.Raw), r.values)
+	namespace := h.namespace(ctx, r.Request.Namespace)
+	leave, ok := h.limits.slot(ctx, len(r.Request.Object), r.values)
 	if !ok {
 		return nil
 	}
 	defer leave()
-	w, err := manifest.ReadWorkload(r.Object.Raw)
+	w, err := manifest.ReadWorkload(r.Request.Object)
 	switch {
 	case err != nil:
 		return admit("lastcall: not injected: " + err.Error())
@@ -184,14 +184,14 @@ func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admiss
 	o.Token = rand.Text() // 26 letters and digits, 130 bits
 	o.Namespace = namespace
 	if h.Learned != nil {
-		o.Learned = h.Learned(r.Namespace, &w.Pod.ObjectMeta)
+		o.Learned = h.Learned(r.Request.Namespace, &w.Pod.ObjectMeta)
 	}
 	pod, result := inject.Pod(w.Pod, o)
 	switch result.Outcome {
 	case inject.NotRequested:
 		return admit()
 	case inject.LeftAlone:
-		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone", "namespace", r.Namespace, "pod", w.Name, "reason", result.Reason)
+		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone", "namespace", r.Request.Namespace, "pod", w.Name, "reason", result.Reason)
 	}
 	operations, err := inject.Diff(w.Pod, pod)
 	if err != nil {
@@ -234,15 +234,15 @@ func (h *Handler) namespace(ctx context.Context, name string) inject.Namespace {
 
 // lint examines workloads when users see the warnings: at kubectl apply.
 func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionResponse {
-	if r.Operation != admission.Create && r.Operation != admission.Update || r.SubResource != "" {
+	if r.Request.Operation != admission.Create && r.Request.Operation != admission.Update || r.Request.SubResource != "" {
 		return admit()
 	}
-	leave, ok := h.limits.slot(ctx, len(r.Object.Raw), r.values)
+	leave, ok := h.limits.slot(ctx, len(r.Request.Object), r.values)
 	if !ok {
 		return nil
 	}
 	defer leave()
-	w, err := manifest.ReadWorkload(r.Object.Raw)
+	w, err := manifest.ReadWorkload(r.Request.Object)
 	if err != nil || w == nil {
 		return admit() // the API server reports the error
 	}

@@ -26,13 +26,6 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.text }
 
-// review is the API server's request, the size of its object, and the kind of the text that it came in.
-type review struct {
-	admission.AdmissionRequest
-	values int
-	kind   metav1.TypeMeta
-}
-
 // firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
 const firstRead = 8 << 10
 
@@ -56,32 +49,30 @@ func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.
 	} else if err != nil && !held.Grow(0) {
 		err = excessError{tooMany}
 	}
-	leave := func() {}
+	out := &review{}
 	if err == nil {
-		var isMine bool
-		if leave, isMine = l.slot(ctx, len(text), 0); !isMine {
+		if leave, isMine := l.slot(ctx, len(text), 0); isMine {
+			defer leave()
+			err = out.read(text)
+		} else {
 			err = excessError{tooMany}
 		}
 	}
-	out := &review{}
-	if err != nil { // the part that was read is enough for an answer if it has the API server's order of fields
-		if !errors.As(err, &excessError{}) {
-			return nil, notReview(err)
-		}
-		_ = scan(text[:min(len(text), firstRead)], out)
-		if out.identify() != nil {
-			return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
-		}
-		return out, err
-	}
-	defer leave()
-	if err = scan(text, out); err != nil && !errors.As(err, &excessError{}) {
+	isExcess := errors.As(err, &excessError{})
+	if err != nil && !isExcess {
 		return nil, notReview(err)
 	}
-	if no := out.identify(); no != nil {
-		return nil, no
+	if isExcess && out.Request.UID == "" { // the part that was read is enough for an answer
+		_ = out.read(text[:min(len(text), firstRead)])
 	}
-	return out, err
+	no := out.identify()
+	switch {
+	case no == nil:
+		return out, err
+	case isExcess:
+		return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
+	}
+	return nil, no
 }
 
 // readBody reads a body. If its memory is not available, it returns the part that fits.
@@ -111,11 +102,11 @@ func notReview(err error) refusal {
 // identify reports what an answer lacks.
 func (r *review) identify() error {
 	want := metav1.TypeMeta{APIVersion: admission.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
-	if r.kind != want {
+	if r.TypeMeta != want {
 		return refusal{http.StatusBadRequest, fmt.Sprintf("the body is %s %s: must be %s %s (admissionReviewVersions: [v1])",
-			brief(r.kind.APIVersion), brief(r.kind.Kind), want.APIVersion, want.Kind)}
+			brief(r.APIVersion), brief(r.Kind), want.APIVersion, want.Kind)}
 	}
-	if r.UID == "" {
+	if r.Request.UID == "" {
 		return refusal{http.StatusBadRequest, "the AdmissionReview has no request, or one without a uid"}
 	}
 	return nil
@@ -123,7 +114,7 @@ func (r *review) identify() error {
 
 // encodeReview writes the response in a review of the same version.
 func encodeReview(request *review, response *admission.AdmissionResponse) ([]byte, error) {
-	response.UID = request.UID
+	response.UID = request.Request.UID
 	response.Warnings = bounded(response.Warnings)
 	return json.Marshal(admission.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admission.SchemeGroupVersion.String(), Kind: "AdmissionReview"},

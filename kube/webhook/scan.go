@@ -3,9 +3,11 @@ package webhook
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+
+	admission "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Limits of an object under review. For comparison: an API server stores at most 1.5 MiB, and a pod of 50 containers
@@ -15,7 +17,7 @@ const (
 	maxObject   = 2 << 20 // bytes
 	maxValues   = 10_000  // objects, lists and scalars
 	maxElements = 1_000   // of one list
-	maxDepth    = 100
+	maxDepth    = 100     // with the review around it
 )
 
 // maxField is the longest text field of a review outside the object, in bytes.
@@ -28,101 +30,83 @@ func (e excessError) Error() string { return e.reason }
 
 func excess(format string, limit int) error { return excessError{fmt.Sprintf(format, limit)} }
 
-// level is a JSON object or list that is open.
-type level struct {
-	isList bool
-	n      int    // of a list: elements; otherwise: names and values
-	name   string // the latest one
+// review is the API server's request, as far as an answer needs it, and the size of its object.
+type review struct {
+	metav1.TypeMeta
+	Request struct {
+		UID         types.UID
+		Namespace   string
+		Operation   admission.Operation
+		SubResource string
+		Object      json.RawMessage
+	}
+	values int
 }
 
-// scan reads the few fields of a review that an answer needs, and measures its object. Those before an error, or before
-// the end of a text that is cut off, are in out.
-func scan(body []byte, out *review) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	var open []level
-	start, isBegun := 0, false
-	for {
-		token, err := d.Token()
-		switch {
-		case errors.Is(err, io.EOF) && isBegun && len(open) == 0:
-			return nil
-		case err != nil:
+// read reads a review and measures its object. If the text is cut off, or nested too deep, the fields before the object
+// are read, as the API server orders them.
+func (r *review) read(text []byte) error {
+	err := json.Unmarshal(text, r)
+	object := []byte(r.Request.Object)
+	if err != nil {
+		var head []byte
+		head, object, _ = bytes.Cut(text, []byte(`"object":`))
+		*r = review{}
+		if json.Unmarshal(append(bytes.Clone(head), `"object":null}}`...), r) != nil {
 			return err
-		case isBegun && len(open) == 0:
-			return errors.New("more than one JSON value")
 		}
-		isBegun = true
-		delim, _ := token.(json.Delim)
-		if delim == '}' || delim == ']' {
-			if open = open[:len(open)-1]; isObject(open) {
-				if out.Object.Raw = body[start:d.InputOffset()]; len(out.Object.Raw) > maxObject {
-					return excess("the object is larger than %d bytes", maxObject)
-				}
+	}
+	q := &r.Request
+	if max(len(q.UID), len(q.Namespace), len(q.Operation), len(q.SubResource)) > maxField {
+		return fmt.Errorf("a field of the review is longer than %d bytes", maxField)
+	}
+	if tooLarge := r.measure(object); tooLarge != nil {
+		return tooLarge
+	}
+	return err
+}
+
+// measure counts the values of an object. JSON text may be cut off.
+func (r *review) measure(object []byte) error {
+	if len(object) > maxObject {
+		return excess("the object is larger than %d bytes", maxObject)
+	}
+	type level struct {
+		isList bool
+		commas int
+	}
+	open := []level{{}, {}} // the review and its request
+	isText := false
+	r.values = 1
+	for i := 0; i < len(object) && len(open) > 1; i++ {
+		c := object[i]
+		switch {
+		case isText && c == '\\':
+			i++
+		case c == '"':
+			isText = !isText
+		case isText:
+		case c == '{' || c == '[':
+			open = append(open, level{isList: c == '['})
+			if i+1 < len(object) && object[i+1] != c+2 { // } or ], so it is not empty; each comma is one more value
+				r.values++
 			}
-			continue
-		}
-		inObject := len(open) > 1 && isObject(open[:2])
-		if len(open) > 0 {
+		case c == '}' || c == ']':
+			open = open[:len(open)-1]
+		case c == ',':
 			in := &open[len(open)-1]
-			if in.n++; !in.isList && in.n%2 == 1 {
-				in.name, _ = token.(string) // always
-				continue
-			}
-			if in.isList && in.n > maxElements && inObject {
+			in.commas++
+			r.values++
+			if in.isList && in.commas >= maxElements {
 				return excess("a list of the object has more than %d elements", maxElements)
 			}
 		}
-		if inObject {
-			if out.values++; out.values > maxValues {
-				return excess("the object has more than %d values", maxValues)
-			}
+		switch {
+		case r.values > maxValues:
+			return excess("the object has more than %d values", maxValues)
+		case len(open) > maxDepth:
+			return excess("the review is nested deeper than %d", maxDepth)
 		}
-		if err := out.set(open, token); err != nil {
-			return err
-		}
-		if delim != 0 {
-			if isObject(open) {
-				start = int(d.InputOffset()) - 1
-			}
-			if open = append(open, level{isList: delim == '['}); len(open) > maxDepth {
-				return excess("the review is nested deeper than %d", maxDepth)
-			}
-		}
-	}
-}
-
-// isObject reports whether the value in these levels is the object under review.
-func isObject(open []level) bool {
-	return len(open) == 2 && open[0].name == "request" && open[1].name == "object" && !open[1].isList
-}
-
-// set takes over a value of the review, if it is one that an answer needs.
-func (r *review) set(open []level, token json.Token) error {
-	text, isText := token.(string)
-	if !isText || len(open) == 0 || len(open) > 2 || open[len(open)-1].isList {
-		return nil
-	}
-	var to *string
-	switch name := open[len(open)-1].name; {
-	case len(open) == 1 && name == "apiVersion":
-		to = &r.kind.APIVersion
-	case len(open) == 1 && name == "kind":
-		to = &r.kind.Kind
-	case len(open) == 1 || open[0].name != "request":
-		return nil
-	case name == "uid":
-		to = (*string)(&r.UID)
-	case name == "operation":
-		to = (*string)(&r.Operation)
-	case name == "subResource":
-		to = &r.SubResource
-	case name == "namespace":
-		to = &r.Namespace
-	default:
-		return nil
-	}
-	if *to = text; len(text) > maxField {
-		return fmt.Errorf("a field of the review is longer than %d bytes", maxField)
 	}
 	return nil
 }
