@@ -90,61 +90,42 @@ func (d *differ) compareMaps(path string, a, b map[string]any) {
 	}
 }
 
-// compareLists identifies elements by their names; without names it handles additions at the end. It returns false,
-// without an operation, if neither applies.
+// compareLists identifies elements by their names, or else by their positions. It returns false, without an operation,
+// if the elements of a are not those of b in the same order, with others between them.
 func (d *differ) compareLists(path string, a, b []any) bool {
-	was, ok := names(a)
-	is, ok2 := names(b)
-	if !ok || !ok2 {
-		if len(a) > len(b) || !reflect.DeepEqual(a, b[:len(a)]) {
-			return false
-		}
-		for i := len(a); i < len(b); i++ {
-			d.add(at(path, strconv.Itoa(i)), b[i])
-		}
-		return true
+	was, isNamed := names(a)
+	is, areNamed := names(b)
+	if !isNamed || !areNamed {
+		was, is = make([]string, len(a)), make([]string, len(b)) // only additions at the end
 	}
-	kept := 0
-	for _, name := range is.list {
-		if from, had := was.at[name]; had {
-			if from != kept {
-				return false // its position has changed
-			}
-			kept++
-		}
-	}
-	if kept != len(a) {
-		return false // an element was removed
-	}
-	for i, name := range is.list {
-		here := at(path, strconv.Itoa(i))
-		if from, had := was.at[name]; had {
+	mark, from := len(d.operations), 0
+	for i := range b {
+		if here := at(path, strconv.Itoa(i)); from < len(a) && was[from] == is[i] {
 			d.compare(here, a[from], b[i])
+			from++
 		} else {
 			d.add(here, b[i])
 		}
 	}
-	return true
-}
-
-// named are the names of a list's elements.
-type named struct {
-	list []string
-	at   map[string]int
+	if from < len(a) { // an element was removed, or its position has changed
+		d.operations = d.operations[:mark]
+	}
+	return from == len(a)
 }
 
 // names are the names of a list's elements, if all have different names.
-func names(list []any) (named, bool) {
-	out := named{make([]string, 0, len(list)), make(map[string]int, len(list))}
-	for i, element := range list {
+func names(list []any) (all []string, ok bool) {
+	seen := make(map[string]bool, len(list))
+	for _, element := range list {
 		fields, _ := element.(map[string]any)
 		name, ok := fields["name"].(string)
-		if _, twice := out.at[name]; !ok || twice {
-			return named{}, false
+		if seen[name] || !ok {
+			return nil, false
 		}
-		out.list, out.at[name] = append(out.list, name), i
+		seen[name] = true
+		all = append(all, name)
 	}
-	return out, true
+	return all, true
 }
 
 var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
