@@ -69,8 +69,11 @@ func Find(spec *corev1.PodSpec, name string) *corev1.Container {
 	return nil
 }
 
-// Variable returns the value of a variable in a container's environment; false if it is not set.
+// Variable returns the value of a variable in a container's environment; false if it is not set, or the container nil.
 func Variable(c *corev1.Container, name string) (string, bool) {
+	if c == nil {
+		return "", false
+	}
 	for _, e := range c.Env {
 		if e.Name == name {
 			return e.Value, true

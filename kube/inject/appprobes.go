@@ -10,8 +10,8 @@ import (
 // restart of the container from the pod's end.
 func (j *injection) withProbes(h *corev1.LifecycleHandler, c *corev1.Container) *corev1.LifecycleHandler {
 	app := struct { // hook.App
-		Liveness *prober `json:"liveness,omitempty"`
-		Startup  *prober `json:"startup,omitempty"`
+		Liveness *corev1.Probe `json:"liveness,omitempty"`
+		Startup  *corev1.Probe `json:"startup,omitempty"`
 	}{j.appProbe(c, c.LivenessProbe), j.appProbe(c, c.StartupProbe)}
 	if app.Liveness == nil && app.Startup == nil {
 		return h
@@ -26,14 +26,14 @@ func (j *injection) withProbes(h *corev1.LifecycleHandler, c *corev1.Container) 
 }
 
 // appProbe is a probe for a hook; nil if the container has none, or one that the hook cannot run.
-func (j *injection) appProbe(c *corev1.Container, from *corev1.Probe) *prober {
+func (j *injection) appProbe(c *corev1.Container, from *corev1.Probe) *corev1.Probe {
 	if from == nil {
 		return nil
 	}
 	p, why := j.probeOf(c, &from.ProbeHandler)
-	if why != "" || p == (prober{}) {
+	if why != "" || p == (corev1.ProbeHandler{}) {
 		return nil
 	}
-	p.TimeoutSeconds, p.PeriodSeconds, p.FailureThreshold = from.TimeoutSeconds, from.PeriodSeconds, from.FailureThreshold
-	return &p
+	return &corev1.Probe{ProbeHandler: p, TimeoutSeconds: from.TimeoutSeconds, PeriodSeconds: from.PeriodSeconds,
+		FailureThreshold: from.FailureThreshold}
 }

@@ -42,6 +42,13 @@ func setVariable(c *corev1.Container, name, value string) {
 	(*environment)(&c.Env).set(name, value)
 }
 
+// setDefault adds a variable unless the manifest has it.
+func setDefault(c *corev1.Container, name, value string) {
+	if _, isSet := carrier.Variable(c, name); !isSet {
+		setVariable(c, name, value)
+	}
+}
+
 func hasVolume(spec *corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 }

@@ -11,11 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// systemNamespaces contain the programs that a cluster needs to run webhooks.
+// systemNamespaces contain the programs that a cluster needs to run webhooks: they are never injected.
 var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease", "local-path-storage"}
-
-// IsSystem reports whether a namespace is never injected, whatever its labels.
-func IsSystem(namespace string) bool { return slices.Contains(systemNamespaces, namespace) }
 
 // IsMissed reports whether injection is enabled, by the same rules as in Pod, for a pod that has none: no webhook was
 // called for it. One that was left alone has the annotation with the reason. An invalid value disables injection.
@@ -30,7 +27,7 @@ func IsMissed(pod *metav1.ObjectMeta, o Options) bool {
 // enabled reports whether injection is enabled, and if not why: the pod's label, then its annotation, then the
 // namespace's label, then the default.
 func enabled(pod *corev1.Pod, o Options) (bool, string, error) {
-	if IsSystem(o.Namespace.Name) || IsSystem(pod.Namespace) {
+	if slices.Contains(systemNamespaces, o.Namespace.Name) || slices.Contains(systemNamespaces, pod.Namespace) {
 		return false, "a system namespace", nil
 	}
 	for _, place := range []struct {
@@ -106,7 +103,7 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	}
 	wants := chosen == Pipe || chosen == Envoy
 	hasSidecar := carrier.Find(&pod.Spec, carrier.IstioProxy) != nil
-	name, note := meshOf(pod, o.Namespace)
+	name := carrier.OtherMeshOf(pod, o.Namespace)
 	isThere := name != carrier.MeshDapr && slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) })
 	isIstioExpected := carrier.IsIstioExpected(pod, o.Namespace) && !isThere
 	switch {
@@ -123,9 +120,9 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	case chosen == Istio && name == carrier.MeshDapr: // which captures nothing
 		return Istio, "", nil
 	case name != "" && (wants || chosen == Istio):
-		return Sockets, note + ", although " + annotationProxy + " is " + string(chosen), nil
+		return Sockets, besideMesh(name) + ", although " + annotationProxy + " is " + string(chosen), nil
 	case name != "":
-		return Sockets, note, nil
+		return Sockets, besideMesh(name), nil
 	case chosen == Istio && isIstioRefused(pod):
 		return Sockets, "Istio's injection is disabled (sidecar.istio.io/inject), so the app's preStop watches its sockets", nil
 	case chosen == Envoy && o.EnvoyImage == "":
@@ -173,25 +170,18 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 	case "false":
 		return Classic, nil
 	}
-	if o.Sidecar == "" {
-		return Native, nil
-	}
-	return o.Sidecar, nil
+	return cmp.Or(o.Sidecar, Native), nil
 }
 
 // chooseCapture returns what redirects the pod's traffic.
 func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
-	form := Capture(pod.Annotations[annotationCapture])
-	if form == "" {
-		form = cmp.Or(o.Capture, CaptureSidecar)
-	}
-	if !form.isKnown() {
+	switch form := cmp.Or(Capture(pod.Annotations[annotationCapture]), o.Capture, CaptureSidecar); form {
+	case CaptureSidecar, CaptureInit, CaptureCNI:
+		return form, nil
+	default:
 		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationCapture, form, CaptureSidecar, CaptureInit, CaptureCNI)
 	}
-	return form, nil
 }
-
-func (c Capture) isKnown() bool { return c == CaptureSidecar || c == CaptureInit || c == CaptureCNI }
 
 // isJob reports whether the pod is expected to end by itself.
 func isJob(pod *corev1.Pod, o Options) bool {

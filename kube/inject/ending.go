@@ -9,7 +9,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // AppEndOf returns what the pod's app does at SIGTERM, and why that is assumed: the annotation, or what was learned.
@@ -39,14 +38,6 @@ func (j *injection) readAppEnd() error {
 	}
 	j.note("the app %s at SIGTERM (%s): %s", end, why, consequence)
 	return nil
-}
-
-// announceAppEnd sets the variable in the container of a hook that runs without an agent. A value of the manifest is
-// kept.
-func (j *injection) announceAppEnd(c *corev1.Container) {
-	if _, isSet := carrier.Variable(c, meshconfig.VariableApp); !isSet {
-		setVariable(c, meshconfig.VariableApp, j.env.get(meshconfig.VariableApp))
-	}
 }
 
 // tlsProtocols are the protocols, by their names in port names, that an app speaks in TLS of its own.

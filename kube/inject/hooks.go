@@ -72,23 +72,6 @@ func (j *injection) sidecarToken() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tokenOf returns the token of an earlier injection.
-func tokenOf(spec *corev1.PodSpec) string {
-	if c := carrier.Find(spec, carrier.Sidecar); c != nil {
-		token, _ := carrier.Variable(c, carrier.HookToken)
-		return token
-	}
-	return ""
-}
-
-// announceHook sets the variable by which a Go program with lastcall's library knows that its SIGTERM
-// comes after the drain. A value from the manifest is kept.
-func announceHook(c *corev1.Container) {
-	if _, isSet := carrier.Variable(c, timers.DrainedByHook); !isSet {
-		setVariable(c, timers.DrainedByHook, "true")
-	}
-}
-
 // addHooks gives each app the hook, and joins it with the app's own (PreStopOf). The package comment describes the
 // order of the endings.
 func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
@@ -102,7 +85,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 		}
 		j.join(c, p, hook)
 		if isOurHook(c.Lifecycle.PreStop) {
-			announceHook(c)
+			setDefault(c, timers.DrainedByHook, "true") // to a Go program with lastcall's library
 		}
 		if *c.Lifecycle == (corev1.Lifecycle{}) {
 			c.Lifecycle = nil

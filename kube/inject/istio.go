@@ -35,11 +35,7 @@ func (j *injection) addIstio() error {
 	if word == preStopNone {
 		return unableError{"annotation " + annotationPreStop + " is none, and next to Istio's sidecar the preStop hooks are all that lastcall adds"}
 	}
-	configured, err := parseWatched(j.pod.Annotations[annotationPorts])
-	if err != nil {
-		return err
-	}
-	if err := j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler { return j.envoyHook(c, configured) }); err != nil {
+	if err := j.addHooks(j.envoyHook); err != nil {
 		return err
 	}
 	j.hookIstioProxy()
@@ -51,11 +47,8 @@ func (j *injection) addIstio() error {
 
 // envoyHook is the hook of an app next to Istio's Envoy. Containers without a port get it too: Envoy shows the activity
 // of the whole pod. A container whose ports all bypass Envoy is watched by its sockets.
-func (j *injection) envoyHook(c *corev1.Container, configured []watched) *corev1.LifecycleHandler {
-	ports := configured
-	if len(ports) == 0 {
-		ports = watchedPorts(c)
-	}
+func (j *injection) envoyHook(c *corev1.Container) *corev1.LifecycleHandler {
+	ports, plane := j.portsOf(c), []string{"--envoy", j.istioAdmin()}
 	var past []watched
 	for _, p := range ports {
 		if j.bypasses(p.port) {
@@ -67,11 +60,11 @@ func (j *injection) envoyHook(c *corev1.Container, configured []watched) *corev1
 	case len(past) == len(ports):
 		j.note("container %s: Istio does not capture its ports, so its preStop watches their sockets instead of Envoy", c.Name)
 		j.noteOpaque(c, ports)
-		return j.joined(j.withProbes(j.waitCommand(c, nil, ports), c), c)
+		plane = nil
 	default:
 		j.note("container %s: Istio does not capture port %s, whose connections do not delay the SIGTERM; another port of the container is captured, and only Envoy is watched", c.Name, past[0])
 	}
-	return j.joined(j.withProbes(j.waitCommand(c, []string{"--envoy", j.istioAdmin()}, ports), c), c)
+	return j.planeHook(c, plane, ports)
 }
 
 // istioAdmin is the address of Envoy's admin API.
@@ -213,22 +206,14 @@ func isProxyless(pod *corev1.Pod) bool {
 	if strings.Contains(pod.Annotations[carrier.IstioTemplates], "grpc-") {
 		return true
 	}
-	c := carrier.Find(&pod.Spec, carrier.IstioProxy)
-	if c == nil {
-		return false
-	}
-	generator, _ := carrier.Variable(c, "ISTIO_META_GENERATOR")
+	generator, _ := carrier.Variable(carrier.Find(&pod.Spec, carrier.IstioProxy), "ISTIO_META_GENERATOR")
 	return generator == "grpc"
 }
 
 // proxyConfigOf is the PROXY_CONFIG that Istio's injector has written, in the form of os.Environ: the mesh's settings,
 // which are nowhere else in the pod.
 func proxyConfigOf(pod *corev1.Pod) []string {
-	c := carrier.Find(&pod.Spec, carrier.IstioProxy)
-	if c == nil {
-		return nil
-	}
-	text, _ := carrier.Variable(c, meshconfig.VariableProxyConfig)
+	text, _ := carrier.Variable(carrier.Find(&pod.Spec, carrier.IstioProxy), meshconfig.VariableProxyConfig)
 	if text = strings.TrimSpace(unescape(text)); text == "" {
 		return nil
 	}

@@ -14,22 +14,17 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// meshOf is the name of the mesh whose proxy other than Istio's sidecar carries the pod's traffic, and what the app's
-// hook does not see because of it.
-func meshOf(pod *corev1.Pod, ns Namespace) (name, note string) {
-	switch name = carrier.OtherMeshOf(pod, ns); name {
-	case "":
-	case carrier.MeshAmbient:
-		note = "the pod is in Istio's ambient mesh: ztunnel stays the only proxy, and the app's preStop watches its sockets; clients are not asked to close their kept connections"
-	default:
-		note = "the pod is in a mesh (" + name + "), whose proxy stays the only one: the app's preStop watches its sockets"
+// besideMesh is the note about a pod with the proxy of a mesh other than Istio's sidecar: what its hook does not see.
+func besideMesh(mesh string) string {
+	if mesh == carrier.MeshAmbient {
+		return "the pod is in Istio's ambient mesh: ztunnel stays the only proxy, and the app's preStop watches its sockets; clients are not asked to close their kept connections"
 	}
-	return name, note
+	return "the pod is in a mesh (" + mesh + "), whose proxy stays the only one: the app's preStop watches its sockets"
 }
 
 // linkerdFlags let the hook read the counters of linkerd's proxy, at its admin port.
 func (j *injection) linkerdFlags() []string {
-	if name, _ := meshOf(j.pod, j.Namespace); name != carrier.MeshLinkerd {
+	if carrier.OtherMeshOf(j.pod, j.Namespace) != carrier.MeshLinkerd {
 		return nil
 	}
 	const key = "config.linkerd.io/admin-port"
@@ -57,7 +52,7 @@ const (
 // deadline.
 func (j *injection) shortenLinkerdIdle(ports []watched) {
 	proxy := carrier.Find(&j.pod.Spec, "linkerd-proxy")
-	value, _ := lookUp(proxy, linkerdIdleVariable)
+	value, _ := carrier.Variable(proxy, linkerdIdleVariable)
 	_, isSet := j.pod.Annotations[linkerdIdleAnnotation]
 	isMuxed := slices.ContainsFunc(ports, func(w watched) bool { return meshconfig.IsMuxedPort(w.protocol) })
 	if j.linkerdFlags() == nil || isSet || !isMuxed || proxy != nil && value != linkerdIdleDefault {

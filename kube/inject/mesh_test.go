@@ -243,7 +243,7 @@ func TestLinkerdIdle(t *testing.T) {
 		{"HTTP/1.1", annotated("linkerd.io/inject", "enabled"), "", ""},
 	} {
 		got, _ := Pod(c.pod, testOptions())
-		value, _ := lookUp(carrier.Find(&got.Spec, "linkerd-proxy"), linkerdIdleVariable)
+		value, _ := carrier.Variable(carrier.Find(&got.Spec, "linkerd-proxy"), linkerdIdleVariable)
 		if got.Annotations[linkerdIdleAnnotation] != c.annotation || value != c.variable {
 			t.Errorf("%s: annotation %q, variable %q", c.name, got.Annotations[linkerdIdleAnnotation], value)
 		}

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,6 +27,7 @@ type injection struct {
 	token    string
 	notes    []string
 	until    []string         // the signals of the worker
+	watched  []watched        // ports by annotation, for hooks without an agent
 	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
 }
 
@@ -142,9 +144,13 @@ func (j *injection) do() (err error) {
 		return err
 	}
 	if j.captures() {
-		if err := j.mayCapture(); err != nil {
-			return err
-		}
+		err = j.mayCapture()
+	}
+	if err == nil && !j.captures() {
+		j.watched, err = parseWatched(annotationPorts, j.pod.Annotations[annotationPorts])
+	}
+	if err != nil {
+		return err
 	}
 	switch j.proxy {
 	case Sockets:
@@ -152,9 +158,8 @@ func (j *injection) do() (err error) {
 	case Istio:
 		err = j.addIstio()
 	default:
-		if j.token = tokenOf(&j.pod.Spec); j.token == "" {
-			j.token = j.Token
-		}
+		earlier, _ := carrier.Variable(carrier.Find(&j.pod.Spec, carrier.Sidecar), carrier.HookToken)
+		j.token = cmp.Or(earlier, j.Token)
 		if !carrier.Token.MatchString(j.token) {
 			return errors.New("the hook's token must have 16 to 128 letters, digits, - and _")
 		}
@@ -185,12 +190,11 @@ func (j *injection) mayCapture() error {
 	if err != nil {
 		return err
 	}
-	for _, mode := range []string{"restricted", "baseline"} {
-		if j.capture != CaptureCNI && j.Namespace.Labels["pod-security.kubernetes.io/enforce"] == mode && carrier.Find(&j.pod.Spec, carrier.Sidecar) == nil {
-			j.proxy = Sockets
-			j.note("the namespace does not admit NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
-			return nil
-		}
+	mode, isNew := j.Namespace.Labels["pod-security.kubernetes.io/enforce"], carrier.Find(&j.pod.Spec, carrier.Sidecar) == nil
+	if isNew && j.capture != CaptureCNI && (mode == "restricted" || mode == "baseline") {
+		j.proxy = Sockets
+		j.note("the namespace does not admit NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
+		return nil
 	}
 	if reason := redirected(&j.pod.Spec); reason != "" {
 		return unableError{reason + ": lastcall adds no second redirect; lastcall.dev/proxy: sockets lets the app's preStop watch its sockets instead"}

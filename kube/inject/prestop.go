@@ -180,7 +180,7 @@ func (j *injection) hookDeadline() time.Duration {
 	return hook.Until(j.settings.Drain(), leave).LastCallAfter()
 }
 
-// joined is a hook without an agent that runs the container's own before it waits.
-func (j *injection) joined(h *corev1.LifecycleHandler, c *corev1.Container) *corev1.LifecycleHandler {
-	return running(h, j.before(c), j.hookDeadline())
+// planeHook is a hook without an agent, which runs the container's own before it waits.
+func (j *injection) planeHook(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
+	return running(j.withProbes(j.waitCommand(c, flags, ports), c), j.before(c), j.hookDeadline())
 }

@@ -3,7 +3,9 @@ package inject
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -16,21 +18,12 @@ import (
 const (
 	pathHealth    = "/app-health/"
 	pathLifecycle = "/app-lifecycle/"
+
+	preStopAnswer = "/prestopz"
 )
 
 // annotationRewrite is Istio's; false keeps the probes unchanged.
 const annotationRewrite = "sidecar.istio.io/rewriteAppHTTPProbers"
-
-// prober is a probe as the agent reads it from ISTIO_KUBE_APP_PROBERS, and a hook from --app-probes.
-type prober struct {
-	HTTPGet          *corev1.HTTPGetAction   `json:"httpGet,omitempty"`
-	TCPSocket        *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
-	GRPC             *corev1.GRPCAction      `json:"grpc,omitempty"`
-	Exec             *corev1.ExecAction      `json:"exec,omitempty"` // of a hook: the agent is in another container
-	TimeoutSeconds   int32                   `json:"timeoutSeconds,omitempty"`
-	PeriodSeconds    int32                   `json:"periodSeconds,omitempty"`
-	FailureThreshold int32                   `json:"failureThreshold,omitempty"`
-}
 
 // longestGRPCService is the longest service name that the agent supports, in bytes.
 const longestGRPCService = 127
@@ -42,23 +35,28 @@ const hookTimeout = 600
 // (MAX_ARG_STRLEN), and Kubernetes' escaping may make it longer.
 const maxVariable = 100 << 10
 
-// probesOf are a container's probes by the last part of their path at the agent.
-func probesOf(c *corev1.Container) map[string]*corev1.Probe {
-	return map[string]*corev1.Probe{"readyz": c.ReadinessProbe, "livez": c.LivenessProbe, "startupz": c.StartupProbe}
-}
-
-// hooksOf are a container's hooks in the same way.
-func hooksOf(c *corev1.Container) map[string]*corev1.LifecycleHandler {
-	if c.Lifecycle == nil {
-		return nil
+// answersOf are a container's probes, and its httpGet hooks in the form of probes, by their paths at the agent.
+func answersOf(c *corev1.Container) map[string]*corev1.Probe {
+	path := pathHealth + c.Name
+	all := map[string]*corev1.Probe{
+		path + "/readyz": c.ReadinessProbe, path + "/livez": c.LivenessProbe, path + "/startupz": c.StartupProbe,
 	}
-	return map[string]*corev1.LifecycleHandler{"prestopz": c.Lifecycle.PreStop, "poststartz": c.Lifecycle.PostStart}
+	if l := c.Lifecycle; l != nil {
+		for name, h := range map[string]*corev1.LifecycleHandler{preStopAnswer: l.PreStop, "/poststartz": l.PostStart} {
+			if h != nil && h.HTTPGet != nil {
+				handler := corev1.ProbeHandler{HTTPGet: h.HTTPGet}
+				all[pathLifecycle+c.Name+name] = &corev1.Probe{ProbeHandler: handler, TimeoutSeconds: hookTimeout}
+			}
+		}
+	}
+	maps.DeleteFunc(all, func(_ string, p *corev1.Probe) bool { return p == nil })
+	return all
 }
 
 // turnProbes redirects the probes and the httpGet hooks of the apps to the agent, so that they work with any capture
 // and never count as traffic.
 func (j *injection) turnProbes(had string) error {
-	probers := map[string]prober{}
+	probers := map[string]corev1.Probe{}
 	if had != "" {
 		if err := json.Unmarshal([]byte(had), &probers); err != nil {
 			return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariableProbes, err)
@@ -68,27 +66,16 @@ func (j *injection) turnProbes(had string) error {
 		return nil
 	}
 	for _, c := range probed(&j.pod.Spec) {
-		for _, kind := range []string{"readyz", "livez", "startupz"} {
-			probe, path := probesOf(c)[kind], pathHealth+c.Name+"/"+kind
-			if probe == nil {
-				continue
-			}
-			if turned, ok := j.turn(c, path, &probe.ProbeHandler); ok {
-				turned.TimeoutSeconds = probe.TimeoutSeconds
-				probers[path] = turned
-			}
+		all, preStop := answersOf(c), pathLifecycle+c.Name+preStopAnswer
+		if p := all[preStop]; p != nil {
+			p.TimeoutSeconds = int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
 		}
-		for _, kind := range []string{"prestopz", "poststartz"} {
-			hook, path := hooksOf(c)[kind], pathLifecycle+c.Name+"/"+kind
-			if hook == nil || hook.HTTPGet == nil || carrier.IsWaitGet(hook) || kind == "prestopz" && !j.keepsPreStop(c) {
-				continue
-			}
-			if turned, ok := j.turn(c, path, &corev1.ProbeHandler{HTTPGet: hook.HTTPGet}); ok {
-				turned.TimeoutSeconds = hookTimeout
-				if kind == "prestopz" {
-					turned.TimeoutSeconds = int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
-				}
-				probers[path] = turned
+		if carrier.IsWaitGet(carrier.PreStop(c)) || !j.keepsPreStop(c) {
+			delete(all, preStop)
+		}
+		for _, path := range slices.Sorted(maps.Keys(all)) {
+			if turned, ok := j.turn(c, path, &all[path].ProbeHandler); ok {
+				probers[path] = corev1.Probe{ProbeHandler: turned, TimeoutSeconds: all[path].TimeoutSeconds}
 			}
 		}
 	}
@@ -114,22 +101,22 @@ func (j *injection) keepsPreStop(c *corev1.Container) bool {
 
 // turn redirects one probe to path on the status port, and returns the probe that the agent runs instead; false if the
 // probe is unchanged.
-func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandler) (prober, bool) {
+func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandler) (corev1.ProbeHandler, bool) {
 	status := intstr.FromInt32(int32(j.settings.StatusPort.Value))
 	if h.Exec != nil || h.HTTPGet != nil && h.HTTPGet.Port == status { // it runs in the app's own container; it is redirected already, or for the agent
-		return prober{}, false
+		return *h, false
 	}
 	p, why := j.probeOf(c, h)
 	switch {
 	case why != "":
 		j.note("container %s: the handler for %s is unchanged: %s", c.Name, path, why)
-		return prober{}, false
+		return p, false
 	case h.HTTPGet != nil:
 		h.HTTPGet.Path, h.HTTPGet.Port = path, status
 		if h.HTTPGet.Scheme == corev1.URISchemeHTTPS {
 			h.HTTPGet.Scheme = corev1.URISchemeHTTP // the agent uses TLS
 		}
-	case p == prober{}:
+	case p == corev1.ProbeHandler{}:
 		return p, false
 	default:
 		*h = corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: status}}
@@ -139,7 +126,8 @@ func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandle
 
 // probeOf is a container's handler as lastcall runs it, with a number for a named port. why is the reason why it
 // cannot.
-func (j *injection) probeOf(c *corev1.Container, h *corev1.ProbeHandler) (p prober, why string) {
+func (j *injection) probeOf(c *corev1.Container, h *corev1.ProbeHandler) (p corev1.ProbeHandler, why string) {
+	h.DeepCopyInto(&p)
 	resolve := func(host string, port *intstr.IntOrString) string {
 		number, ok := j.resolve(c, *port)
 		switch {
@@ -152,19 +140,14 @@ func (j *injection) probeOf(c *corev1.Container, h *corev1.ProbeHandler) (p prob
 		return ""
 	}
 	switch {
-	case h.HTTPGet != nil:
-		p.HTTPGet = h.HTTPGet.DeepCopy()
-		why = resolve(h.HTTPGet.Host, &p.HTTPGet.Port)
-	case h.TCPSocket != nil:
-		p.TCPSocket = &corev1.TCPSocketAction{Port: h.TCPSocket.Port}
-		why = resolve(h.TCPSocket.Host, &p.TCPSocket.Port)
-	case h.GRPC != nil:
-		p.GRPC = h.GRPC.DeepCopy()
-		if h.GRPC.Service != nil && len(*h.GRPC.Service) > longestGRPCService {
-			why = "its service's name is too long"
-		}
-	case h.Exec != nil && len(h.Exec.Command) > 0:
-		p.Exec = h.Exec
+	case p.HTTPGet != nil:
+		why = resolve(p.HTTPGet.Host, &p.HTTPGet.Port)
+	case p.TCPSocket != nil:
+		why = resolve(p.TCPSocket.Host, &p.TCPSocket.Port)
+	case p.GRPC != nil && p.GRPC.Service != nil && len(*p.GRPC.Service) > longestGRPCService:
+		why = "its service's name is too long"
+	case p.Exec != nil && len(p.Exec.Command) == 0:
+		p.Exec = nil
 	}
 	return p, why
 }

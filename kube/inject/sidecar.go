@@ -2,7 +2,6 @@ package inject
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,12 +47,15 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	if j.LogFormat == "json" {
 		args = append(args, "--log-format", "json")
 	}
-	ports, err := parsePorts(annotationIgnoreInbound, j.pod.Annotations[annotationIgnoreInbound])
+	ignored, err := parseWatched(annotationIgnoreInbound, j.pod.Annotations[annotationIgnoreInbound])
 	if err != nil {
 		return corev1.Container{}, err
 	}
-	for _, p := range ports {
-		args = append(args, "--ignore-inbound-port", strconv.Itoa(int(p)))
+	for _, w := range ignored {
+		if w.protocol != "" {
+			return corev1.Container{}, fmt.Errorf("annotation %s: %q: must be a port without a protocol", annotationIgnoreInbound, w)
+		}
+		args = append(args, "--ignore-inbound-port", w.String())
 	}
 	status := int32(j.settings.StatusPort.Value)
 	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready", Port: intstr.FromInt32(status)}}
@@ -264,20 +266,4 @@ func runsAs(c *corev1.Container, spec *corev1.PodSpec, user int64) bool {
 		return *s.RunAsUser == user
 	}
 	return spec.SecurityContext != nil && spec.SecurityContext.RunAsUser != nil && *spec.SecurityContext.RunAsUser == user
-}
-
-// parsePorts reads a comma-separated list.
-func parsePorts(what, text string) ([]uint16, error) {
-	seen := map[uint16]bool{}
-	for item := range strings.SplitSeq(text, ",") {
-		if item = strings.TrimSpace(item); item == "" {
-			continue
-		}
-		p, err := strconv.ParseUint(item, 10, 16)
-		if err != nil || p == 0 {
-			return nil, fmt.Errorf("annotation %s: %q: must be ports from 1 to 65535, comma-separated", what, item)
-		}
-		seen[uint16(p)] = true
-	}
-	return slices.Sorted(maps.Keys(seen)), nil
 }

@@ -24,40 +24,32 @@ const mountCopy = "/lastcall-bin"
 // addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
 // because the image may not even have a shell.
 func (j *injection) addSockets() error {
-	configured, err := parseWatched(j.pod.Annotations[annotationPorts])
-	if err != nil {
-		return err
-	}
-	err = j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
-		ports := configured
-		if len(ports) == 0 {
-			ports = watchedPorts(c)
-		}
+	err := j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
+		ports := j.portsOf(c)
 		if len(ports) == 0 && !j.isWorker(c) {
 			j.note("container %s lists no port and gets no preStop: set the ports with annotation %s", c.Name, annotationPorts)
 			return nil
 		}
 		j.noteOpaque(c, ports)
-		return j.joined(j.withProbes(j.waitCommand(c, j.linkerdFlags(), ports), c), c)
+		return j.planeHook(c, j.linkerdFlags(), ports)
 	})
 	if err != nil {
 		return err
 	}
-	j.hookMeshProxies(configured)
+	j.hookMeshProxies()
 	j.equipHooks()
 	return nil
 }
 
 // hookMeshProxies delays the SIGTERM of a mesh's proxy that is an ordinary container until the apps' connections are
 // idle: linkerd's refuses new ones as soon as it has it. A native one ends after the apps anyway.
-func (j *injection) hookMeshProxies(ports []watched) {
+func (j *injection) hookMeshProxies() {
 	spec := &j.pod.Spec
 	isHooked := false
+	var ports []watched
 	for _, c := range apps(spec) {
 		isHooked = isHooked || isPlaneHook(carrier.PreStop(c))
-		if j.pod.Annotations[annotationPorts] == "" {
-			ports = append(ports, watchedPorts(c)...)
-		}
+		ports = append(ports, j.portsOf(c)...)
 	}
 	if !isHooked {
 		return
@@ -142,10 +134,8 @@ func mounts(c *corev1.Container) bool {
 // a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equip(c *corev1.Container) {
 	j.mountProgram(c)
-	if _, isSet := carrier.Variable(c, meshconfig.VariableGracePeriod); !isSet {
-		setVariable(c, meshconfig.VariableGracePeriod, j.env.get(meshconfig.VariableGracePeriod))
-	}
-	j.announceAppEnd(c)
+	setDefault(c, meshconfig.VariableGracePeriod, j.env.get(meshconfig.VariableGracePeriod))
+	setDefault(c, meshconfig.VariableApp, j.env.get(meshconfig.VariableApp))
 }
 
 // waitCommand is lastcall wait without an agent, with flags for a plane, or of sockets alone. A hook has the
@@ -200,9 +190,8 @@ func (w watched) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d/%s", w.port, w.protocol), "/")
 }
 
-// parseWatched reads the annotation: PORT[/PROTOCOL], comma-separated.
-func parseWatched(text string) ([]watched, error) {
-	var out []watched
+// parseWatched reads an annotation: PORT[/PROTOCOL], comma-separated.
+func parseWatched(annotation, text string) (out []watched, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item == "" {
 			continue
@@ -212,13 +201,21 @@ func parseWatched(text string) ([]watched, error) {
 		protocol := meshconfig.PortProtocol(name)
 		switch {
 		case err != nil || port == 0:
-			return nil, fmt.Errorf("annotation %s: %q must be a port from 1 to 65535, such as 8080 or 9090/grpc", annotationPorts, item)
+			return nil, fmt.Errorf("annotation %s: %q must be a port from 1 to 65535, such as 8080 or 9090/grpc", annotation, item)
 		case typed && protocol == "":
-			return nil, fmt.Errorf("annotation %s: %q: the protocol must be one of %s", annotationPorts, item, strings.Join(meshconfig.PortProtocols(), ", "))
+			return nil, fmt.Errorf("annotation %s: %q: the protocol must be one of %s", annotation, item, strings.Join(meshconfig.PortProtocols(), ", "))
 		}
 		out = append(out, watched{uint16(port), protocol})
 	}
 	return sortWatched(out), nil
+}
+
+// portsOf are the ports that a hook without an agent watches: those of the annotation, or else the container's.
+func (j *injection) portsOf(c *corev1.Container) []watched {
+	if len(j.watched) > 0 {
+		return j.watched
+	}
+	return watchedPorts(c)
 }
 
 // watchedPorts are the TCP ports of a container, with the protocols that their names say.

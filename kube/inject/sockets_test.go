@@ -27,12 +27,12 @@ func TestParseWatched(t *testing.T) {
 		"8443,8443/h2":          {{8443, "h2"}},
 		"80/kubernetes.io/h2c":  {{80, "h2c"}},
 	} {
-		if got, err := parseWatched(text); err != nil || !slices.Equal(got, want) {
+		if got, err := parseWatched(annotationPorts, text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"0", "http", "8080/", "8080/gopher", "65536"} {
-		if got, err := parseWatched(text); err == nil {
+		if got, err := parseWatched(annotationPorts, text); err == nil {
 			t.Errorf("%q is read as %v", text, got)
 		}
 	}

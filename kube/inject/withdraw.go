@@ -3,9 +3,7 @@ package inject
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,7 +21,7 @@ func (j *injection) withdraw() error {
 	sidecar := carrier.Find(spec, carrier.Sidecar)
 	istioProxy := carrier.Find(spec, carrier.IstioProxy)
 	if text, _ := carrier.Variable(sidecar, meshconfig.VariableProbes); text != "" {
-		probers := map[string]prober{}
+		probers := map[string]corev1.Probe{}
 		if err := json.Unmarshal([]byte(unescape(text)), &probers); err != nil {
 			return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariableProbes, err)
 		}
@@ -35,7 +33,7 @@ func (j *injection) withdraw() error {
 	}
 	a := j.pod.Annotations
 	if text, isSet := carrier.Variable(sidecar, meshconfig.VariablePrometheus); a[prometheusPath] == mergedPath {
-		switch _, has := lookUp(istioProxy, meshconfig.VariablePrometheus); {
+		switch _, has := carrier.Variable(istioProxy, meshconfig.VariablePrometheus); {
 		case istioProxy != nil && isSet && !has:
 			setVariable(istioProxy, meshconfig.VariablePrometheus, text)
 		case istioProxy != nil:
@@ -71,15 +69,8 @@ func (j *injection) withdraw() error {
 	return nil
 }
 
-func lookUp(c *corev1.Container, name string) (string, bool) {
-	if c == nil {
-		return "", false
-	}
-	return carrier.Variable(c, name)
-}
-
 // inherit adds probes to those that Istio's agent runs.
-func inherit(istioProxy *corev1.Container, probers map[string]prober) error {
+func inherit(istioProxy *corev1.Container, probers map[string]corev1.Probe) error {
 	had := map[string]json.RawMessage{}
 	if text, _ := carrier.Variable(istioProxy, meshconfig.VariableProbes); text != "" {
 		if err := json.Unmarshal([]byte(unescape(text)), &had); err != nil {
@@ -105,23 +96,17 @@ func inherit(istioProxy *corev1.Container, probers map[string]prober) error {
 }
 
 // restoreProbes points the probes and hooks that the agent has answered to the app again.
-func (j *injection) restoreProbes(probers map[string]prober) {
-	byName := map[string]*corev1.Container{}
+func (j *injection) restoreProbes(probers map[string]corev1.Probe) {
 	for _, c := range carrier.Containers(&j.pod.Spec) {
-		byName[c.Name] = c
-	}
-	for _, path := range slices.Sorted(maps.Keys(probers)) {
-		p := probers[path]
-		name, kind, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, pathHealth), pathLifecycle), "/")
-		c := byName[name]
-		if c == nil {
-			continue
-		}
-		if probe := probesOf(c)[kind]; probe != nil && probe.HTTPGet != nil && probe.HTTPGet.Path == path {
-			probe.ProbeHandler = corev1.ProbeHandler{HTTPGet: p.HTTPGet, TCPSocket: p.TCPSocket, GRPC: p.GRPC}
-		}
-		if hook := hooksOf(c)[kind]; hook != nil && hook.HTTPGet != nil && hook.HTTPGet.Path == path && p.HTTPGet != nil {
-			hook.HTTPGet = p.HTTPGet
+		for path, now := range answersOf(c) {
+			p, isTurned := probers[path]
+			switch {
+			case !isTurned || now.HTTPGet == nil || now.HTTPGet.Path != path:
+			case p.HTTPGet != nil:
+				*now.HTTPGet = *p.HTTPGet // which a hook shares
+			default:
+				now.ProbeHandler = p.ProbeHandler
+			}
 		}
 	}
 }
