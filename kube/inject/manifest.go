@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	kjson "sigs.k8s.io/json"
 	sigs "sigs.k8s.io/yaml"
@@ -27,65 +28,54 @@ func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []
 }
 
 func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
-	var documents []*document
-	namespaces := map[string]Namespace{}
-	for i, one := range manifest.Documents(text) {
-		d := &document{Document: one}
+	documents := manifest.Documents(text)
+	objects := make([][]*manifest.Object, len(documents))
+	namespaces := map[string]*manifest.Object{}
+	for i, d := range documents {
 		var err error
-		if d.objects, err = d.Objects(); err != nil {
+		if objects[i], err = d.Objects(); err != nil {
 			return nil, nil, fmt.Errorf("document %d: %w", i+1, err)
 		}
-		d.addNamespaces(namespaces)
-		documents = append(documents, d)
-	}
-	inNamespace := func(w *manifest.Workload) Options {
-		o := options(w)
-		o.Offline = isOffline
-		if ns := namespaces[o.Namespace.Name]; o.Namespace.Labels == nil {
-			o.Namespace.Labels, o.Namespace.Annotations = ns.Labels, ns.Annotations
+		for _, o := range objects[i] {
+			if o.Kind == "Namespace" && o.APIVersion == "v1" {
+				namespaces[o.Name] = o
+				if o.Labels == nil { // it is known to have none
+					o.Labels = map[string]string{}
+				}
+			}
 		}
-		return o
 	}
-	var out bytes.Buffer
-	var done []Done
+	var out []byte
+	var all []Done
 	for i, d := range documents {
-		edited, results, err := d.inject(fmt.Sprintf("document %d", i+1), inNamespace)
+		where := fmt.Sprintf("document %d (line %d)", i+1, d.Line)
+		edited, done, err := inject(d.Text, objects[i], func(w *manifest.Workload) Options {
+			o := options(w)
+			o.Offline = isOffline
+			if ns := namespaces[o.Namespace.Name]; ns != nil && o.Namespace.Labels == nil {
+				o.Namespace.Labels, o.Namespace.Annotations = ns.Labels, ns.Annotations
+			}
+			return o
+		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("document %d (line %d): %w", i+1, d.Line, err)
+			return nil, nil, fmt.Errorf("%s: %w", where, err)
 		}
-		done = append(done, results...)
-		out.Write(edited)
+		for i := range done {
+			done[i].Where = where
+		}
+		out, all = append(out, edited...), append(all, done...)
 	}
-	return out.Bytes(), done, nil
+	return out, all, nil
 }
 
-// document is one document of the text, with its objects.
-type document struct {
-	manifest.Document
-	objects []*manifest.Object
-}
-
-// addNamespaces adds the document's Namespaces to namespaces.
-func (d *document) addNamespaces(namespaces map[string]Namespace) {
-	for _, o := range d.objects {
-		if o.Kind != "Namespace" || o.APIVersion != "v1" {
-			continue
-		}
-		n := Namespace{Labels: o.Labels, Annotations: o.Annotations}
-		if n.Labels == nil {
-			n.Labels = map[string]string{}
-		}
-		namespaces[o.Name] = n
-	}
-}
-
-func (d *document) inject(where string, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
-	var all []Operation
+// inject injects into the workloads among the objects of a document.
+func inject(document []byte, objects []*manifest.Object, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
+	var patch []Operation
 	var done []Done
-	for _, o := range d.objects {
+	for _, o := range objects {
 		w, err := o.Workload()
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s%w", item(o), err)
+			return nil, nil, fmt.Errorf("%s%w", strings.TrimPrefix(o.Path+": ", ": "), err)
 		}
 		if w == nil || w.IsKnative() { // Knative makes the pods; it admits few of the fields that injection adds
 			continue
@@ -96,38 +86,22 @@ func (d *document) inject(where string, options func(*manifest.Workload) Options
 			return nil, nil, err
 		}
 		for _, op := range operations {
-			op.Path = o.Path + pointer(w.Path) + op.Path
-			all = append(all, op)
+			op.Path = strings.Join(append([]string{o.Path}, w.Path...), "/") + op.Path
+			patch = append(patch, op)
 		}
-		done = append(done, Done{Where: fmt.Sprintf("%s (line %d)", where, d.Line), Workload: w, Result: result})
+		done = append(done, Done{Workload: w, Result: result})
 	}
-	if len(all) == 0 {
-		return d.Text, done, nil
+	if len(patch) == 0 {
+		return document, done, nil
 	}
-	edited, err := d.edit(all)
+	edited, err := edit(document, patch)
 	return edited, done, err
 }
 
-// item is an error's prefix for an item of a List.
-func item(o *manifest.Object) string {
-	if o.Path == "" {
-		return ""
-	}
-	return o.Path + ": "
-}
-
-func pointer(path []string) string {
-	out := ""
-	for _, key := range path {
-		out = at(out, key)
-	}
-	return out
-}
-
-// edit applies a patch to the document's JSON and writes it as YAML, or as JSON if it was. The order of the fields is
+// edit applies a patch to a document's JSON and writes it as YAML, or as JSON if it was. The order of the fields is
 // theirs by name, as kubectl has it.
-func (d *document) edit(operations []Operation) ([]byte, error) {
-	text, err := sigs.YAMLToJSON(d.Text)
+func edit(document []byte, operations []Operation) ([]byte, error) {
+	text, err := sigs.YAMLToJSON(document)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +112,12 @@ func (d *document) edit(operations []Operation) ([]byte, error) {
 	for _, op := range operations {
 		root = op.apply(root)
 	}
-	if json.Valid(d.Text) { // and not only YAML's flow style
+	if json.Valid(document) { // and not only YAML's flow style
 		out, err := json.MarshalIndent(root, "", "  ")
 		return append(out, '\n'), err
 	}
 	out, err := sigs.Marshal(root)
-	if bytes.HasPrefix(d.Text, []byte("---")) {
+	if bytes.HasPrefix(document, []byte("---")) {
 		out = append([]byte("---\n"), out...)
 	}
 	return out, err
