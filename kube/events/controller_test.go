@@ -190,7 +190,7 @@ func TestTwoReplicasAndARestart(t *testing.T) {
 }
 
 func counted(c *Controller, result string) float64 {
-	return testutil.ToFloat64(c.made.WithLabelValues(result))
+	return testutil.ToFloat64(c.writer.Made.WithLabelValues(result))
 }
 
 // TestRequestedAgain: an API server that is away for a moment loses nothing.

@@ -11,6 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/eventwriter"
 )
 
 // component is the reporting component of Events.
@@ -56,7 +57,7 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 	}
 	kind, reason, message, ok := describe(report)
 	if !isCaptured {
-		kind, reason, message, ok = corev1.EventTypeWarning, ReasonNotCaptured, terminal.Shorten(strings.ToValidUTF8(end.Message, ""), maxMessage), true
+		kind, reason, message, ok = corev1.EventTypeWarning, ReasonNotCaptured, terminal.Shorten(strings.ToValidUTF8(end.Message, ""), eventwriter.MaxMessage), true
 	}
 	if !ok {
 		return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/eventwriter"
 )
 
 // The reasons, as kubectl get events shows them.
@@ -20,9 +21,6 @@ const (
 	// ReasonNotCaptured: the sidecar does not start, since the node's network plugin has not captured the pod (kube/cni).
 	ReasonNotCaptured = "NotCaptured"
 )
-
-// maxMessage is the API server's limit for an Event's message, in bytes.
-const maxMessage = 1024
 
 // describe is the Event of a report. ok is false when the report is not of the end of a termination.
 func describe(r drain.Report) (kind, reason, message string, ok bool) {
@@ -45,5 +43,5 @@ func describe(r drain.Report) (kind, reason, message string, ok bool) {
 	default:
 		return "", "", "", false
 	}
-	return kind, reason, terminal.Shorten(r.Summary(), maxMessage), true
+	return kind, reason, terminal.Shorten(r.Summary(), eventwriter.MaxMessage), true
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -15,17 +14,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/eventwriter"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
-// Limits for the creation of Events.
-const (
-	maxEvents     = 256 // that wait; further ones are counted and dropped
-	eventTimeout  = 10 * time.Second
-	eventAttempts = 3
-	eventPause    = time.Second
-	maxMessage    = 1024 // bytes, the API server's limit
-)
+// maxEvents bounds the Events that wait; further ones are counted and dropped.
+const maxEvents = 256
 
 // The reasons of Events, as kubectl get events shows them.
 const (
@@ -37,80 +31,33 @@ const (
 )
 
 // Events writes terminations as Kubernetes Events, one for a pod. It needs create and patch on events.
-type Events struct {
-	client rest.Interface
-	log    *slog.Logger
-	queue  chan *corev1.Event
-	made   *prometheus.CounterVec
-}
+type Events struct{ *eventwriter.Writer }
 
 // NewEvents returns a writer that is idle until Run. Its metric is registered in r.
-func NewEvents(client rest.Interface, r prometheus.Registerer, log *slog.Logger) *Events {
-	e := &Events{
-		client: client, log: log, queue: make(chan *corev1.Event, maxEvents),
-		made: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lastcall_observer_events_total", Help: "Kubernetes Events of terminations, by result (created, refused, dropped).",
-		}, []string{"result"}),
+func NewEvents(client rest.Interface, r prometheus.Registerer, log *slog.Logger) Events {
+	create := func(ctx context.Context, e *corev1.Event) error {
+		err := client.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		patch, _ := json.Marshal(map[string]string{"type": e.Type, "reason": e.Reason, "message": e.Message}) // the controller's
+		return client.Patch(types.MergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).Body(patch).Do(ctx).Error()
 	}
-	r.MustRegister(e.made)
-	return e
+	return Events{eventwriter.New(create, maxEvents, "lastcall_observer_events_total", r, log)}
 }
 
-// Add writes a termination soon. One that lastcall has reported has the controller's Event already, unless it lost more
-// than that states. A container's end without its pod has the kubelet's.
-func (e *Events) Add(t Termination) {
+// Report writes a termination soon, if it needs an Event.
+func (e Events) Report(t Termination) {
+	if t.needsEvent() {
+		e.Add(eventOf(t))
+	}
+}
+
+// needsEvent: one that lastcall has reported has the controller's Event already, unless it lost more than that states.
+// A container's end without its pod has the kubelet's.
+func (t *Termination) needsEvent() bool {
 	isKnown := t.event != "" && t.LostLeast <= t.Agent.Cut && len(t.Killed) == 0
-	if isKnown || t.Restart && t.LostLeast == 0 {
-		return
-	}
-	select {
-	case e.queue <- eventOf(t):
-	default:
-		e.made.WithLabelValues("dropped").Inc()
-	}
-}
-
-// Run writes until ctx ends.
-func (e *Events) Run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case event := <-e.queue:
-			e.create(ctx, event)
-		}
-	}
-}
-
-func (e *Events) create(ctx context.Context, event *corev1.Event) {
-	var err error
-	for range eventAttempts {
-		attempt, cancel := context.WithTimeout(ctx, eventTimeout)
-		err = e.client.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(attempt).Error()
-		if apierrors.IsAlreadyExists(err) { // the controller's
-			patch, _ := json.Marshal(map[string]string{"type": event.Type, "reason": event.Reason, "message": event.Message})
-			err = e.client.Patch(types.MergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).Body(patch).Do(attempt).Error()
-		}
-		cancel()
-		switch {
-		case err == nil:
-			e.made.WithLabelValues("created").Inc()
-			return
-		case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-			e.made.WithLabelValues("refused").Inc()
-			if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				e.log.Warn("API server refused an event", "namespace", event.Namespace, "object", event.InvolvedObject.Name, "error", err)
-			}
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(eventPause):
-		}
-	}
-	e.made.WithLabelValues("dropped").Inc()
-	e.log.Warn("cannot create an event", "namespace", event.Namespace, "object", event.InvolvedObject.Name, "error", err)
+	return !isKnown && (!t.Restart || t.LostLeast > 0)
 }
 
 func eventOf(t Termination) *corev1.Event {
@@ -142,7 +89,7 @@ func eventOf(t Termination) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: t.Namespace, Name: t.event},
 		InvolvedObject: object,
-		Type:           kind, Reason: reason, Message: strings.ToValidUTF8(message[:min(len(message), maxMessage)], ""), Action: "Terminating", Count: 1,
+		Type:           kind, Reason: reason, Message: strings.ToValidUTF8(message[:min(len(message), eventwriter.MaxMessage)], ""), Action: "Terminating", Count: 1,
 		FirstTimestamp: now, LastTimestamp: now,
 		Source:              corev1.EventSource{Component: "lastcall-observer", Host: t.Node},
 		ReportingController: "lastcall.dev/observer", ReportingInstance: t.Node,

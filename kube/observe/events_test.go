@@ -2,11 +2,9 @@ package observe
 
 import (
 	"encoding/json"
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,14 +28,14 @@ func TestOneEvent(t *testing.T) {
 		message     string
 		lost        int
 		proxy       string
-		want        int
+		want        bool
 	}{
-		{"no lastcall", nil, "app", "", 0, carrier.None, 1},
-		{"another program's message", nil, "app", string(text), 0, carrier.None, 1},
-		{"a hook's report", ours, "app", string(text), 0, carrier.Hook, 0},
-		{"a hook without a report", ours, "app", "", 0, carrier.Hook, 1},
-		{"a sidecar's report", ours, "lastcall", string(text), 0, carrier.Ours, 0},
-		{"a hook's report, and a loss", ours, "app", string(text), 1, carrier.Hook, 1},
+		{"no lastcall", nil, "app", "", 0, carrier.None, true},
+		{"another program's message", nil, "app", string(text), 0, carrier.None, true},
+		{"a hook's report", ours, "app", string(text), 0, carrier.Hook, false},
+		{"a hook without a report", ours, "app", "", 0, carrier.Hook, true},
+		{"a sidecar's report", ours, "lastcall", string(text), 0, carrier.Ours, false},
+		{"a hook's report, and a loss", ours, "app", string(text), 1, carrier.Hook, true},
 	} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: tt.annotations},
@@ -50,10 +48,8 @@ func TestOneEvent(t *testing.T) {
 		r := Termination{Termination: losses.Termination{Proxy: p.Proxy}}
 		r.Traffic.Lost.Reset = tt.lost
 		r.conclude(&p, nil)
-		events := NewEvents(nil, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-		events.Add(r)
-		if got := len(events.queue); got != tt.want || p.Proxy != tt.proxy {
-			t.Errorf("%s: %d Events, want %d; proxy %s, verdict %s", tt.name, got, tt.want, p.Proxy, r.Verdict)
+		if got := r.needsEvent(); got != tt.want || p.Proxy != tt.proxy {
+			t.Errorf("%s: an Event is %v, want %v; proxy %s, verdict %s", tt.name, got, tt.want, p.Proxy, r.Verdict)
 		}
 	}
 }

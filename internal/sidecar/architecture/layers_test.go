@@ -21,6 +21,7 @@ var layers = []struct{ folders, what string }{
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, your own service"},
 	{"kube/webhook kube/events kube/evictions", "admission of pods; Kubernetes Events about how they ended; drains before evictions"},
 	{"kube/observe", "reports what the terminations of a node's pods lose"},
+	{"kube/eventwriter", "creates Kubernetes Events, with retries and a bound"},
 	{"kube/ephemeral", "observes a workload's terminations from ephemeral containers in its pods"},
 	{"kube/workload", "a workload's rollouts: reads, awaits and triggers them"},
 	{"kube/losses", "what terminations have lost, by workload, and what would help"},

@@ -122,7 +122,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		written.Metric("own"), stdout.Metric("terminations"))
 	defer stdout.Close()
-	var events *observe.Events
+	var events observe.Events
 	var running sync.WaitGroup
 	eventsCtx, endEvents := context.WithCancel(context.WithoutCancel(ctx))
 	if f.events {
@@ -144,8 +144,8 @@ func (f *flags) run(cmd *cobra.Command) error {
 			if err := writeLine(stdout, t); err != nil {
 				log.Warn("cannot write a termination", "error", err)
 			}
-			if events != nil {
-				events.Add(t)
+			if f.events {
+				events.Report(t)
 			}
 			if traces != nil {
 				traces.add(t)
