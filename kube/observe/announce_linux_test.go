@@ -197,7 +197,7 @@ func TestAnnounceFails(t *testing.T) {
 		})
 	}
 	p := process{pid: 1 << 30}
-	if h, err := p.open(t.TempDir()); h != nil || err != nil {
+	if h, err := p.open(t.TempDir()); err != nil || h.exited.Err() == nil {
 		t.Fatalf("%v, %v", h, err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // locate finds the processes of pods and opens their network namespaces, until ctx ends.
@@ -48,12 +50,12 @@ func (o *Observer) match(ctx context.Context, processes index) (missing bool) {
 			continue
 		}
 		if all := processes.of(&t.pod); len(all) > 0 {
-			t.mains = all
+			o.watch(ctx, t, all)
 			if t.traffic == nil {
-				o.enter(ctx, t)
+				o.enter(t)
 				o.announceLocked(ctx, t)
 			}
-			o.watchMains(ctx, t)
+			t.watchContainers()
 		}
 		if t.traffic != nil && t.hasAllLocked() || t.retries >= scanRetries || t.pod.hasEnded() {
 			select {
@@ -73,39 +75,74 @@ func (o *Observer) match(ctx context.Context, processes index) (missing bool) {
 // hasAllLocked reports whether each running container has a process.
 func (t *tracked) hasAllLocked() bool {
 	return !slices.ContainsFunc(t.pod.Containers, func(c Container) bool {
-		return c.IsRunning && !slices.ContainsFunc(t.mains, func(p process) bool { return p.container == c.ID })
+		return c.IsRunning && !slices.ContainsFunc(t.mains, func(h *handle) bool { return h.container == c.ID })
 	})
 }
 
-// enter opens the network namespace of a pod. o.mu is locked: the kernel answers at once.
-func (o *Observer) enter(ctx context.Context, t *tracked) {
-	for _, p := range t.mains {
-		h, err := p.open(o.Proc)
-		if err != nil || h == nil {
+// watch follows the main processes of a pod until they exit. o.mu is locked.
+func (o *Observer) watch(ctx context.Context, t *tracked, all []process) {
+	if t.life == nil || t.life.Err() != nil {
+		t.life, t.stop = context.WithCancel(ctx)
+	}
+	was, life := t.mains, t.life
+	t.mains = nil
+	for _, p := range all {
+		i := slices.IndexFunc(was, func(h *handle) bool { return h.process == p })
+		if i >= 0 {
+			t.mains = append(t.mains, was[i])
 			continue
 		}
-		traffic, err := o.Open(filepath.Join(o.Proc, strconv.Itoa(p.pid), "ns", "net"), t.pod.Known)
-		if o.Entered != nil {
-			o.Entered(err)
-		}
+		h, err := p.open(o.Proc)
 		if err != nil {
-			h.close()
-			o.Log.Warn("cannot enter the network namespace of a pod", "namespace", t.pod.Namespace, "pod", t.pod.Name, "error", err)
-			t.retries = scanRetries
-			return
+			o.Log.Warn("cannot watch a process of a pod", "namespace", t.pod.Namespace, "pod", t.pod.Name, "error", err)
+			continue
 		}
-		t.traffic, t.sandbox = traffic, h
-		// The namespace must not outlive its pod by long.
-		ctx, cancel := context.WithCancel(ctx)
-		t.stop = cancel
-		o.work.Go(func() {
-			defer h.close()
-			if h.wait(ctx) == nil {
-				o.exited(ctx, t)
-			}
-		})
+		if t.mains = append(t.mains, h); h.file != nil {
+			o.work.Go(func() { o.await(life, t, h) })
+		}
+	}
+}
+
+// await handles the exit of a main process.
+func (o *Observer) await(ctx context.Context, t *tracked, h *handle) {
+	defer func() { _ = h.file.Close() }()
+	if observe.AwaitExit(ctx, h.file) != nil {
 		return
 	}
+	h.at = time.Now()
+	h.end()
+	o.mu.Lock()
+	isSandbox, container := t.sandbox == h, h.name
+	o.mu.Unlock()
+	if isSandbox { // the namespace must not outlive its pod by long
+		o.work.Go(func() { o.exited(ctx, t) })
+	}
+	if container != "" {
+		o.restarted(ctx, t, container, h.at)
+	}
+}
+
+// enter opens the network namespace of a pod. o.mu is locked: the kernel answers at once.
+func (o *Observer) enter(t *tracked) {
+	i := slices.IndexFunc(t.mains, func(h *handle) bool { return h.exited.Err() == nil })
+	if i < 0 {
+		return
+	}
+	traffic, err := o.open(t, t.mains[i])
+	if o.Entered != nil {
+		o.Entered(err)
+	}
+	if err != nil {
+		o.Log.Warn("cannot enter the network namespace of a pod", "namespace", t.pod.Namespace, "pod", t.pod.Name, "error", err)
+		t.retries = scanRetries
+		return
+	}
+	t.traffic, t.sandbox = traffic, t.mains[i]
+}
+
+// open opens the network namespace of one of a pod's processes.
+func (o *Observer) open(t *tracked, h *handle) (Watch, error) {
+	return o.Open(filepath.Join(o.Proc, strconv.Itoa(h.pid), "ns", "net"), t.pod.Known)
 }
 
 // exited handles the exit of the first process of a pod, the sandbox, which the kubelet ends after all containers.

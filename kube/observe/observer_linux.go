@@ -60,17 +60,18 @@ type Observer struct {
 type tracked struct {
 	pod      Pod
 	traffic  Watch           // nil until its network namespace has been found
-	sandbox  *handle         // of the pause process
-	mains    []process       // of its containers
+	sandbox  *handle         // the pause process
+	mains    []*handle       // the main processes of its containers, sandbox included
 	ended    time.Time       // of the last container that ended without the pod, until that is reported
 	watched  map[string]bool // containers whose end without the pod is watched, or has been
 	isMissed bool            // one has ended that was not
 	found    chan struct{}
 	retries  int
 	isEnding bool
-	isGone   bool          // from the API server
-	isDone   bool          // has been reported
-	changed  chan struct{} // receives after a change of pod or isGone
+	isGone   bool            // from the API server
+	isDone   bool            // has been reported
+	changed  chan struct{}   // receives after a change of pod or isGone
+	life     context.Context // of what watches its processes
 	stop     context.CancelFunc
 
 	began        time.Time // when the observer received that the pod ends
@@ -86,35 +87,13 @@ func (o *Observer) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o.work.Go(func() { o.locate(ctx) })
-	watchPods(ctx, o.Pods, &inbox{o, ctx}, o.answered)
+	o.watchPods(ctx)
 	cancel()
 	o.work.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, t := range o.tracked {
 		t.close()
-	}
-}
-
-// inbox hands the reflector's pods to the observer.
-type inbox struct {
-	*Observer
-	ctx context.Context
-}
-
-func (i *inbox) seen(p Pod)         { i.Observer.seen(i.ctx, p) }
-func (i *inbox) gone(uid types.UID) { i.Observer.gone(i.ctx, uid) }
-func (i *inbox) complete(all map[types.UID]bool) {
-	i.mu.Lock()
-	var missing []types.UID
-	for uid := range i.tracked {
-		if !all[uid] {
-			missing = append(missing, uid)
-		}
-	}
-	i.mu.Unlock()
-	for _, uid := range missing {
-		i.gone(uid)
 	}
 }
 
@@ -137,7 +116,7 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 		if p.hasEnded() || len(o.tracked) >= maxPods {
 			return
 		}
-		t = &tracked{found: make(chan struct{}), changed: make(chan struct{}, 1)}
+		t = &tracked{found: make(chan struct{}), changed: make(chan struct{}, 1), watched: map[string]bool{}}
 		o.tracked[p.UID] = t
 		if !p.HostNetwork {
 			o.Count.Expect(p.Key)

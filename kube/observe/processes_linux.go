@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // process is the main process of a container, or the sandbox of a pod: its parent is outside of the container.
@@ -147,27 +146,29 @@ func parentOf(text []byte) int {
 // handle is an open process: its number cannot be reused unnoticed.
 type handle struct {
 	process
-	file *os.File
+	file *os.File // nil of one that had exited before
+	name string   // of the container that ends with it, if there is one
+
+	exited context.Context // ends with the process, at a moment
+	end    context.CancelFunc
+	at     time.Time
 }
 
-// open returns nil if the process has exited, or its number is that of another.
+// open opens a process. It has exited, too, if its number is that of another.
 func (p process) open(proc string) (*handle, error) {
+	h := &handle{process: p}
+	h.exited, h.end = context.WithCancel(context.Background())
 	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
-	if err == unix.ESRCH {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && err != unix.ESRCH {
 		return nil, fmt.Errorf("watch process %d: %w", p.pid, err)
 	}
-	h := &handle{p, os.NewFile(uintptr(fd), "pidfd")}
-	if _, container := ownerOf(read(make([]byte, 4096), proc, strconv.Itoa(p.pid), "cgroup")); container != p.container {
-		_ = h.file.Close()
-		return nil, nil
+	if err == nil {
+		h.file = os.NewFile(uintptr(fd), "pidfd")
+	}
+	if _, container := ownerOf(read(make([]byte, 4096), proc, strconv.Itoa(p.pid), "cgroup")); err != nil || container != p.container {
+		_ = h.file.Close() // of nil: an error
+		h.file, h.at = nil, time.Now()
+		h.end()
 	}
 	return h, nil
 }
-
-// wait returns when the process has exited, or with ctx's error.
-func (h *handle) wait(ctx context.Context) error { return observe.AwaitExit(ctx, h.file) }
-
-func (h *handle) close() { _ = h.file.Close() }

@@ -2,9 +2,7 @@ package observe
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
@@ -17,34 +15,13 @@ const (
 	restartPoll = 100 * time.Millisecond
 )
 
-// watchMains watches the containers of a pod, each once, until they end. o.mu is locked.
-func (o *Observer) watchMains(ctx context.Context, t *tracked) {
-	for _, p := range t.mains {
-		i := slices.IndexFunc(t.pod.Containers, func(c Container) bool { return c.ID == p.container })
-		if i < 0 || t.watched[p.container] || t.traffic == nil {
-			continue
+// watchContainers notes the first process of each container: its exit is the container's end. o.mu is locked.
+func (t *tracked) watchContainers() {
+	for _, c := range t.pod.Containers {
+		i := slices.IndexFunc(t.mains, func(h *handle) bool { return h.container == c.ID && h.exited.Err() == nil })
+		if i >= 0 && t.traffic != nil && !t.watched[c.ID] {
+			t.mains[i].name, t.watched[c.ID] = c.Name, true
 		}
-		name := t.pod.Containers[i].Name
-		h, err := p.open(o.Proc)
-		if err != nil || h == nil {
-			continue
-		}
-		if t.watched == nil {
-			t.watched = map[string]bool{}
-		}
-		t.watched[p.container] = true
-		stop := t.stop
-		ctx, cancel := context.WithCancel(ctx)
-		t.stop = func() {
-			cancel()
-			stop()
-		}
-		o.work.Go(func() {
-			defer h.close()
-			if h.wait(ctx) == nil {
-				o.restarted(ctx, t, name, time.Now())
-			}
-		})
 	}
 }
 
@@ -66,7 +43,7 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at ti
 		return
 	}
 	traffic := t.traffic
-	next, err := o.Open(filepath.Join(o.Proc, strconv.Itoa(t.sandbox.pid), "ns", "net"), t.pod.Known)
+	next, err := o.open(t, t.sandbox)
 	if err != nil { // the sandbox has ended, too
 		next = nil
 	}

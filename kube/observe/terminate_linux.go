@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
@@ -121,33 +120,17 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[s
 	o.mu.Unlock()
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
-	out := map[string]time.Duration{}
-	var (
-		mu       sync.Mutex // guards out
-		watching sync.WaitGroup
-	)
-	exited := func(container string) {
-		mu.Lock()
-		defer mu.Unlock()
-		out[container] = max(out[container], time.Since(began))
-	}
-	for _, p := range mains {
-		switch h, err := p.open(o.Proc); {
-		case err != nil:
-			o.Log.Warn("cannot watch a process of a pod that terminates", "error", err)
-		case h == nil:
-			exited(p.container)
-		default:
-			watching.Go(func() {
-				defer h.close()
-				if h.wait(ctx) == nil {
-					exited(p.container)
-				}
-			})
+	o.Log.Debug(observing, "processes", len(mains))
+	now, out := time.Now(), map[string]time.Duration{}
+	for _, h := range mains {
+		select {
+		case <-h.exited.Done():
+		case <-ctx.Done():
+		}
+		if h.exited.Err() != nil {
+			out[h.container] = max(out[h.container], h.at.Sub(began), now.Sub(began))
 		}
 	}
-	o.Log.Debug(observing, "processes", len(mains))
-	watching.Wait()
 	return out
 }
 

@@ -42,56 +42,55 @@ func PodsOf(client rest.Interface, node string) cache.ListerWatcher {
 	return cache.NewListWatchFromClient(client, "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
 }
 
-// sink receives the state of the node's pods, one call at a time.
-type sink interface {
-	// seen receives a pod that was created or has changed.
-	seen(Pod)
-	// gone receives a pod that the API server no longer has.
-	gone(types.UID)
-	// complete receives the UIDs of all pods after a new list.
-	complete(map[types.UID]bool)
+// inbox is the reflector's store. It hands the node's pods to the observer, one call at a time, and keeps nothing.
+type inbox struct {
+	*Observer
+	ctx context.Context
 }
 
-// store is what a reflector fills. It keeps nothing: the observer keeps what it needs.
-type store struct{ to sink }
+func (i inbox) Add(object any) error { return i.Update(object) }
+func (i inbox) Resync() error        { return nil }
 
-func (s store) Add(object any) error    { return s.put(object) }
-func (s store) Update(object any) error { return s.put(object) }
-func (s store) Resync() error           { return nil }
-
-func (s store) put(object any) error {
+func (i inbox) Update(object any) error {
 	if pod, ok := object.(*corev1.Pod); ok {
-		s.to.seen(podOf(pod))
+		i.seen(i.ctx, podOf(pod))
 	}
 	return nil
 }
 
-func (s store) Delete(object any) error {
+func (i inbox) Delete(object any) error {
 	if pod, ok := object.(*corev1.Pod); ok {
-		s.to.seen(podOf(pod)) // its last state has the exit codes
-		s.to.gone(pod.UID)
+		i.seen(i.ctx, podOf(pod)) // its last state has the exit codes
+		i.gone(i.ctx, pod.UID)
 	}
 	return nil
 }
 
-func (s store) Replace(list []any, _ string) error {
-	all := make(map[types.UID]bool, len(list))
+// Replace takes a new list of all pods.
+func (i inbox) Replace(list []any, _ string) error {
+	missing := map[types.UID]bool{}
+	i.mu.Lock()
+	for uid := range i.tracked {
+		missing[uid] = true
+	}
+	i.mu.Unlock()
 	for _, object := range list {
 		if pod, ok := object.(*corev1.Pod); ok {
-			all[pod.UID] = true
-			s.to.seen(podOf(pod))
+			delete(missing, pod.UID)
+			i.seen(i.ctx, podOf(pod))
 		}
 	}
-	s.to.complete(all)
+	for uid := range missing {
+		i.gone(i.ctx, uid)
+	}
 	return nil
 }
 
-// watchPods runs until ctx ends. answered receives the result of each request to the API server; after an error the
-// watch is repeated at growing intervals of up to 30 s.
-func watchPods(ctx context.Context, pods cache.ListerWatcher, to sink, answered func(error)) {
+// watchPods runs until ctx ends. After an error the watch is repeated at growing intervals of up to 30 s.
+func (o *Observer) watchPods(ctx context.Context) {
 	// The reflector's own log has no bound.
 	options := cache.ReflectorOptions{Name: "pods", Logger: &klog.Logger{}}
-	cache.NewReflectorWithOptions(&requests{pods, answered}, &corev1.Pod{}, store{to}, options).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(&requests{o.Pods, o.answered}, &corev1.Pod{}, inbox{o, ctx}, options).RunWithContext(ctx)
 }
 
 // requests reports the result of each request.
