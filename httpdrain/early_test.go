@@ -19,6 +19,7 @@ import (
 // TestUnreadBodyKeepsTheConnection: outside a drain, requests whose bodies the handler does not read need as many
 // connections as with net/http alone.
 func TestUnreadBodyKeepsTheConnection(t *testing.T) {
+	t.Parallel()
 	const requests = 100
 	// connections counts those that a client needs.
 	connections := func(t *testing.T, withPlane bool, body func() io.Reader) int64 {

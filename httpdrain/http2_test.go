@@ -16,6 +16,7 @@ import (
 // A client that fails open requests at a GOAWAY gets only the last one, when it has none; one that is orderly gets the first
 // one at once. Both get the whole response.
 func TestGoAwayByClient(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		client   string
 		settings []http2.Setting
@@ -26,6 +27,7 @@ func TestGoAwayByClient(t *testing.T) {
 	} {
 		for _, secure := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, TLS=%v", tt.client, secure), func(t *testing.T) {
+				t.Parallel()
 				s := play(t, nil)
 				f := s.framer(t, secure, tt.settings...)
 				// GET and https of HPACK's static table; a literal :path and :authority.

@@ -230,8 +230,10 @@ func run(t *testing.T, s *scene, c drain.Config, signals <-chan drain.Signal) dr
 // TestRequestInFlightEnds: a request in flight delays the end, and its response ends the connection; an idle connection does
 // not.
 func TestRequestInFlightEnds(t *testing.T) {
+	t.Parallel()
 	for _, version := range []int{1, 2, h2c} {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
+			t.Parallel()
 			s := play(t, nil)
 			client, url := s.client(version)
 			defer client.CloseIdleConnections()
@@ -262,8 +264,10 @@ func TestRequestInFlightEnds(t *testing.T) {
 
 // TestLastCall: what has no answer gets one, what has begun is cut by a FIN, and all are named.
 func TestLastCall(t *testing.T) {
+	t.Parallel()
 	for _, version := range []int{1, 2, h2c} {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
+			t.Parallel()
 			s := play(t, nil)
 			client, url := s.client(version)
 			defer client.CloseIdleConnections()
@@ -336,6 +340,7 @@ func TestGRPCGetsGoAway(t *testing.T) {
 // TestGoAway reads the frames: first one that refuses nothing, once, and a stream after it is served; then
 // the one with the last stream.
 func TestGoAway(t *testing.T) {
+	t.Parallel()
 	s := play(t, nil)
 	f := s.framer(t, true)
 	ask := func(stream uint32) {
@@ -384,8 +389,10 @@ func TestGoAway(t *testing.T) {
 
 // TestHTTP2WithoutARequest: a client that connects while idle connections are closed, and sends no request, is closed.
 func TestHTTP2WithoutARequest(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
+			t.Parallel()
 			s := play(t, nil)
 			_ = s.Drain(t.Context())
 			_ = s.CloseIdle(t.Context(), 0)
@@ -404,6 +411,7 @@ func TestHTTP2WithoutARequest(t *testing.T) {
 
 // TestFirstRequestOfANewConnection is served while draining, before the GOAWAY.
 func TestFirstRequestOfANewConnection(t *testing.T) {
+	t.Parallel()
 	s := play(t, nil)
 	_ = s.Drain(t.Context())
 	for _, version := range []int{1, 2, h2c} {
@@ -466,6 +474,7 @@ func TestHealthCheckIsNoArrival(t *testing.T) {
 
 // TestResume: what has been closed is open again, at the same address.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	s := play(t, nil)
 	ctx := t.Context()
 	if err := s.Drain(ctx); err != nil {
@@ -500,6 +509,7 @@ func TestResume(t *testing.T) {
 
 // TestQueueIsEmptied: a client that has connected before the listener closes is served.
 func TestQueueIsEmptied(t *testing.T) {
+	t.Parallel()
 	s := play(t, nil)
 	_ = s.Drain(t.Context())
 	for range 20 {
@@ -572,8 +582,10 @@ func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
 
 // No client, whenever it connects, delays the end to the last call.
 func TestClients(t *testing.T) {
+	t.Parallel()
 	for name, choose := range everyProtocols {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			planetest.Clients(t, func(t *testing.T, _ int) (drain.DataPlane, func() (net.Conn, error)) {
 				server := &http.Server{
 					ReadHeaderTimeout: 300 * time.Millisecond, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),

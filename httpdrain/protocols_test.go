@@ -92,9 +92,11 @@ func newTLSServer() (*http.Server, *tls.Config) {
 // TestPrefaceInADrain: net/http passes the preface of HTTP/2 to the handler, as a request of HTTP/2.0, if it does not
 // serve HTTP/2 on the connection.
 func TestPrefaceInADrain(t *testing.T) {
+	t.Parallel()
 	for name, choose := range everyProtocols {
 		for _, secure := range []bool{false, true} {
 			t.Run(map[bool]string{false: name, true: name + ", TLS"}[secure], func(t *testing.T) {
+				t.Parallel()
 				server, config := newTLSServer()
 				choose(server)
 				p := New(server, Options{})

@@ -129,6 +129,7 @@ func TestWebSocket(t *testing.T) {
 
 // A message that does not end keeps no server from its end.
 func TestWebSocketWithinAMessageForGood(t *testing.T) {
+	t.Parallel()
 	send, sent := make(chan string), make(chan error)
 	defer close(send)
 	s := play(t, webSocketHandler(false, false, send, sent))

@@ -4,6 +4,7 @@
 package leak
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -15,8 +16,12 @@ import (
 // patience is how long goroutines have to end after the tests. They only have to be scheduled.
 const patience = 10 * time.Second
 
-// Main runs the tests, for TestMain.
+// Main runs the tests, for TestMain. Those that are parallel wait for timers and clients; they need no processor each.
 func Main(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "24"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if left := await(patience); code == 0 && len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "leak: %d goroutines are left after the tests:\n\n%s\n", len(left), strings.Join(left, "\n\n"))

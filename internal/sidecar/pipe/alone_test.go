@@ -34,6 +34,7 @@ func TestClientAnnouncesClose(t *testing.T) {
 
 // A response that comes late or in parts, and bytes that a client must not send, change nothing for the client.
 func TestClientAnnouncesCloseSlowly(t *testing.T) {
+	t.Parallel()
 	for _, pause := range []time.Duration{0, aloneTime / 2, 2 * aloneTime} {
 		for _, extra := range []string{"", "\r\n", get("/more"), strings.Repeat(get("/more"), 1000)} {
 			app := startApp(t, func(c net.Conn) {
@@ -58,6 +59,7 @@ func TestClientAnnouncesCloseSlowly(t *testing.T) {
 
 // The app learns that a client has gone whose response it has not begun.
 func TestClientAnnouncesCloseAndGoes(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"FIN", "reset"} {
 		var goes atomic.Bool
 		app := startScripted(t, "")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,6 +168,7 @@ func TestAppDiesWithinTheBody(t *testing.T) {
 // Half of a body that would end with the connection is not passed for the whole, whatever
 // cuts it.
 func TestHalfABodyUntilTheEnd(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		cut  func(p *Pipe, app net.Conn)
@@ -177,6 +179,7 @@ func TestHalfABodyUntilTheEnd(t *testing.T) {
 		{"the pipe is killed", func(p *Pipe, _ net.Conn) { p.Kill() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			apps := make(chan net.Conn, 1)
 			app := startApp(t, func(c net.Conn) {
 				r := bufio.NewReader(c)
@@ -280,11 +283,13 @@ func TestFullDescriptorTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fill []*os.File
-	c := dialPipe(t, p) // its other end waits for a descriptor
-	for {
+	c := dialPipe(t, p)                   // its other end waits for a descriptor
+	for failures := 0; failures < 1000; { // while it waits, accept4(2) holds a descriptor now and then
 		f, err := os.Open("/dev/null")
 		if err != nil {
-			break
+			failures++
+			runtime.Gosched()
+			continue
 		}
 		fill = append(fill, f)
 	}

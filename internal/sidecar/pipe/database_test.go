@@ -133,6 +133,7 @@ func TestPostgresIdle(t *testing.T) {
 
 // A connection that logs in while idle ones are closed has a moment for its first transaction.
 func TestPostgresLogsInDuringTheDrain(t *testing.T) {
+	t.Parallel()
 	app := startDatabase(t)
 	p := startPipe(t, app, Auto)
 	_ = p.Drain(ctx)
@@ -152,6 +153,7 @@ func TestPostgresLogsInDuringTheDrain(t *testing.T) {
 
 // At the last call a transaction ends with the server's message if the server is between two, otherwise with a FIN.
 func TestPostgresAtTheLastCall(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ half, rest, ending string }{
 		{"", string(postgres.AdminShutdown), "57P01"},
 		{"D\x00\x00\x10\x00half", "", "truncated"},
@@ -220,6 +222,7 @@ func TestRedisEndsBetweenCommands(t *testing.T) {
 
 // At the last call a server gets a FIN first: what a blocked command has taken before it reaches the client.
 func TestBlockedRedisAtTheLastCall(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ reply, ending string }{{"", "fin"}, {"*2\r\n$1\r\nq\r\n$1\r\nx\r\n", ""}} {
 		app := startApp(t, func(c net.Conn) {
 			_, _ = io.ReadAll(c)

@@ -32,7 +32,6 @@ const (
 	downWS                        // frames of a WebSocket
 	downDatabase                  // messages of a database
 	downOpaque                    // bytes
-	downStray                     // a response without a request, until the app closes
 )
 
 // run reads from the app until either side has ended. It reports whether to continue in a new goroutine.

@@ -403,6 +403,7 @@ func TestLastCall(t *testing.T) {
 
 // The end waits for a client that reads slowly.
 func TestCloseDeliversTheLastByte(t *testing.T) {
+	t.Parallel()
 	const size = 8 << 20
 	sent := make(chan struct{})
 	app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -565,7 +566,6 @@ func TestCloseLeavesLingering(t *testing.T) {
 
 // No client, whenever it connects, delays the end to the last call.
 func TestClients(t *testing.T) {
-	t.Parallel()
 	app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(rand.N(20 * time.Millisecond))
 		_, _ = io.WriteString(w, "done")
@@ -573,6 +573,7 @@ func TestClients(t *testing.T) {
 	authority := certificatetest.New(t)
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
+			t.Parallel()
 			planetest.Clients(t, func(t *testing.T, round int) (drain.DataPlane, func() (net.Conn, error)) {
 				cfg := Config{
 					Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: []Protocol{HTTP, Auto}[round%2]}},

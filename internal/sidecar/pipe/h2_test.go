@@ -86,6 +86,7 @@ func startH2Gate(t *testing.T) *gate {
 }
 
 func TestH2Drain(t *testing.T) {
+	t.Parallel()
 	g := startH2Gate(t)
 	p := startPipe(t, g, HTTP)
 	r := dialRaw(t, p)

@@ -33,6 +33,7 @@ func failureOf(t *testing.T, media eventstream.Media, body string) string {
 // An event stream over HTTP/2 ends at the last call as one over HTTP/1.1 does: with END_STREAM only where its client loses
 // nothing by it, else with an error code, if possible after an error event. What is inserted fits the client's windows.
 func TestH2EventStreams(t *testing.T) {
+	t.Parallel()
 	const (
 		reset = "RST 1 INTERNAL_ERROR"
 		token = `data: {"object":"chat.completion.chunk"}` + "\n\n"
@@ -63,6 +64,7 @@ func TestH2EventStreams(t *testing.T) {
 		{"a complete answer", "POST", "200", "", token + "data: [DONE]\n\n", "", false, `DATA 1 "" end=true`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			called := make(chan struct{})
 			app := startApp(t, func(c net.Conn) {
 				f := serveFrames(c)

@@ -14,13 +14,14 @@ func FuzzH2Streams(f *testing.F) {
 	for _, seed := range http2test.Seeds() {
 		f.Add(seed, seed, uint8(3))
 	}
-	f.Fuzz(streamsCounted)
-}
-
-func TestStorm(t *testing.T) {
-	stormtest.Run(t, stormtest.Target{Name: "FuzzH2Streams", Words: http2test.Words, Check: func(t *testing.T, s *stormtest.Storm) {
-		streamsCounted(t, s.Input(), s.Input(), s.Small())
-	}})
+	f.Fuzz(func(t *testing.T, client, app []byte, turn uint8) {
+		for i, in := range stormtest.Mutations(t, client, http2test.Words) {
+			streamsCounted(t, in, app, turn+uint8(i))
+		}
+		for i, in := range stormtest.Mutations(t, app, http2test.Words) {
+			streamsCounted(t, client, in, turn+uint8(i))
+		}
+	})
 }
 
 func streamsCounted(t *testing.T, client, app []byte, turn uint8) {

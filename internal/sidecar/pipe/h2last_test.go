@@ -22,6 +22,7 @@ func grpcMessage(n int) []byte {
 // At the last call a gRPC stream is cut in between two messages: the one that is
 // in flight goes through, nothing follows it.
 func TestH2LastMessages(t *testing.T) {
+	t.Parallel()
 	headers := func(f *http2.Framer, id uint32) {
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true})
 	}
@@ -87,6 +88,7 @@ func TestH2LastMessages(t *testing.T) {
 			[]string{"grpc-status 14", "grpc-status 14"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			called := make(chan struct{})
 			app := startApp(t, func(c net.Conn) {
 				f := serveFrames(c)

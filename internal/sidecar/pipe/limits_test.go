@@ -18,6 +18,7 @@ func TestMaxConnections(t *testing.T) {
 	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	for _, protocol := range []Protocol{Auto, HTTP} {
 		t.Run(protocol.String(), func(t *testing.T) {
+			t.Parallel()
 			var log bytes.Buffer
 			p := startPipe(t, app, protocol, func(cfg *Config) {
 				cfg.Inbound[0].MaxConnections = 1

@@ -62,6 +62,7 @@ func TestRestart(t *testing.T) {
 
 // TestRestartFindsApp has no word of the end of the restart: the app is tried again.
 func TestRestartFindsApp(t *testing.T) {
+	t.Parallel()
 	old := startContainer(t, "127.0.0.1:0", "old")
 	p := startPipe(t, old, HTTP)
 	r := p.BeginRestart(nil, time.Hour)
@@ -155,6 +156,7 @@ func TestRestartInFlight(t *testing.T) {
 
 // TestRestartH2 checks that HTTP/2 connections get a GOAWAY, and that their streams finish.
 func TestRestartH2(t *testing.T) {
+	t.Parallel()
 	g := startH2Gate(t)
 	p := startPipe(t, g, HTTP)
 	c := dialRaw(t, p)

@@ -23,6 +23,7 @@ func chunkedHead(contentType string) string {
 // where it stands: only what its client asks for again by itself, and what is
 // complete, ends as if the app had ended it, and is not in the report.
 func TestStreamsAtTheLastCall(t *testing.T) {
+	t.Parallel()
 	const (
 		token     = `data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"word"}}]}` + "\n\n"
 		openAI    = `data: {"error":{"message":"the server is shutting down","type":"server_error","param":null,"code":"server_shutting_down"}}` + "\n\n"
@@ -74,6 +75,7 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 		{"any other body", "GET", chunkedHead("text/html"), chunk("<p>\n\n"), "", "<p>\n\n", "truncated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			app := startScripted(t, tt.head)
 			p := startPipe(t, app, HTTP, func(c *Config) { c.EndlessTypes = []string{"application/x-tail"} })
 			c := dialPipe(t, p)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // Ending is how a stream can be ended at its present position.
@@ -20,7 +22,7 @@ const (
 )
 
 // message is what the error events say.
-const message = "the server is shutting down"
+const message = drain.MessageLastCall
 
 // defaultRetry is the shortest reconnection time if the application has set none, milliseconds. Browsers wait 3 s.
 const defaultRetry = 1000

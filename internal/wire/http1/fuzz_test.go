@@ -9,7 +9,15 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
+	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
 )
+
+// words are parts of messages, which blind mutations would hardly make.
+var words = []string{"\r\n", "\r\n\r\n", "\n", "\r", "\r\n ", "\r\n\t", ":", " ", "\t", ",", ";", "\x00", "\x0b", "\xa0",
+	"Content-Length: 3\r\n", "Content-Length: 03\r\n", "Content-Length: 3, 3\r\n", "content-length:0\r\n", "Transfer-Encoding: chunked\r\n",
+	"transfer-encoding:\tchunked\r\n", "Transfer-Encoding: identity\r\n", "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding : chunked\r\n",
+	"Host: a\r\n", "Connection: close\r\n", "Upgrade: h2c\r\n", "3\r\nabc\r\n", "0\r\n\r\n", "0\r\nA: b\r\n\r\n", "00000000000000003\r\n", ";x=\"\r\n\"",
+	"GET / HTTP/1.1\r\n", "POST /x HTTP/1.1\r\n", "HEAD / HTTP/1.0\r\n", "CONNECT a:1 HTTP/1.1\r\n", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 100 \r\n", "HTTP/1.1 304 x\r\n"}
 
 // message is one message as a parser has read it.
 type message struct {
@@ -147,7 +155,11 @@ func FuzzRequests(f *testing.F) {
 	for _, c := range http1test.Cases() {
 		f.Add([]byte(c.Bytes))
 	}
-	f.Fuzz(requestsAsNetHTTP)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, in := range stormtest.Mutations(t, b, words) {
+			requestsAsNetHTTP(t, in)
+		}
+	})
 }
 
 func requestsAsNetHTTP(t *testing.T, b []byte) {
@@ -223,7 +235,11 @@ func FuzzResponses(f *testing.F) {
 			f.Add([]byte("HTTP/1.1 200 OK\r\n"+rest), false)
 		}
 	}
-	f.Fuzz(responsesAsNetHTTP)
+	f.Fuzz(func(t *testing.T, b []byte, head bool) {
+		for i, in := range stormtest.Mutations(t, b, words) {
+			responsesAsNetHTTP(t, in, head != (i%8 == 7))
+		}
+	})
 }
 
 func responsesAsNetHTTP(t *testing.T, b []byte, head bool) {

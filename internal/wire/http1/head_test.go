@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
 )
 
 func TestParseRequest(t *testing.T) {
@@ -194,7 +196,11 @@ func feed(b *Body, p []byte, step int) (n int, done bool, err error) {
 func FuzzChunked(f *testing.F) {
 	f.Add([]byte("3\r\nabc\r\n0\r\n\r\n"), uint8(1))
 	f.Add([]byte("3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\nrest"), uint8(3))
-	f.Fuzz(chunkedInPieces)
+	f.Fuzz(func(t *testing.T, p []byte, step uint8) {
+		for i, in := range stormtest.Mutations(t, p, words) {
+			chunkedInPieces(t, in, step+uint8(i))
+		}
+	})
 }
 
 func chunkedInPieces(t *testing.T, p []byte, step uint8) {

@@ -11,6 +11,7 @@ import (
 	nethttp2 "golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/http2/http2test"
+	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
 )
 
 // FuzzFrames reads bytes as frames, as x/net's Framer does: both find the same frames at the same places. The Framer
@@ -20,7 +21,11 @@ func FuzzFrames(f *testing.F) {
 	for _, seed := range http2test.Seeds() {
 		f.Add(seed)
 	}
-	f.Fuzz(framesAsFramer)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		for _, in := range stormtest.Mutations(t, p, http2test.Words) {
+			framesAsFramer(t, in)
+		}
+	})
 }
 
 func framesAsFramer(t *testing.T, p []byte) {
@@ -89,7 +94,11 @@ func FuzzFollow(f *testing.F) {
 		f.Add(seed, uint8(0))
 		f.Add(seed, uint8(7))
 	}
-	f.Fuzz(followedInPieces)
+	f.Fuzz(func(t *testing.T, p []byte, step uint8) {
+		for i, in := range stormtest.Mutations(t, p, http2test.Words) {
+			followedInPieces(t, in, step+uint8(i))
+		}
+	})
 }
 
 func followedInPieces(t *testing.T, p []byte, step uint8) {

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http2/http2test"
+	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
 )
 
 // someFields are names to look for.
@@ -66,7 +69,11 @@ func FuzzHuffman(f *testing.F) {
 	f.Add([]byte("\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"))
 	f.Add([]byte("\xff\xff\xff\xff"))
 	f.Add(hpack.AppendHuffmanString(nil, "\x00\xff^|<>{}@Hello, world"))
-	f.Fuzz(huffmanAsNet)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		for _, in := range stormtest.Mutations(t, p, http2test.Words) {
+			huffmanAsNet(t, in)
+		}
+	})
 }
 
 func huffmanAsNet(t *testing.T, p []byte) {
@@ -105,7 +112,11 @@ func FuzzFields(f *testing.F) {
 	f.Add(seed.Bytes(), uint16(4096))
 	f.Add(seed.Bytes(), uint16(100))
 	f.Add([]byte("\x00\x01\x80\x00\x02\x20\x82\x00\x03\x20\x20\x82"), uint16(0))
-	f.Fuzz(fieldsAsNet)
+	f.Fuzz(func(t *testing.T, p []byte, allowed uint16) {
+		for i, in := range stormtest.Mutations(t, p, http2test.Words) {
+			fieldsAsNet(t, in, allowed+uint16(i))
+		}
+	})
 }
 
 func fieldsAsNet(t *testing.T, p []byte, allowed uint16) {
