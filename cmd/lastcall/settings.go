@@ -162,3 +162,34 @@ func endings(s *meshconfig.Settings) pipe.Endings {
 		EarlyTime:   d.LastCallAfter() - d.DrainCap(),
 	}
 }
+
+func configCommand() *cobra.Command {
+	var f settingsFlags
+	var format cli.Format
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the configuration and the source of each value",
+		Long:  "Print the configuration that lastcall agent and lastcall run use with these flags, this environment and these files, and the source of each value.",
+		Args:  cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := f.resolve()
+			if err != nil {
+				return usage(err)
+			}
+			if format == cli.JSON {
+				b, err := settings.MarshalJSON()
+				if err != nil {
+					return err
+				}
+				_, err = cmd.OutOrStdout().Write(append(b, '\n'))
+				return err
+			}
+			return settings.WriteText(cmd.OutOrStdout())
+		},
+	}
+	f.register(cmd.Flags())
+	f.registerStatusPort(cmd.Flags())
+	cli.OutputFlag(cmd.Flags(), &format, "output format")
+	cli.Environment(cmd, environment(cmd))
+	return cmd
+}

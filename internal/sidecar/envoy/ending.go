@@ -2,11 +2,13 @@ package envoy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -21,6 +23,48 @@ const reportMost = 1000
 
 // stopTimeout is how long a last call waits for Envoy to close its listeners.
 const stopTimeout = time.Second
+
+// Open lists the busy connections, as far as the kernel shows: those whose client sent last come before those that are
+// receiving a response. The age is the time since the client sent bytes.
+func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sockets, err := p.sockets(connectionStates)
+	if err != nil {
+		return nil, err
+	}
+	sockets = slices.DeleteFunc(sockets, func(s sockdiag.Socket) bool {
+		ended := s.State != sockdiag.Established && s.State != sockdiag.CloseWait
+		return !p.layout.counts(s.Local) || ended && !undelivered(s)
+	})
+	waits := func(s sockdiag.Socket) int {
+		neverAnswered := s.Acked <= 1 && s.Received > 0 // our SYN counts as one
+		switch {
+		case p.layout.evidence[s.Local.Port()] == openIsBusy, s.WriteQueue > 0, s.ReadQueue > 0:
+			return 0
+		case s.LastReceived < s.LastSent || neverAnswered:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(sockets, func(a, b sockdiag.Socket) int {
+		return cmp.Or(cmp.Compare(waits(a), waits(b)), cmp.Compare(b.LastReceived, a.LastReceived))
+	})
+	most = min(most, p.last.Busy)
+	var out []drain.Conversation
+	for _, s := range sockets[:min(most, len(sockets))] {
+		protocol := "http"
+		if p.layout.evidence[s.Local.Port()] == openIsBusy {
+			protocol = "tcp"
+		}
+		out = append(out, drain.Conversation{Peer: s.Remote.String(), Protocol: protocol, Age: drain.Millis(s.LastReceived)})
+	}
+	if len(out) == 0 && most > 0 {
+		// Only Envoy sees them: QUIC, a unix socket.
+		out = append(out, drain.Conversation{Peer: "unknown", Protocol: "unknown"})
+	}
+	return out, nil
+}
 
 // LastCall stops accepting and returns the open connections. Envoy cannot end single connections: they end when it
 // exits.

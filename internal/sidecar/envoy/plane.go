@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +17,41 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
+
+// Options choose the Envoy, and how it is drained.
+type Options struct {
+	Admin  string // address of its admin API: host:port or unix:PATH
+	Attach bool   // use a running Envoy; the fields up to Stdout and Stderr are unused then
+
+	Path      string    // the program; looked up in PATH when it has no slash
+	Config    string    // its configuration file; empty: made from Bootstrap
+	Bootstrap Bootstrap // used without Config
+
+	DrainTime      time.Duration // --drain-time-s
+	ParentShutdown time.Duration // --parent-shutdown-time-s
+	Concurrency    int           // --concurrency; 0: a worker for each core
+	LogLevel       string        // -l; empty: warning
+	Args           []string      // more arguments
+	Stdout, Stderr io.Writer     // nil: the agent's
+
+	StartTimeout time.Duration // until it serves; 0: a minute
+
+	Hook      bool // for one drain: responses may cost Envoy more
+	WatchOnly bool // another drains it: its listeners stay as they are
+
+	FailHealthcheck bool     // also call /healthcheck/fail at the drain
+	LeaveOut        []uint16 // ports of listeners that do not count, in addition to Infrastructure
+	Istio           bool     // drain and count as pilot-agent does
+
+	Log *slog.Logger
+
+	blind bool // for tests: the kernel does not report destroyed sockets
+}
+
+// changes reports whether the listeners may differ from those at the start.
+func (o *Options) changes() bool {
+	return !o.Istio && !o.Hook && (o.Attach || o.Config != "" || len(o.Args) > 0)
+}
 
 // Plane is an Envoy as a data plane. It implements drain.DataPlane.
 type Plane struct {
@@ -48,27 +85,107 @@ type Plane struct {
 
 var _ drain.DataPlane = (*Plane)(nil)
 
-// running is Envoy's process; nil when it is not ours.
-func (p *Plane) running() *process.Child {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.child
+// Start starts Envoy, or attaches to it, and returns when it serves.
+func Start(ctx context.Context, o Options) (*Plane, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.StartTimeout, DefaultStartTimeout))
+	defer cancel()
+	admin, err := NewAdmin(o.Admin)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		exited: make(chan struct{})}
+	p.life, p.over = context.WithCancel(context.Background())
+	if p.table, err = sockdiag.OpenTable(); err != nil {
+		p.log.Warn("cannot read the kernel's socket table; using Envoy's own gauges", "error", err)
+	}
+	if !o.Attach {
+		if err := o.adminIsFree(); err != nil {
+			p.Shut()
+			return nil, err
+		}
+		child, err := o.start()
+		if err != nil {
+			p.Shut()
+			return nil, err
+		}
+		p.put(child)
+	}
+	if err := p.learn(ctx); err != nil {
+		if c := p.running(); c != nil && c.HasExited() {
+			err = fmt.Errorf("envoy exited with code %d before it was ready; its output is in the log above", c.Code())
+		}
+		p.Shut()
+		return nil, err
+	}
+	return p, nil
 }
 
-// put sets Envoy's process.
-func (p *Plane) put(c *process.Child) {
+// learn waits until Envoy serves, and selects the listeners that count.
+func (p *Plane) learn(ctx context.Context) error {
+	if err := p.admin.awaitReady(ctx, p.log, p.exited); err != nil {
+		return err
+	}
+	if err := p.layOut(ctx, true); err != nil {
+		return err
+	}
+	l := p.laidOut()
+	if len(l.ports)+len(l.unseen)+len(l.unknown) == 0 {
+		p.log.Warn("Envoy has no listener that counts; a drain will not wait for any connection")
+	}
+	if len(l.hidden) > 0 {
+		p.log.Warn("Envoy's stats matcher hides the gauges of requests in flight; treating every open connection as busy",
+			"hidden", l.hidden[0], "of", len(l.hidden), "hint", "set "+matcherHint)
+	}
+	if len(l.unknown) > 0 {
+		p.log.Warn("Envoy has a listener without visible connections; every drain will last until the deadline",
+			"listener", l.unknown[0], "of", len(l.unknown), "hint", "set "+matcherHint+", or --ignore-port")
+	}
+	return nil
+}
+
+// layOut selects the listeners that count, as of now. Whether Envoy shows counters, which make a response expensive
+// with thousands of clusters, is determined only with counters; later the result is kept for the same names.
+func (p *Plane) layOut(ctx context.Context, counters bool) error {
+	listeners, err := p.admin.Listeners(ctx)
+	if err != nil {
+		return err
+	}
+	body, err := p.admin.Stats(ctx, everyFilter, false, !counters)
 	p.mu.Lock()
-	p.child = c
-	p.mu.Unlock()
-	p.log.Info("Envoy started", "pid", c.Pid(), "admin", p.o.Admin)
-	p.work.Go(func() {
-		<-c.Done()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.child == c {
-			close(p.exited)
+	defer p.mu.Unlock()
+	if err != nil {
+		if p.ledger != nil || p.o.Hook { // a hook has another plane
+			return err
 		}
-	})
+		p.log.Warn("Envoy's stats are unavailable; treating all of them as hidden", "error", err)
+	}
+	shown := ParseStats(body)
+	if counters {
+		p.shown = shown
+	}
+	for name := range p.shown {
+		if strings.HasSuffix(name, "."+requestsTotal) || strings.HasSuffix(name, "."+connectionsTotal) {
+			shown[name] = 0
+		}
+	}
+	p.layout = layOut(listeners, shown, p.o.LeaveOut, p.table != nil)
+	if p.ledger != nil {
+		p.ledger.use(p.layout)
+		return nil
+	}
+	if p.table != nil && len(p.layout.ports) > 0 {
+		if open, err := p.sockets(sockdiag.Of(sockdiag.Listen)); err != nil || len(open) == 0 {
+			p.log.Warn("the kernel's socket table does not show Envoy's listeners; using Envoy's own gauges", "error", err,
+				"hint", "Envoy has to be in the same network namespace")
+			_ = p.table.Close()
+			p.table = nil
+			p.layout = layOut(listeners, shown, p.o.LeaveOut, false)
+		}
+	}
+	p.ledger = newLedger(p.layout)
+	p.ledger.hook = p.o.Hook
+	return nil
 }
 
 // Drain makes Envoy send Connection: close and GOAWAY, and begins to watch. In lastcall's own mode the listeners accept
@@ -153,46 +270,4 @@ func (p *Plane) listening() ([]sockdiag.Socket, error) {
 		return !slices.Contains(p.layout.bound[s.Local.Port()], s.Local.Addr()) ||
 			!slices.Contains(p.layout.closing, s.Local.Port())
 	}), err
-}
-
-// Open lists the busy connections, as far as the kernel shows: those whose client sent last come before those that are
-// receiving a response. The age is the time since the client sent bytes.
-func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	sockets, err := p.sockets(connectionStates)
-	if err != nil {
-		return nil, err
-	}
-	sockets = slices.DeleteFunc(sockets, func(s sockdiag.Socket) bool {
-		ended := s.State != sockdiag.Established && s.State != sockdiag.CloseWait
-		return !p.layout.counts(s.Local) || ended && !undelivered(s)
-	})
-	waits := func(s sockdiag.Socket) int {
-		neverAnswered := s.Acked <= 1 && s.Received > 0 // our SYN counts as one
-		switch {
-		case p.layout.evidence[s.Local.Port()] == openIsBusy, s.WriteQueue > 0, s.ReadQueue > 0:
-			return 0
-		case s.LastReceived < s.LastSent || neverAnswered:
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(sockets, func(a, b sockdiag.Socket) int {
-		return cmp.Or(cmp.Compare(waits(a), waits(b)), cmp.Compare(b.LastReceived, a.LastReceived))
-	})
-	most = min(most, p.last.Busy)
-	var out []drain.Conversation
-	for _, s := range sockets[:min(most, len(sockets))] {
-		protocol := "http"
-		if p.layout.evidence[s.Local.Port()] == openIsBusy {
-			protocol = "tcp"
-		}
-		out = append(out, drain.Conversation{Peer: s.Remote.String(), Protocol: protocol, Age: drain.Millis(s.LastReceived)})
-	}
-	if len(out) == 0 && most > 0 {
-		// Only Envoy sees them: QUIC, a unix socket.
-		out = append(out, drain.Conversation{Peer: "unknown", Protocol: "unknown"})
-	}
-	return out, nil
 }

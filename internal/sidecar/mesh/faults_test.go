@@ -17,6 +17,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -67,7 +68,7 @@ func TestAdminRefused(t *testing.T) {
 func TestEveryPort(t *testing.T) {
 	p := startPod(t, "http")
 	admin, listen := portOf(p.admin), portOf(p.listen)
-	h := &Hook{o: Options{Admin: p.admin, LeaveOut: []uint16{listen}}}
+	h := &Hook{o: Options{Options: envoy.Options{Admin: p.admin, LeaveOut: []uint16{listen}}}}
 	if ports := h.everyPort(); slices.Contains(ports, admin) || slices.Contains(ports, listen) || slices.Contains(ports, 15021) {
 		t.Errorf("%v; want neither the admin port %d, nor --ignore-port %d, nor 15021", ports, admin, listen)
 	}

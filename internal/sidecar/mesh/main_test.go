@@ -100,7 +100,7 @@ type run struct {
 
 func (p *pod) hook(c drain.Config, change func(*Options)) *run {
 	p.t.Helper()
-	o := Options{Admin: p.admin, Log: slog.New(slog.NewTextHandler(p.log, nil)), NoApp: true}
+	o := Options{Options: envoy.Options{Admin: p.admin, Log: slog.New(slog.NewTextHandler(p.log, nil))}, NoApp: true}
 	if change != nil {
 		change(&o)
 	}

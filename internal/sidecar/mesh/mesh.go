@@ -9,10 +9,13 @@ package mesh
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -26,27 +29,24 @@ import (
 
 // Options describe the pod.
 type Options struct {
-	Admin           string   // address of Envoy's admin API: host:port or unix:PATH
-	PilotAgent      uint16   // status port of Istio's agent, which is sent POST /drain; 0: not sent
-	Sidecar         bool     // the hook is that of Envoy's container
-	NoApp           bool     // the pod has no app, as a gateway's
-	FailHealthcheck bool     // Sidecar: also make Envoy fail its health checks
-	LeaveOut        []uint16 // ports of Envoy's listeners that do not count
+	envoy.Options // of the Envoy that runs: its admin API, and the ports that do not count
+
+	PilotAgent uint16 // status port of Istio's agent, which is sent POST /drain; 0: not sent
+	Sidecar    bool   // the hook is that of Envoy's container
+	NoApp      bool   // the pod has no app, as a gateway's
 
 	// Fallback is watched when Envoy's admin API cannot be used. Without Ports, every listener of the pod is, and every
 	// open connection is busy.
 	Fallback sockets.Options
 
-	// With is drained together with Envoy; nil: nothing.
-	With drain.DataPlane
+	// With are drained together with Envoy.
+	With []drain.DataPlane
 
 	// App, of an app's hook, has the probes by which it distinguishes a restart of its container; nil: none.
 	App *hook.App
 
 	// Stay starts a process that holds the connection for as long as its container runs.
 	Stay func(net.Conn) error
-
-	Log *slog.Logger
 }
 
 // Hook is one run of the hook.
@@ -67,6 +67,7 @@ func New(c drain.Config, o Options) (*Hook, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Attach, o.Hook, o.WatchOnly = true, true, !o.Sidecar
 	h := &Hook{o: o, config: c, began: time.Now(), admin: admin, others: otherSockets}
 	switch {
 	case !o.Sidecar:
@@ -93,8 +94,12 @@ func (h *Hook) Wait(ctx context.Context) (drain.Report, error) {
 		h.o.Log.Warn(text)
 		faults = append(faults, text)
 	}
-	plane, err := h.attach(short)
-	if h.usable = err == nil; !h.usable {
+	var plane drain.DataPlane
+	attached, err := envoy.Start(short, h.o.Options)
+	if h.usable = err == nil; h.usable {
+		plane = attached
+		defer attached.Shut()
+	} else {
 		var what string
 		plane, what = h.fallBack()
 		fault(fmt.Sprintf("cannot use Envoy's admin API: %v; %s", err, what))
@@ -104,16 +109,11 @@ func (h *Hook) Wait(ctx context.Context) (drain.Report, error) {
 	c := h.config
 	c.GracePeriod, c.Deadline = max(1, c.GracePeriod-passed), max(1, limit-passed)
 	c.MinimumDrain = max(0, c.MinimumDrain-passed)
-	watched := plane
-	if h.o.With != nil {
-		watched = drain.Join(plane, h.o.With)
-	}
-	r, err := hook.Wait(ctx, watched, c, h.o.App, h.o.Log)
-	if e, ok := plane.(*envoy.Plane); ok {
-		if text := e.Hidden(); text != "" {
+	r, err := hook.Wait(ctx, drain.Join(append([]drain.DataPlane{plane}, h.o.With...)...), c, h.o.App, h.o.Log)
+	if h.usable {
+		if text := attached.Hidden(); text != "" {
 			faults = append(faults, text)
 		}
-		e.Shut()
 	}
 	cancel()
 	if err := <-agent; err != nil {
@@ -136,15 +136,6 @@ func (h *Hook) drainByAgent(ctx context.Context) error {
 		return fmt.Errorf("drain by Istio's agent: %w", err)
 	}
 	return nil
-}
-
-// attach uses the Envoy that runs.
-func (h *Hook) attach(ctx context.Context) (drain.DataPlane, error) {
-	return envoy.Start(ctx, envoy.Options{
-		Admin: h.o.Admin, Attach: true, Hook: true, WatchOnly: !h.o.Sidecar, FailHealthcheck: h.o.FailHealthcheck &&
-			h.o.Sidecar,
-		LeaveOut: h.o.LeaveOut, Log: h.o.Log,
-	})
 }
 
 // fallBack is the data plane without Envoy's admin API, and what it does. Without ports it watches every listener of
@@ -259,4 +250,99 @@ func otherSockets() (int, error) {
 	}
 	defer table.Close()
 	return table.OfOtherContainers()
+}
+
+// socketPrefix begins the name of the socket by which the hooks of a pod find each other: an abstract unix socket
+// belongs to the network namespace, which the containers of a pod share. It needs no port, and no volume.
+const socketPrefix = "@lastcall.dev/hook"
+
+// socketOf is the name for the hooks of one Envoy: with hostNetwork pods share the network namespace, and each Envoy
+// has an admin port of its own.
+func socketOf(admin string) string {
+	return socketPrefix + admin[strings.LastIndexAny(admin, ":/"):]
+}
+
+// connectEvery is how often an app's hook looks for the sidecar's. The kubelet starts both at the same time, but on a
+// busy node one of them later.
+const connectEvery = 50 * time.Millisecond
+
+// appConn is the connection of an app's hook to the sidecar's. A process of the container holds it later, so that it
+// ends with the container.
+type appConn struct {
+	stop context.CancelFunc
+	conn chan net.Conn // nil: no sidecar's hook runs
+}
+
+func connectToSidecar(name string) *appConn {
+	ctx, stop := context.WithCancel(context.Background())
+	g := &appConn{stop, make(chan net.Conn, 1)}
+	go func() {
+		var conn net.Conn
+		_ = poll.Until(ctx, connectEvery, func() bool {
+			found, err := net.Dial("unix", name)
+			if err == nil {
+				conn = found
+			}
+			return err == nil
+		})
+		g.conn <- conn
+	}()
+	return g
+}
+
+// leave ends the search, and keeps the connection open in another process.
+func (g *appConn) leave(stay func(net.Conn) error) error {
+	g.stop()
+	conn := <-g.conn
+	if conn == nil {
+		return nil
+	}
+	defer conn.Close()
+	return stay(conn)
+}
+
+// containersMost bounds the app containers of a pod.
+const containersMost = 64
+
+// containers are the app's, as seen by the sidecar's hook.
+type containers struct {
+	ln        net.Listener // nil: the hooks of the pod cannot find each other
+	running   atomic.Int32 // app containers that have not ended
+	connected atomic.Int32
+}
+
+func acceptContainers(name string, log *slog.Logger) *containers {
+	h := &containers{}
+	var err error
+	if h.ln, err = net.Listen("unix", name); err != nil {
+		log.Warn("the hooks of the app's containers cannot find this one; does another hook with --sidecar run in this pod?",
+			"error", err)
+		return h
+	}
+	go func() {
+		for {
+			conn, err := h.ln.Accept()
+			if err != nil {
+				return
+			}
+			if h.running.Load() == containersMost {
+				_ = conn.Close()
+				continue
+			}
+			h.running.Add(1)
+			h.connected.Add(1)
+			go func() {
+				_, _ = io.Copy(io.Discard, conn) // until its container ends
+				_ = conn.Close()
+				h.running.Add(-1)
+			}()
+		}
+	}()
+	return h
+}
+
+func (h *containers) close() {
+	if h.ln != nil {
+		_ = h.ln.Close()
+	}
 }

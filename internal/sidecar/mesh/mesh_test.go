@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
@@ -188,7 +189,7 @@ func TestAwaitApp(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				h := &Hook{config: drain.DefaultConfig(), began: began.Add(-10 * second), containers: &containers{}, o: Options{Log: slog.New(slog.DiscardHandler)}}
+				h := &Hook{config: drain.DefaultConfig(), began: began.Add(-10 * second), containers: &containers{}, o: Options{Options: envoy.Options{Log: slog.New(slog.DiscardHandler)}}}
 				h.others = func() (int, error) {
 					if tt.err == nil && time.Since(began) < tt.sockets {
 						return 1, nil

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/until"
+)
+
+// variableIgnoreFrom is the default of --ignore-from: Kubernetes expands $(NAME) in a container's command, but not in
+// a hook's.
+const variableIgnoreFrom = "LASTCALL_IGNORE_FROM"
+
+// waitFlags are those of wait that need no agent.
+type waitFlags struct {
+	mesh       meshFlags
+	until      untilFlags
+	ports      []string
+	ignoreFrom []string
+	opaque     bool
+	linkerd    uint16
+	shutdown   bool // of linkerd's proxy
+	settings   settingsFlags
+	pause      time.Duration
+	leave      time.Duration
+	probes     string
+	failOnBusy bool
+	output     cli.Format
+	report     string
+	logFormat  string
+}
+
+func (f *waitFlags) register(flags *pflag.FlagSet) {
+	f.mesh.register(flags)
+	f.until.register(flags)
+	flags.StringSliceVar(&f.ports, "ports", nil, "watch the connections of the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc. "+
+		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
+	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil,
+		"clients that do not count, such as probes: `CIDR` or address, separated by commas (default $"+variableIgnoreFrom+")")
+	flags.BoolVar(&f.opaque, "opaque", false, "count every open connection of every port as busy")
+	flags.Uint16Var(&f.linkerd, "linkerd", 0, "admin `port` of linkerd's proxy in this pod, such as 4191: by its counters, connections of HTTP/1.1, HTTP/2 and gRPC are idle as soon as no request is in flight at their port")
+	flags.BoolVar(&f.shutdown, "linkerd-shutdown", false,
+		"with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. It asks clients to close their kept connections, finishes their requests, and refuses new connections, the app's own to others included")
+	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause,
+		"how long a response that arrives in pieces may pause before it counts as complete")
+	for _, s := range meshconfig.Table() {
+		if slices.Contains([]string{"minimum-drain", "quiet-time", "idle-grace", "grace-period", "app"}, s.Flag) {
+			f.settings.registerSetting(flags, s)
+		}
+	}
+	flags.DurationVar(&f.leave, "leave", hook.DefaultLeave,
+		"how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
+	flags.StringVar(&f.probes, "app-probes", "", "the container's livenessProbe and startupProbe as `JSON`: if the app fails them, only its "+
+		`container restarts, and the command returns at once; such as {"liveness": {"httpGet": {"path": "/live", "port": 8080}}}`)
+	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false,
+		"exit with code 3 when the deadline came first, with 4 when open connections were assumed idle")
+	cli.OutputFlag(flags, &f.output, "`text|json`: text is a log line on standard error, json the report on standard output")
+	flags.StringVar(&f.report, "report", "", "also write the report as JSON to `file`, such as /dev/termination-log")
+	cli.LogFormatFlag(flags, &f.logFormat)
+}
+
+// meshFlags are those of wait --envoy.
+type meshFlags struct {
+	envoy           string
+	pilotAgent      uint16
+	noApp           bool
+	failHealthcheck bool
+	leaveOut        []uint
+}
+
+func (f *meshFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.envoy, "envoy", "", "`address` of the admin API of the Envoy in this pod: host:port or unix:PATH. With --ports, those are watched if it cannot be used")
+	flags.Uint16Var(&f.pilotAgent, "pilot-agent", 0, "status `port` of Istio's agent, such as 15020: begin with POST /drain, after which the agent ends at once at its SIGTERM")
+	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil,
+		"`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
+	f.registerSidecar(flags)
+}
+
+// registerSidecar registers the flags that only the hook of Envoy's own container has.
+func (f *meshFlags) registerSidecar(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.noApp, "no-app", false, "with --sidecar: the pod has no app, as a gateway's")
+	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false,
+		"with --sidecar: make Envoy fail its health checks when the drain begins")
+}
+
+// untilFlags are those of wait --until.
+type untilFlags struct {
+	signals   []string
+	stale     time.Duration
+	heartbeat time.Duration
+}
+
+func (f *untilFlags) register(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.signals, "until", nil, "wait until this `SIGNAL` reports that a worker is idle; may be repeated, then all must be idle: "+until.Syntax)
+	flags.DurationVar(&f.stale, "until-stale", until.DefaultStale,
+		"how long a signal of --until may fail before it no longer holds the drain; 0 for no limit")
+	flags.DurationVar(&f.heartbeat, "until-heartbeat", 0,
+		"how long a busy signal of --until may report the same (value, text, time of modification) before it no longer holds the drain; 0 for no limit")
+}
+
+// plane watches the signals, if there are any.
+func (f *untilFlags) plane(log *slog.Logger) ([]drain.DataPlane, error) {
+	if len(f.signals) == 0 {
+		return nil, nil
+	}
+	o := until.Options{Stale: f.stale, Heartbeat: f.heartbeat, Log: log}
+	for name, value := range map[string]time.Duration{"until-stale": f.stale, "until-heartbeat": f.heartbeat} {
+		if value < 0 {
+			return nil, usage(fmt.Errorf("--%s %v: must not be negative", name, value))
+		}
+	}
+	for _, text := range f.signals {
+		s, err := until.Parse(text)
+		if err != nil {
+			return nil, usage(fmt.Errorf("--until %w", err))
+		}
+		o.Signals = append(o.Signals, s)
+	}
+	return []drain.DataPlane{until.New(o)}, nil
+}
+
+// parsePort reads PORT or PORT/PROTOCOL.
+func parsePort(text string) (port uint16, protocol string, err error) {
+	number, name, typed := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 {
+		return 0, "", fmt.Errorf("%q must be a port from 1 to 65535, such as 8080 or 9090/grpc", text)
+	}
+	if protocol = meshconfig.PortProtocol(name); typed && protocol == "" {
+		return 0, "", fmt.Errorf("%q: the protocol must be one of %s", text, strings.Join(meshconfig.PortProtocols(), ", "))
+	}
+	return uint16(n), protocol, nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		address = address.Unmap()
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
+}
+
+// checkPorts accepts a comma-separated list of ports, or none.
+func checkPorts(list string) error {
+	for text := range strings.SplitSeq(list, ",") {
+		if port, err := strconv.ParseUint(text, 10, 16); (err != nil || port == 0) && list != "none" {
+			return fmt.Errorf("%q: must be ports from 1 to 65535, separated by commas, or none", text)
+		}
+	}
+	return nil
+}
