@@ -44,12 +44,3 @@ func readIgnores(text []byte) ignores {
 	}
 	return all
 }
-
-func (i ignores) has(line int, id string) bool {
-	for _, rule := range i[line] {
-		if rule == id {
-			return true
-		}
-	}
-	return false
-}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -81,33 +82,29 @@ type examination struct {
 func Examine(files []*manifest.File, o Options) *Result {
 	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{}}
 	e.problems(files)
+	var objects []*manifest.Object
 	for _, f := range files {
-		e.result.Objects += len(f.Objects)
-		for _, object := range f.Objects {
-			e.read(object)
-		}
+		objects = append(objects, f.Objects...)
+	}
+	e.result.Objects = len(objects)
+	for _, o := range objects {
+		e.read(o)
 	}
 	if e.MeshConfig == "" && len(e.meshes) == 1 { // which of several applies is unknown
 		e.MeshConfig = e.meshes[0]
 	}
-	for _, f := range files {
-		for _, object := range f.Objects {
-			e.readWorkload(object)
-		}
+	for _, o := range objects {
+		e.readWorkload(o)
 	}
-	e.connect(files)
+	e.connect(objects)
 	for _, w := range e.workloads {
 		e.examineWorkload(w)
 	}
 	for _, s := range e.services {
 		e.examineService(s)
 	}
-	for _, f := range files {
-		for _, object := range f.Objects {
-			if object.Is("networking.k8s.io", "Ingress") {
-				e.examineIngress(object)
-			}
-		}
+	for _, o := range objects {
+		e.examineIngress(o)
 	}
 	e.finish(files)
 	return e.result
@@ -147,16 +144,14 @@ func (e *examination) unreadable(o *manifest.Object, err error) {
 }
 
 // connect finds what belongs to what.
-func (e *examination) connect(files []*manifest.File) {
+func (e *examination) connect(objects []*manifest.Object) {
 	twins := map[[2]string]int{} // Services of one name in one folder
-	for _, f := range files {
-		for _, o := range f.Objects {
-			if o.Is("", "Service") {
-				twins[keyOf(o)]++
-			}
-			if o.Is("autoscaling", "HorizontalPodAutoscaler") {
-				e.readAutoscaler(o)
-			}
+	for _, o := range objects {
+		if o.Is("", "Service") {
+			twins[keyOf(o)]++
+		}
+		if o.Is("autoscaling", "HorizontalPodAutoscaler") {
+			e.readAutoscaler(o)
 		}
 	}
 	labelled := map[string][]*workload{} // by namespace
@@ -186,7 +181,7 @@ func nearby(o *manifest.Object, selector map[string]string, among []*workload, h
 	var inFile, inFolder, inNamespace []*workload
 	for _, w := range among {
 		switch file := w.object.File; {
-		case !selects(selector, w.Pod.Labels):
+		case len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(labels.Set(w.Pod.Labels)):
 		case file == o.File:
 			inFile = append(inFile, w)
 		case path.Dir(file.Name) == path.Dir(o.File.Name):
@@ -209,15 +204,6 @@ func nearby(o *manifest.Object, selector map[string]string, among []*workload, h
 	return inNamespace
 }
 
-func selects(selector, labels map[string]string) bool {
-	for name, value := range selector {
-		if labels[name] != value {
-			return false
-		}
-	}
-	return len(selector) > 0
-}
-
 // finish sorts the findings and drops those that comments switch off, and repeated ones.
 func (e *examination) finish(files []*manifest.File) {
 	order := map[string]int{}
@@ -226,14 +212,9 @@ func (e *examination) finish(files []*manifest.File) {
 		order[f.Name] = i
 		comments[f.Name] = readIgnores(f.Text)
 	}
-	all := e.result.Findings[:0]
-	for _, f := range e.result.Findings {
-		if comments[f.File].has(f.Line, f.ID) {
-			e.result.Ignored++
-		} else {
-			all = append(all, f)
-		}
-	}
+	found := len(e.result.Findings)
+	all := slices.DeleteFunc(e.result.Findings, func(f Found) bool { return slices.Contains(comments[f.File][f.Line], f.ID) })
+	e.result.Ignored = found - len(all)
 	slices.SortStableFunc(all, func(a, b Found) int {
 		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.ID, b.ID))
 	})

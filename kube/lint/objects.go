@@ -3,12 +3,11 @@ package lint
 import (
 	"slices"
 	"strings"
-	"time"
 
 	autoscaling "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -86,7 +85,9 @@ func (e *examination) readWorkload(o *manifest.Object) {
 		w.Pod.Spec.TerminationGracePeriodSeconds = &timeout
 	}
 	w.in.Settings, w.in.Err = inject.Resolve(e.MeshConfig, w.Pod.Annotations, nil)
-	w.in.Settings.Warnings = slices.DeleteFunc(w.in.Settings.Warnings, isOfMesh)
+	w.in.Settings.Warnings = slices.DeleteFunc(w.in.Settings.Warnings, func(w meshconfig.Warning) bool {
+		return w.Source.Origin == meshconfig.MeshFile // reported once, not for each pod
+	})
 	namespace := e.namespaces[o.Namespace]
 	namespace.Name = o.Namespace
 	w.end = termination.Of(w.Pod, termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio})
@@ -113,17 +114,4 @@ func (w *workload) below() string {
 		below += key + "."
 	}
 	return below
-}
-
-// stays is the time for which the pod accepts connections after its deletion, as far as its manifest shows.
-func (w *workload) stays() (d time.Duration, isKnown bool) {
-	if w.IsKnative() || w.end.Lastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient {
-		return 0, false
-	}
-	isKnown = true
-	for _, c := range w.end.Containers {
-		d = max(d, c.PreStop.Duration)
-		isKnown = isKnown && c.PreStop.IsKnown
-	}
-	return d, isKnown
 }

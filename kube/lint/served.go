@@ -27,14 +27,6 @@ func (e *examination) examineWorkload(w *workload) {
 	e.found(w.object, w.String(), w.below(), l.findings...)
 }
 
-// servedBy is the Service that sends users' requests to the workload; nil if there is none.
-func (w *workload) servedBy() *service {
-	if i := slices.IndexFunc(w.services, (*service).isForRequests); i >= 0 {
-		return w.services[i]
-	}
-	return nil
-}
-
 // isForRequests reports whether users' requests reach the Service.
 func (s *service) isForRequests() bool {
 	return isForRequests(s.Name) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolUDP && isForRequests(p.Name) })
@@ -58,7 +50,10 @@ func delaysItself(c *corev1.Container) bool {
 		slices.ContainsFunc(ownDelayImages, func(part string) bool { return strings.Contains(c.Image, part) }) {
 		return true
 	}
-	all := words(c)
+	var all []string
+	for _, arg := range slices.Concat(c.Command, c.Args) {
+		all = append(all, strings.Fields(arg)...)
+	}
 	for _, e := range c.Env {
 		all = append(all, e.Name)
 	}
@@ -68,29 +63,18 @@ func delaysItself(c *corev1.Container) bool {
 	})
 }
 
-// words are those of a container's command line, with the scripts of shells.
-func words(c *corev1.Container) []string {
-	var all []string
-	for _, arg := range slices.Concat(c.Command, c.Args) {
-		all = append(all, strings.Fields(arg)...)
-	}
-	return all
-}
-
 // rolled are the kinds whose pods are replaced one after the other, while others serve.
 var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig", "ReplicationController"}
 
 // unprotected: at SIGTERM most servers close their listener at once, and new connections still arrive until all proxies
 // and load balancers know of it.
 func (w *workload) unprotected(l *linting) {
-	s := w.servedBy()
-	if s == nil || !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated { // a sample, mostly
+	i := slices.IndexFunc(w.services, (*service).isForRequests)
+	if i < 0 || !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated || // a sample, mostly
+		w.end.Lastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || stays(w.in) > 0 {
 		return
 	}
-	if d, isKnown := w.stays(); d > 0 || !isKnown || slices.ContainsFunc(w.Pod.Spec.Containers, func(c corev1.Container) bool { return delaysItself(&c) }) {
-		return
-	}
-	l.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", s.Name)
+	l.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", w.services[i].Name)
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.
@@ -118,17 +102,12 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 	}
 }
 
-// isOfProxyConfig reports whether a finding is about a setting in the ProxyConfig that is wrong.
-func isOfProxyConfig(f Finding) bool {
-	return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config")
-}
-
 // ignoredExitOnZero: a native sidecar of Istio exits at its SIGTERM, which follows the app's end, whatever is open.
 func (w *workload) ignoredExitOnZero(l *linting) {
 	s := w.in.Settings
 	if w.end.Lastcall || w.end.Mesh != carrier.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
-		slices.ContainsFunc(l.findings, isOfProxyConfig) { // the annotation means something else when it is right
-		return
+		slices.ContainsFunc(l.findings, func(f Finding) bool { return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config") }) {
+		return // the annotation means something else when it is right
 	}
 	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == course.Proxy && c.Native }) {
 		l.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+meshconfig.VariableExitOnZero, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)

@@ -37,6 +37,11 @@ func nlbOf(name string) string {
 	return strings.NewReplacer("metadata: {", "metadata: {annotations: {service.beta.kubernetes.io/aws-load-balancer-nlb-target-type: ip}, ", "spec: {", "spec: {type: LoadBalancer, ").Replace(serviceOf(name, "http"))
 }
 
+// localOf is a Service whose load balancer sends connections to the nodes that have its pods.
+func localOf(name string) string {
+	return strings.Replace(serviceOf(name, "http"), "spec: {", "spec: {externalTrafficPolicy: Local, ", 1)
+}
+
 const exitOnZero = "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  annotations:\n    %s: \"%s\"\n    proxy.istio.io/config: |\n      proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"true\"}\nspec: {containers: [{name: a, image: a}]}\n"
 
 func exitsOnZero(annotation, value string) string {
@@ -65,6 +70,13 @@ func TestServed(t *testing.T) {
 		{"an ALB of another Service", []string{waits("web", 5) + serviceOf("web", "http") + albOf("api")}, "", ""},
 		{"an NLB with the pods' addresses", []string{waits("web", 20) + nlbOf("web")}, "", "LC016"},
 		{"an NLB, and an app with a delay of its own", []string{deployment("web", "", "web, args: [--shutdown-delay=200s]") + nlbOf("web")}, "", ""},
+		{"Local, gone at once", []string{deployment("web", "", "web") + localOf("web")}, "", "LC019 LC016"},
+		{"Local, another's pods", []string{deployment("web", "", "web") + localOf("other")}, "", ""},
+		{"Local, stays by its preStop", []string{waits("web", 15) + localOf("web")}, "", ""},
+		{"Local, too short", []string{waits("web", 5) + localOf("web")}, "", "LC016"},
+		{"Local, a hook of unknown length", []string{deployment("web", "", "web, lifecycle: {preStop: {exec: {command: [/drain]}}}") + localOf("web")}, "", ""},
+		{"Local, stays by its minimum drain", []string{strings.Replace(deployment("web", "", "web"), "metadata: {labels: {app: web}}",
+			`metadata: {labels: {app: web}, annotations: {proxy.istio.io/config: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 10s}"}}`, 1) + localOf("web")}, "", ""},
 		{"not a manifest", []string{deployment("web", "", "web"), "title: a: b\n"}, "", ""},
 		{"a template of Make", []string{deployment("@NAME@", "", "web")}, "", ""},
 		{"a broken manifest", []string{"kind: Pod\nmetadata: {"}, "", "LC000"},

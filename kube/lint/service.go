@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -26,22 +25,24 @@ const (
 	nlbTarget = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type"
 )
 
-// Service examines a Service together with a workload of the same input; Pod may be of any kind. With
-// externalTrafficPolicy Local, the load balancer removes a node after its last pod has ended and the node's health
-// check has failed. Until then the node sends new connections only to that pod, if it is terminating and still ready
-// (KEP-1669).
-func Service(s *corev1.Service, in Input) []Finding {
-	if len(s.Spec.Selector) == 0 || !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(in.Pod.Labels)) {
-		return nil
+// examineService examines a Service together with the workloads that it selects. With externalTrafficPolicy Local, the
+// load balancer removes a node after its last pod has ended and the node's health check has failed. Until then the node
+// sends new connections only to that pod, if it is terminating and still ready (KEP-1669).
+func (e *examination) examineService(s *service) {
+	for _, w := range s.workloads {
+		var findings []Finding
+		switch stays := stays(w.in); {
+		case s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Annotations[nlbTarget] == "ip":
+			findings = targets(nlbTarget, "NLB", nlbNoticed, stays)
+		case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && stays < noticed:
+			findings = []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
+				"Local sends connections to a node until its health check has failed, for at least %v, and its pods exit after %v: connections in between are refused; use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)", noticed, stays)}}
+		}
+		if len(findings) > 0 {
+			e.found(s.object, "Service "+s.Name+" over "+w.String(), "", findings...)
+			break // the same for each
+		}
 	}
-	switch stays := stays(in); {
-	case s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Annotations[nlbTarget] == "ip":
-		return targets(nlbTarget, "NLB", nlbNoticed, stays)
-	case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && stays < noticed:
-		return []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
-			"Local sends connections to a node until its health check has failed, for at least %v, and its pods exit after %v: connections in between are refused; use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)", noticed, stays)}}
-	}
-	return nil
 }
 
 // targets compares the times of a load balancer whose targets are the addresses of the pods.
@@ -73,20 +74,10 @@ func stays(in Input) (stays time.Duration) {
 	return stays
 }
 
-// examineService applies the rule of a Service to the pods that it selects.
-func (e *examination) examineService(s *service) {
-	for _, w := range s.workloads {
-		if findings := Service(&s.Service, w.in); len(findings) > 0 {
-			e.found(s.object, "Service "+s.Name+" over "+w.String(), "", findings...)
-			break // the same for each
-		}
-	}
-}
-
 // examineIngress applies the same rule to the pods behind an ALB.
 func (e *examination) examineIngress(o *manifest.Object) {
 	var ingress networking.Ingress
-	if o.Annotations[albTarget] != "ip" || o.Decode(&ingress) != nil {
+	if !o.Is("networking.k8s.io", "Ingress") || o.Annotations[albTarget] != "ip" || o.Decode(&ingress) != nil {
 		return
 	}
 	e.result.Examined++
