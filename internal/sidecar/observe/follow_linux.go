@@ -1,40 +1,37 @@
 package observe
 
 import (
-	"bytes"
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
+	"os/signal"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// App is an app whose termination is followed, and a Watch of it that has started.
+// App is an app whose termination is followed. One of the first five fields names it.
 type App struct {
-	Watch  *Watch
-	Exited <-chan struct{} // nil: a pod's, which ends when every socket has gone, after its SIGTERM
-	Exit   func() Exit     // how it ended, after Exited
+	PID       int      // a process and its descendants
+	Unit      string   // the main process of a systemd unit
+	Container string   // of any runtime: its ID, or 8 digits of it
+	Pod       bool     // all in this process's own network namespace; it ends when every socket has gone, after its SIGTERM
+	Command   []string // is started, and receives the signals of this process
 
-	Signals   <-chan os.Signal      // SIGTERM and SIGINT of this process
-	Pass      func(os.Signal) error // passes them on to the app; nil: they are this process's own
-	Terminate func() error          // sends the app SIGTERM, which begins the termination at once; nil: others do
+	Options   Options       // the ports, and what the spec of a pod shows
+	Terminate bool          // send the app SIGTERM, which begins the termination at once
+	Limit     time.Duration // for the beginning; 0: none
+	Early     time.Duration // after it, a preliminary result is printed if requests are in flight; 0: never
 
-	Limit time.Duration           // for the beginning; 0: none
-	Early time.Duration           // after it, Print gets what is lost so far if requests are in flight; 0: never
-	Print func(Termination) error // a preliminary result
+	Out  io.Writer // of the results, and before of the ports that are watched
+	JSON bool
 }
 
 // Errors of Follow without a termination.
@@ -48,45 +45,116 @@ const (
 	orphanTime     = 10 * time.Second      // for listeners of descendants after the exit of the process
 )
 
-// Follow returns what the termination has lost once the app has ended, or at a signal of this process after the
-// beginning. The beginning is the SIGTERM that Terminate or Pass sends or the pod receives, otherwise the moment when
-// the app closes a listener or exits.
-func (a App) Follow(ctx context.Context) (Termination, error) {
+// Follow prints and returns what the termination has lost once the app has ended, or at a signal of this process after
+// the beginning. The beginning is the SIGTERM that the app gets from this process, or a pod receives, otherwise the moment
+// when the app closes a listener or exits.
+func (a App) Follow(ctx context.Context) (t Termination, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		child     *process.Child  // nil: the app was there before
+		exited    <-chan struct{} // nil: a pod
+		o         = a.Options
+		namespace = ""
+	)
+	switch {
+	case len(a.Command) > 0:
+		c := exec.Command(a.Command[0], a.Command[1:]...)
+		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stderr, os.Stderr
+		if child, err = process.Start(c); err != nil {
+			return t, err
+		}
+		defer func() {
+			child.Kill()
+			<-child.Done()
+		}()
+		a.PID, exited = child.Pid(), child.Done()
+		o.Process, o.Shared = a.PID, true
+	case a.Pod:
+		o.Local = func(netip.Addr) bool { return true } // which ones are the node's, a pod does not know
+	default:
+		if namespace, exited, err = a.find(ctx, &o); err != nil {
+			return t, err
+		}
+	}
+	w, err := Open(namespace, o)
+	if err != nil {
+		return t, err
+	}
+	defer w.Close()
+	if err := w.Start(); err != nil {
+		return t, err
+	}
+	received := make(chan os.Signal, 4)
+	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT) // before announce, after which one may come
+	defer signal.Stop(received)
+	if child == nil {
+		if err := a.announce(w.Listening()); err != nil {
+			return t, err
+		}
+	}
+	if t, err = a.await(ctx, w, child, exited, received); err != nil {
+		return t, err
+	}
+	return t, a.print(t)
+}
+
+// find finds a process that has a name, and sets the options that fit it.
+func (a *App) find(ctx context.Context, o *Options) (namespace string, exited <-chan struct{}, err error) {
+	switch {
+	case a.Unit != "":
+		a.PID, err = ofUnit(ctx, a.Unit)
+	case a.Container != "":
+		a.PID, err = ofContainer(a.Container)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	fit, namespace, err := ofProcess(a.PID)
+	if err != nil {
+		return "", nil, err
+	}
+	o.Process, o.Shared = fit.Process, fit.Shared
+	exited, err = awaitProcess(ctx, a.PID)
+	return namespace, exited, err
+}
+
+// await returns what the termination has lost.
+func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited <-chan struct{}, received <-chan os.Signal) (t Termination, err error) {
 	look := time.NewTicker(followInterval)
 	defer look.Stop()
-	limit, early := after(a.Limit), (<-chan time.Time)(nil)
-	closing, exited := a.Watch.Closing(), a.Exited
-	if exited == nil {
+	limit, early, closing := after(a.Limit), (<-chan time.Time)(nil), w.Closing()
+	if a.Pod {
 		closing = nil // a pod may close one of its listeners and serve on
 	}
 	begun, ended := false, time.Time{}
 	begin := func(by string) {
 		if !begun {
-			_ = a.Watch.Begin(time.Now(), by) // it has started
+			_ = w.Begin(time.Now(), by) // it has started
 			begun, limit, early = true, nil, after(a.Early)
 		}
 	}
-	if a.Terminate != nil {
+	if a.Terminate {
 		begin("SIGTERM")
-		if err := a.Terminate(); err != nil {
-			return Termination{}, err
+		if err := syscall.Kill(a.PID, syscall.SIGTERM); err != nil {
+			return t, fmt.Errorf("send SIGTERM to process %d: %w", a.PID, err)
 		}
 	}
 	for {
 		select {
-		case s := <-a.Signals:
+		case s := <-received:
 			switch {
-			case a.Pass != nil:
+			case child != nil:
 				begin(signals.Name(s.(syscall.Signal)))
-				if err := a.Pass(s); err != nil {
-					return Termination{}, fmt.Errorf("pass %v on to the app: %w", s, err)
+				if err := child.Signal(s); err != nil {
+					return t, fmt.Errorf("pass %v on to the app: %w", s, err)
 				}
-			case a.Exited == nil && s == syscall.SIGTERM:
+			case a.Pod && s == syscall.SIGTERM:
 				begin("SIGTERM")
 			case begun:
-				return a.Watch.End(time.Now(), Exit{}), nil
+				return w.End(time.Now(), Exit{}), nil
 			default:
-				return Termination{}, ErrInterrupted
+				return t, ErrInterrupted
 			}
 		case <-closing:
 			begin("a closed listener")
@@ -95,24 +163,32 @@ func (a App) Follow(ctx context.Context) (Termination, error) {
 			begin("the exit of the process")
 			exited, ended = nil, time.Now()
 		case <-early:
-			if t := a.Watch.Peek(); t.Maybe.Unfinished > 0 {
-				if err := a.Print(t); err != nil {
-					return Termination{}, err
+			if t := w.Peek(); t.Maybe.Unfinished > 0 {
+				if err := a.print(t); err != nil {
+					return t, err
 				}
 			}
 		case <-limit:
-			return Termination{}, fmt.Errorf("%w in %v", ErrNoTermination, a.Limit)
+			return t, fmt.Errorf("%w in %v", ErrNoTermination, a.Limit)
 		case <-ctx.Done():
-			return Termination{}, ctx.Err()
+			return t, ctx.Err()
 		case <-look.C:
 			switch {
-			case a.Exited == nil && begun && a.Watch.Gone():
-				return a.Watch.End(time.Now(), Exit{}), nil
-			case !ended.IsZero() && (len(a.Watch.Listening()) == 0 || time.Since(ended) > orphanTime):
-				return a.Watch.End(ended, a.Exit()), nil
+			case a.Pod && begun && w.Gone():
+				return w.End(time.Now(), Exit{}), nil
+			case !ended.IsZero() && (len(w.Listening()) == 0 || time.Since(ended) > orphanTime):
+				return w.End(ended, exitOf(child)), nil
 			}
 		}
 	}
+}
+
+// exitOf is how the app ended: only a parent knows.
+func exitOf(child *process.Child) Exit {
+	if child == nil {
+		return Exit{}
+	}
+	return Exit{Known: true, Code: child.Code(), Killed: child.Code() == process.SignalCode(syscall.SIGKILL)}
 }
 
 // after is a timer's channel, or nil when d is not positive.
@@ -123,129 +199,20 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// processesMost bounds the descendants of a process that are considered.
-const processesMost = 1 << 12
-
-// family is a process and its descendants. It needs CONFIG_PROC_CHILDREN, which Kubernetes' nodes have (CRIU).
-func family(pid int) []int {
-	all := []int{pid}
-	for i := 0; i < len(all) && len(all) < processesMost; i++ {
-		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
-		for _, list := range lists {
-			b, _ := os.ReadFile(list) // it may have exited
-			for _, field := range strings.Fields(string(b)) {
-				if child, err := strconv.Atoi(field); err == nil {
-					all = append(all, child)
-				}
-			}
-		}
+// announce prints that the observation has begun.
+func (a *App) announce(ports []uint16) (err error) {
+	if a.JSON {
+		observing := map[string]any{"ports": append([]uint16{}, ports...)}
+		return json.NewEncoder(a.Out).Encode(map[string]any{"observing": observing})
 	}
-	return all
+	_, err = fmt.Fprintf(a.Out, "observing ports %v\n", ports)
+	return err
 }
 
-// inodes are those of the sockets of a process and its descendants.
-func inodes(pid int) map[uint32]bool {
-	out := make(map[uint32]bool)
-	for _, member := range family(pid) {
-		_ = sockdiag.AddInodes(out, "/proc/"+strconv.Itoa(member)) // it may have exited
+func (a *App) print(t Termination) (err error) {
+	if a.JSON {
+		return json.NewEncoder(a.Out).Encode(t)
 	}
-	return out
-}
-
-// OfProcess are the options that fit a process, and the path of its network namespace for Open: "" when that is this
-// process's own. It fails when the process is not there, or its sockets may not be read.
-func OfProcess(pid int) (o Options, namespace string, err error) {
-	folder := "/proc/" + strconv.Itoa(pid)
-	if err := sockdiag.AddInodes(make(map[uint32]bool), folder); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return o, "", fmt.Errorf("process %d: no such process", pid)
-		}
-		return o, "", fmt.Errorf("process %d: %w; run as its user or as root", pid, err)
-	}
-	own, err1 := os.Readlink("/proc/thread-self/ns/net")
-	its, err2 := os.Readlink(folder + "/ns/net")
-	if err := errors.Join(err1, err2); err != nil {
-		return o, "", fmt.Errorf("process %d: find its network namespace: %w", pid, err)
-	}
-	if own == its {
-		return Options{Process: pid, Shared: true}, "", nil
-	}
-	return Options{}, folder + "/ns/net", nil
-}
-
-// OfUnit is the main process of a systemd unit.
-func OfUnit(ctx context.Context, unit string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=MainPID", "--value", "--", unit).Output()
-	if err != nil {
-		return 0, fmt.Errorf("unit %s: systemctl show: %w", unit, err)
-	}
-	pid, err := strconv.Atoi(string(bytes.TrimSpace(out)))
-	if err != nil || pid == 0 {
-		return 0, fmt.Errorf("unit %s: it has no main process; is it running?", unit)
-	}
-	return pid, nil
-}
-
-// OfContainer is the first process of a container, by its ID or the beginning of it, of any runtime: the process in a
-// control group of that name whose parent is in another one.
-func OfContainer(id string) (int, error) {
-	if len(id) < 8 || strings.Trim(id, "0123456789abcdef") != "" {
-		return 0, fmt.Errorf("container %q: must be at least 8 hexadecimal digits of its ID", id)
-	}
-	files, _ := filepath.Glob("/proc/[0-9]*/cgroup")
-	var in []int
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if pid, _ := strconv.Atoi(strings.Split(file, "/")[2]); err == nil && inGroup(string(b), id) {
-			in = append(in, pid)
-		}
-	}
-	for _, pid := range in {
-		if stat := process.Stat(pid); len(stat) > 1 {
-			if parent, err := strconv.Atoi(stat[1]); err == nil && !slices.Contains(in, parent) {
-				return pid, nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("container %s: no process on this machine is in its control group", id)
-}
-
-// inGroup reports whether one of the names in a /proc/PID/cgroup is the container's: ID, docker-ID.scope,
-// cri-containerd-ID.scope and their like.
-func inGroup(cgroup, id string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(cgroup, func(r rune) bool { return strings.ContainsRune("/-:.\n", r) }),
-		func(name string) bool { return strings.HasPrefix(name, id) })
-}
-
-// Exited is closed when a process has exited, or when ctx has ended.
-func Exited(ctx context.Context, pid int) (<-chan struct{}, error) {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("watch process %d: %w", pid, err)
-	}
-	file, done := os.NewFile(uintptr(fd), "pidfd"), make(chan struct{})
-	go func() {
-		defer close(done)
-		defer file.Close()
-		_ = AwaitExit(ctx, file)
-	}()
-	return done, nil
-}
-
-// AwaitExit returns when the process of a descriptor without blocking (PIDFD_NONBLOCK) has exited, or with ctx's error.
-// It holds no thread.
-func AwaitExit(ctx context.Context, pidfd *os.File) error {
-	conn, err := pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	err = conn.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return err != unix.EINTR && n != 0
-	})
-	return cmp.Or(ctx.Err(), err)
+	_, err = io.WriteString(a.Out, t.Text())
+	return err
 }

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -102,17 +100,6 @@ func (k *kernel) close() error {
 // opened.
 type counters struct{ snmp, netstat, tcp, tcp6 *os.File } // tcp6 is nil without IPv6
 
-// resets are the namespace's TCP resets, since it exists.
-type resets struct {
-	sent int // all
-	// aborted are those that closed a connection that this namespace still knew: with unread data, without lingering,
-	// by data after the close, or for want of memory.
-	aborted int
-}
-
-// refusing are the resets that answered a segment without a connection, such as a SYN to a port without a listener.
-func (r resets) refusing() int { return r.sent - r.aborted }
-
 func openCounters() (c counters, err error) {
 	for name, file := range map[string]**os.File{"snmp": &c.snmp, "netstat": &c.netstat, "tcp": &c.tcp, "tcp6": &c.tcp6} {
 		if *file, err = os.Open("/proc/thread-self/net/" + name); err != nil && name != "tcp6" {
@@ -143,55 +130,6 @@ func (c counters) acks(ports []uint16) (answers func(local, remote netip.AddrPor
 
 // segments is the number of TCP segments that the namespace has received and sent, of any kind.
 func (c counters) segments() (int, error) { return sum(c.snmp, "Tcp:", "InSegs", "OutSegs") }
-
-// read reads both again when a connection was aborted between them: it would look like a refused client now or later.
-func (c counters) read() (r resets, err error) {
-	aborted := func() (int, error) {
-		return sum(c.netstat, "TcpExt:", "TCPAbortOnClose", "TCPAbortOnData", "TCPAbortOnLinger", "TCPAbortOnMemory")
-	}
-	for range 5 {
-		before, err := aborted()
-		if err != nil {
-			return r, err
-		}
-		if r.sent, err = sum(c.snmp, "Tcp:", "OutRsts"); err != nil {
-			return r, err
-		}
-		if r.aborted, err = aborted(); err != nil || r.aborted == before {
-			return r, err
-		}
-	}
-	return r, nil
-}
-
-// buffers hold a file of counters: 5 kB in 6.18.
-var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
-
-// sum adds up the counters with these names, in a group's pair of lines: names and numbers.
-func sum(f *os.File, group string, names ...string) (total int, err error) {
-	b := buffers.Get().(*[16 << 10]byte)
-	defer buffers.Put(b)
-	n, err := f.ReadAt(b[:], 0)
-	if err != nil && err != io.EOF {
-		return 0, err
-	}
-	var header [][]byte
-	for line := range bytes.Lines(b[:n]) {
-		if !bytes.HasPrefix(line, []byte(group)) {
-			continue
-		}
-		fields := bytes.Fields(line)
-		if header == nil {
-			header = fields
-		}
-		for i, name := range header[:min(len(header), len(fields))] {
-			if value, err := strconv.Atoi(string(fields[i])); err == nil && slices.Contains(names, string(name)) {
-				total += value
-			}
-		}
-	}
-	return total, nil
-}
 
 // pacer shares processor time among looks: a look walks the socket table of the whole machine, whatever namespace it is
 // for, so a part for each would add up. It is safe for concurrent use.

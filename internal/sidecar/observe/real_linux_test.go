@@ -16,7 +16,7 @@ import (
 // opened is a watch of an app, after start.
 func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	t.Helper()
-	o, namespace, err := OfProcess(a.cmd.Process.Pid)
+	o, namespace, err := ofProcess(a.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,20 +268,20 @@ func overrun(t *testing.T) Termination {
 func TestProcessThatIsGone(t *testing.T) {
 	a := startApp(t, "go")
 	pid := a.cmd.Process.Pid
-	exited, err := Exited(context.Background(), pid)
+	exited, err := awaitProcess(context.Background(), pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.end(syscall.SIGKILL)
 	<-exited
-	if _, _, err := OfProcess(pid); err == nil || !strings.Contains(err.Error(), "no such process") {
+	if _, _, err := ofProcess(pid); err == nil || !strings.Contains(err.Error(), "no such process") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := Open("/proc/0/ns/net", Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	stopped, err := Exited(ctx, 1)
+	stopped, err := awaitProcess(ctx, 1)
 	if err != nil {
 		t.Skip(err)
 	}
@@ -303,7 +303,7 @@ func TestInGroup(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "abc", "web-1-container"} {
-		if _, err := OfContainer(bad); err == nil {
+		if _, err := ofContainer(bad); err == nil {
 			t.Errorf("%q: no error", bad)
 		}
 	}

@@ -176,8 +176,8 @@ func (w *Watch) bufferLocked() {
 		w.ledger.noteProbe(s, arrival(s, s.Ended))
 	}
 	if isClosed {
-		if resets, err := w.kernel.counters.read(); err == nil {
-			w.ledger.base(resets.refusing(), now)
+		if refusing, err := w.kernel.counters.refusing(); err == nil {
+			w.ledger.base(refusing, now)
 		}
 		w.due = now // the listener may have a successor
 	}

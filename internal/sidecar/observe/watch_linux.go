@@ -304,7 +304,7 @@ func (w *Watch) readLocked() (still bool, err error) {
 		w.ledger.age(time.Now())
 		return true, nil
 	}
-	resets, err := w.kernel.counters.read() // before the table: a listener that it shows was there at these resets
+	refusing, err := w.kernel.counters.refusing() // before the table: a listener that it shows was there at these resets
 	if err != nil {
 		return false, err
 	}
@@ -314,7 +314,7 @@ func (w *Watch) readLocked() (still bool, err error) {
 		return false, err
 	}
 	w.ledger.look(sockets, readAt)
-	w.ledger.refused(resets.refusing(), readAt)
+	w.ledger.refused(refusing, readAt)
 	w.ledger.explain(w.isWaiting())
 	w.segments, w.changed = segments, false
 	if len(w.ledger.listening) < len(w.ledger.ports) {
@@ -347,21 +347,15 @@ func (w *Watch) judgeLocked(sockets []sockdiag.Socket) {
 // isWaiting reports which connections this side closed first. It reads the table when it is first called, because that
 // may be large.
 func (w *Watch) isWaiting() func(ends) bool {
-	waiting := sync.OnceValue(w.waiting)
+	waiting := sync.OnceValue(func() map[ends]bool {
+		sockets, _ := w.kernel.table.All(sockdiag.Of(sockdiag.TimeWait, sockdiag.FinWait2)) // without it, none is known
+		out := make(map[ends]bool, len(sockets))
+		for _, s := range sockets {
+			out[ends{s.Local, s.Remote}] = true
+		}
+		return out
+	})
 	return func(e ends) bool { return waiting()[e] }
-}
-
-// waiting are the connections that this side closed first.
-func (w *Watch) waiting() map[ends]bool {
-	sockets, err := w.kernel.table.All(sockdiag.Of(sockdiag.TimeWait, sockdiag.FinWait2))
-	if err != nil {
-		return map[ends]bool{}
-	}
-	out := make(map[ends]bool, len(sockets))
-	for _, s := range sockets {
-		out[ends{s.Local, s.Remote}] = true
-	}
-	return out
 }
 
 func notify(c chan<- struct{}) {

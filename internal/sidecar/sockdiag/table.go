@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -234,34 +235,16 @@ func parse(b []byte) (s Socket, ok bool) {
 	return s, true
 }
 
-// tcpInfo parses the needed part of struct tcp_info (linux/tcp.h), which grows at its end from kernel to kernel.
+// tcpInfo takes the needed part of struct tcp_info (linux/tcp.h), which grows at its end from kernel to kernel. What an
+// older one does not have is 0.
 func (s *Socket) tcpInfo(b []byte) {
-	const (
-		sndMSS, lastDataSent, lastDataRecv, lastAckRecv, totalRetrans = 16, 44, 52, 56, 100
-		bytesAcked, bytesReceived, dataSegsIn, dataSegsOut            = 120, 128, 152, 156
-		bytesSent, bytesRetrans, segsOut, segsIn                      = 200, 208, 136, 140
-	)
-	if len(b) >= lastAckRecv+4 {
-		s.LastSent = time.Duration(binary.NativeEndian.Uint32(b[lastDataSent:])) * time.Millisecond
-		s.LastReceived = time.Duration(binary.NativeEndian.Uint32(b[lastDataRecv:])) * time.Millisecond
-		s.LastAcked = time.Duration(binary.NativeEndian.Uint32(b[lastAckRecv:])) * time.Millisecond
-	}
-	if len(b) >= bytesReceived+8 {
-		s.Acked = binary.NativeEndian.Uint64(b[bytesAcked:])
-		s.Received = binary.NativeEndian.Uint64(b[bytesReceived:])
-	}
-	if len(b) >= dataSegsOut+4 {
-		s.MSS = binary.NativeEndian.Uint32(b[sndMSS:])
-		s.SegmentsReceived = binary.NativeEndian.Uint32(b[dataSegsIn:])
-		sent, again := binary.NativeEndian.Uint32(b[dataSegsOut:]), binary.NativeEndian.Uint32(b[totalRetrans:])
-		s.SegmentsSent = sent - min(sent, again)
-		s.EmptyReceived = binary.NativeEndian.Uint32(b[segsIn:]) - s.SegmentsReceived
-		s.EmptySent = binary.NativeEndian.Uint32(b[segsOut:]) - sent
-	}
-	if len(b) >= bytesRetrans+8 {
-		sent, again := binary.NativeEndian.Uint64(b[bytesSent:]), binary.NativeEndian.Uint64(b[bytesRetrans:])
-		s.Sent = sent - min(sent, again)
-	}
+	var i unix.TCPInfo
+	copy((*[unsafe.Sizeof(i)]byte)(unsafe.Pointer(&i))[:], b)
+	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
+	s.LastSent, s.LastReceived, s.LastAcked = ms(i.Last_data_sent), ms(i.Last_data_recv), ms(i.Last_ack_recv)
+	s.Acked, s.Received, s.Sent = i.Bytes_acked, i.Bytes_received, i.Bytes_sent-min(i.Bytes_sent, i.Bytes_retrans)
+	s.MSS, s.SegmentsReceived, s.SegmentsSent = i.Snd_mss, i.Data_segs_in, i.Data_segs_out-min(i.Data_segs_out, i.Total_retrans)
+	s.EmptyReceived, s.EmptySent = i.Segs_in-i.Data_segs_in, i.Segs_out-i.Data_segs_out
 }
 
 func address(family uint8, b []byte) netip.Addr {
