@@ -348,7 +348,7 @@ func (w *Watch) judgeLocked(sockets []sockdiag.Socket) {
 // may be large.
 func (w *Watch) isWaiting() func(ends) bool {
 	waiting := sync.OnceValue(func() map[ends]bool {
-		sockets, _ := w.kernel.table.All(sockdiag.Of(sockdiag.TimeWait, sockdiag.FinWait2)) // without it, none is known
+		sockets, _ := w.kernel.table.All(sockdiag.Of(sockdiag.TimeWait, sockdiag.FinWait2)) // an error: it shows none
 		out := make(map[ends]bool, len(sockets))
 		for _, s := range sockets {
 			out[ends{s.Local, s.Remote}] = true
