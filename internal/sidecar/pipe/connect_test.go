@@ -3,16 +3,13 @@ package pipe
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // A stream of gRPC-Web or of the Connect protocol that is not finished ends with
@@ -66,44 +63,6 @@ func TestConnectRPC(t *testing.T) {
 				t.Errorf("the client sees %v", err)
 			}
 			wantEndings(t, report(), tt.ending)
-		})
-	}
-}
-
-// A message in flight is worth waiting for; a body that has had its last one is whole.
-func TestEnvelopes(t *testing.T) {
-	message := "\x00\x00\x00\x00\x05hello"
-	trailers := "\x80\x00\x00\x00\x10grpc-status: 0\r\n"
-	unavailable := string(grpc.Append(nil, 0x80, []byte("grpc-status: 14\r\ngrpc-message: "+accesslog.MessageLastCall+"\r\n")))
-	for _, tt := range []struct {
-		name, before, after, body, ending string
-		whole                             bool
-	}{
-		{"in between messages", chunk(message), "", message + unavailable, "grpc-status 14", true},
-		{"within a message that ends", chunk(message[:7]), chunk(message[7:]), message + unavailable, "grpc-status 14", true},
-		{"within a prefix that ends", chunk(message[:2]), chunk(message[2:]), message + unavailable, "grpc-status 14", true},
-		{"within a message that does not", chunk(message[:7]), "", message[:7], "truncated", false},
-		{"after the trailers", chunk(message + trailers), "", message + trailers, "", true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			app := startScripted(t, chunkedHead("application/grpc-web+proto"))
-			p := startPipe(t, app, HTTP)
-			c := dialPipe(t, p)
-			c.send(get("/"))
-			app.send(tt.before)
-			resp := c.head()
-			first := part(t, resp, 1)
-			report := lastCall(t, p, 300*time.Millisecond)
-			if tt.after != "" {
-				awaitCloseRequested(t, p)
-				app.send(tt.after)
-			}
-			rest, err := io.ReadAll(resp.Body)
-			if body := first + string(rest); body != tt.body || (err == nil) != tt.whole {
-				t.Errorf("%q, %v; want %q, whole %v", body, err, tt.body, tt.whole)
-			}
-			wantEndings(t, report(), tt.ending)
-			<-app.got
 		})
 	}
 }

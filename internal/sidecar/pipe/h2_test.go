@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -221,10 +220,7 @@ func TestH2BrokenClient(t *testing.T) {
 		}, "ENHANCE_YOUR_CALM"},
 		{"rapid reset", func(r *raw) {
 			for i := range uint32(3000) {
-				r.block.Reset()
-				_ = r.enc.WriteField(hpack.HeaderField{Name: ":method", Value: "GET"})
-				if r.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: r.block.Bytes(), EndHeaders: true, EndStream: true}) != nil ||
-					r.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+				if r.WriteHeaders(headers(2*i+1, true, r.code(":method", "GET"))) != nil || r.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
 					return
 				}
 			}
@@ -251,7 +247,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 		_ = http2.NewFramer(c, nil).WriteSettings()
 		f := readPreface(c)
 		for id := nextRequest(f); id > 0; id = nextRequest(f) {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
+			respond(f, id, true, ":status", "200")
 		}
 	})
 	p := startPipe(t, app, Auto)
@@ -259,10 +255,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 	if _, err := c.r.Peek(9); err != nil { // before we have sent anything
 		t.Fatal(err)
 	}
-	c.send(wirehttp2.Preface)
-	r := &raw{client: c, Framer: http2.NewFramer(c.TCPConn, c.r)}
-	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
-	_ = r.WriteSettings()
+	r := c.raw()
 	r.request(1, true, ":path", "/")
 	awaitRequests(t, p, 1)
 	awaitActivity(t, p, 1, 0)

@@ -3,9 +3,6 @@ package pipe
 import (
 	"bytes"
 	"testing"
-
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 // A request and its response cost no allocation, once the connection has seen some:
@@ -30,11 +27,7 @@ func BenchmarkH2Request(b *testing.B) {
 func aRequest(t testing.TB) (c *conn, request, response []byte) {
 	client, app := newHalf(), newHalf()
 	write := func(h *half, id uint32, end bool, fields ...string) {
-		h.block.Reset()
-		for i := 0; i < len(fields); i += 2 {
-			_ = h.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
-		}
-		_ = h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: h.block.Bytes(), EndHeaders: true, EndStream: end})
+		_ = h.framer.WriteHeaders(headers(id, end, h.code(fields...)))
 	}
 	c = following()
 	for range 2 { // the second time with tables that are full

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"pgregory.net/rapid"
 
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -16,27 +16,21 @@ import (
 
 // half is one side's frames, and how they are written.
 type half struct {
+	*coder
 	out    bytes.Buffer
 	framer *http2.Framer
-	block  bytes.Buffer
-	enc    *hpack.Encoder
 }
 
 func newHalf() *half {
-	h := new(half)
+	h := &half{coder: newCoder()}
 	h.framer = http2.NewFramer(&h.out, nil)
 	h.framer.AllowIllegalWrites = true
-	h.enc = hpack.NewEncoder(&h.block)
 	return h
 }
 
 // headers writes HEADERS, cut into CONTINUATION frames as t draws it.
 func (h *half) headers(t *rapid.T, id uint32, end bool, fields ...string) {
-	h.block.Reset()
-	for i := 0; i < len(fields); i += 2 {
-		_ = h.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
-	}
-	block := h.block.Bytes()
+	block := h.code(fields...)
 	pieces := rapid.IntRange(0, min(3, len(block)-1)).Draw(t, "continuations")
 	first := len(block)
 	if pieces > 0 {
@@ -101,19 +95,38 @@ func TestH2CountsExactly(t *testing.T) {
 		var next, pushed uint32 = 1, 2
 		limit := uint32(wirehttp2.MaxStreamID) // of the app's GOAWAY
 		pick := func() (uint32, *sides) {
-			ids := make([]uint32, 0, len(open))
-			for id := range open {
-				ids = append(ids, id)
-			}
+			ids := slices.Sorted(maps.Keys(open))
 			if len(ids) == 0 {
 				t.Skip("no stream")
 			}
-			slices.Sort(ids)
 			id := rapid.SampledFrom(ids).Draw(t, "stream")
 			return id, open[id]
 		}
-		settle := func(id uint32) {
-			if s := open[id]; s != nil && s.client && s.app {
+		clientsEnd := func(s *sides) *bool { return &s.client }
+		appsEnd := func(s *sides) *bool { return &s.app }
+		// writes has a side write on an open stream that it has not ended; write reports whether it has now.
+		writes := func(end func(*sides) *bool, write func(t *rapid.T, id uint32) bool) func(*rapid.T) {
+			return func(t *rapid.T) {
+				id, s := pick()
+				if *end(s) {
+					t.Skip("has ended")
+				}
+				if *end(s) = write(t, id); s.client && s.app {
+					delete(open, id)
+				}
+			}
+		}
+		data := func(from *half) func(*rapid.T, uint32) bool {
+			return func(t *rapid.T, id uint32) bool {
+				end := rapid.Bool().Draw(t, "end")
+				_ = from.framer.WriteData(id, end, make([]byte, rapid.SampledFrom([]int{0, 5, 16384, 40000}).Draw(t, "length")))
+				return end
+			}
+		}
+		reset := func(from *half, code http2.ErrCode) func(*rapid.T) {
+			return func(*rapid.T) {
+				id, _ := pick()
+				_ = from.framer.WriteRSTStream(id, code)
 				delete(open, id)
 			}
 		}
@@ -126,67 +139,29 @@ func TestH2CountsExactly(t *testing.T) {
 				}
 				next += 2
 			},
-			"client's data": func(t *rapid.T) {
-				id, s := pick()
-				if s.client {
-					t.Skip("has ended")
-				}
-				s.client = rapid.Bool().Draw(t, "end")
-				_ = client.framer.WriteData(id, s.client, make([]byte, rapid.SampledFrom([]int{0, 5, 16384, 40000}).Draw(t, "length")))
-				settle(id)
-			},
-			"client's trailers": func(t *rapid.T) {
-				id, s := pick()
-				if s.client {
-					t.Skip("has ended")
-				}
-				s.client = true
+			"client's data":  writes(clientsEnd, data(client)),
+			"app's data":     writes(appsEnd, data(app)),
+			"client's reset": reset(client, http2.ErrCodeCancel),
+			"app's reset":    reset(app, http2.ErrCodeRefusedStream),
+			"client's trailers": writes(clientsEnd, func(t *rapid.T, id uint32) bool {
 				client.headers(t, id, true, "trailer", "value")
-				settle(id)
-			},
-			"client's reset": func(t *rapid.T) {
-				id, _ := pick()
-				_ = client.framer.WriteRSTStream(id, http2.ErrCodeCancel)
-				delete(open, id)
-			},
-			"interim response": func(t *rapid.T) {
-				id, s := pick()
-				if s.app {
-					t.Skip("has ended")
-				}
+				return true
+			}),
+			"interim response": writes(appsEnd, func(t *rapid.T, id uint32) bool {
 				app.headers(t, id, false, ":status", "103")
-			},
-			"response": func(t *rapid.T) {
-				id, s := pick()
-				if s.app {
-					t.Skip("has ended")
-				}
-				s.app = rapid.Bool().Draw(t, "end")
-				app.headers(t, id, s.app, ":status", "200", "x", "y")
-				settle(id)
-			},
-			"app's data": func(t *rapid.T) {
-				id, s := pick()
-				if s.app {
-					t.Skip("has ended")
-				}
-				s.app = rapid.Bool().Draw(t, "end")
-				_ = app.framer.WriteData(id, s.app, make([]byte, rapid.SampledFrom([]int{0, 5, 16384, 40000}).Draw(t, "length")))
-				settle(id)
-			},
-			"app's reset": func(t *rapid.T) {
-				id, _ := pick()
-				_ = app.framer.WriteRSTStream(id, http2.ErrCodeRefusedStream)
-				delete(open, id)
-			},
+				return false
+			}),
+			"response": writes(appsEnd, func(t *rapid.T, id uint32) bool {
+				end := rapid.Bool().Draw(t, "end")
+				app.headers(t, id, end, ":status", "200", "x", "y")
+				return end
+			}),
 			"push": func(t *rapid.T) {
 				id, s := pick()
 				if s.app || id%2 == 0 {
 					t.Skip("cannot")
 				}
-				app.block.Reset()
-				_ = app.enc.WriteField(hpack.HeaderField{Name: ":path", Value: "/pushed"})
-				_ = app.framer.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: pushed, BlockFragment: app.block.Bytes(), EndHeaders: true})
+				_ = app.framer.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: pushed, BlockFragment: app.code(":path", "/pushed"), EndHeaders: true})
 				open[pushed] = &sides{client: true}
 				pushed += 2
 			},
@@ -214,11 +189,7 @@ func TestH2CountsExactly(t *testing.T) {
 				for _, s := range c.h2.streams {
 					ids = append(ids, s.id)
 				}
-				want := make([]uint32, 0, len(open))
-				for id := range open {
-					want = append(want, id)
-				}
-				slices.Sort(want)
+				want := slices.Sorted(maps.Keys(open))
 				if !slices.Equal(ids, want) || c.h2.counted != len(want) || c.busy != (len(want) > 0) || c.p.busy.Load() != int64(min(1, len(want))) {
 					t.Fatalf("open are %v, counted %d, busy %v; want %v", ids, c.h2.counted, c.busy, want)
 				}

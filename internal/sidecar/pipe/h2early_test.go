@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
@@ -26,11 +25,7 @@ func startSubscribed(t *testing.T, events string) *subscribed {
 	a.Addr = startApp(t, func(c net.Conn) {
 		f := serveFrames(c)
 		id := nextRequest(f)
-		var block strings.Builder
-		enc := hpack.NewEncoder(&block)
-		_ = enc.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
-		_ = enc.WriteField(hpack.HeaderField{Name: "content-type", Value: "text/event-stream"})
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(block.String()), EndHeaders: true})
+		respond(f, id, false, ":status", "200", "content-type", "text/event-stream")
 		_ = f.WriteData(id, false, []byte(events))
 		a.frames <- f
 		for id := nextRequest(f); id > 0; id = nextRequest(f) {
@@ -44,22 +39,8 @@ func startSubscribed(t *testing.T, events string) *subscribed {
 // subscribe opens the subscription and reads its first events.
 func (r *raw) subscribe(events string) {
 	r.t.Helper()
-	r.block.Reset()
-	for _, field := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "app"}, {Name: ":path", Value: "/events"}} {
-		_ = r.enc.WriteField(field)
-	}
-	if err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: r.block.Bytes(), EndHeaders: true, EndStream: true}); err != nil {
-		r.t.Fatal(err)
-	}
-	for body := ""; body != events; {
-		f, err := r.ReadFrame()
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if d, ok := f.(*http2.DataFrame); ok {
-			body += string(d.Data())
-		}
-	}
+	r.headers(1, true, ":method", "GET", ":scheme", "http", ":authority", "app", ":path", "/events")
+	r.untilData(events)
 }
 
 // With CloseEarly the subscriptions of a connection end when nothing else is open on it, at the end of an event, with
@@ -105,7 +86,7 @@ func TestH2EventStreamsCloseEarly(t *testing.T) {
 					_ = f.WriteData(1, false, []byte(tt.rest))
 				}
 				if tt.other {
-					_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
+					respond(f, 3, true, ":status", "200")
 				}
 				got := strings.Join(r.frames(), "\n")
 				end, last := strings.LastIndex(got, "DATA 1 "), strings.Index(got, " NO_ERROR")
@@ -146,15 +127,7 @@ func TestH2EventStreamsStay(t *testing.T) {
 			}
 		}
 		_ = f.WriteData(1, false, []byte("\ndata: 2\n\n"))
-		for body := ""; !strings.Contains(body, "data: 2\n\n"); {
-			frame, err := r.ReadFrame()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d, ok := frame.(*http2.DataFrame); ok {
-				body += string(d.Data())
-			}
-		}
+		r.untilData("data: 2\n\n")
 		awaitActivity(t, p, 1, 1)
 	}
 }

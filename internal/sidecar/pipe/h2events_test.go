@@ -1,7 +1,7 @@
 package pipe
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
@@ -69,20 +68,11 @@ func TestH2EventStreams(t *testing.T) {
 			app := startApp(t, func(c net.Conn) {
 				f := serveFrames(c)
 				nextRequest(f)
-				var block strings.Builder
-				enc := hpack.NewEncoder(&block)
 				media := "text/event-stream; charset=utf-8"
 				if strings.HasPrefix(tt.before, "{") {
 					media = "application/x-ndjson"
 				}
-				fields := []hpack.HeaderField{{Name: ":status", Value: tt.status}, {Name: "content-type", Value: media}}
-				if tt.encoding != "" {
-					fields = append(fields, hpack.HeaderField{Name: "content-encoding", Value: tt.encoding})
-				}
-				for _, field := range fields {
-					_ = enc.WriteField(field)
-				}
-				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndHeaders: true})
+				respond(f, 1, false, ":status", tt.status, "content-type", media, "content-encoding", cmp.Or(tt.encoding, "identity"))
 				_ = f.WriteData(1, false, []byte(tt.before))
 				<-called
 				if tt.after != "" {
@@ -92,22 +82,8 @@ func TestH2EventStreams(t *testing.T) {
 			})
 			p := startPipe(t, app, HTTP)
 			r := dialRaw(t, p)
-			r.block.Reset()
-			for _, field := range []hpack.HeaderField{{Name: ":method", Value: tt.method}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "app"}, {Name: ":path", Value: "/events"}} {
-				_ = r.enc.WriteField(field)
-			}
-			if err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: r.block.Bytes(), EndHeaders: true, EndStream: true}); err != nil {
-				t.Fatal(err)
-			}
-			for body := ""; body != tt.before; {
-				f, err := r.ReadFrame()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if d, ok := f.(*http2.DataFrame); ok {
-					body += string(d.Data())
-				}
-			}
+			r.headers(1, true, ":method", tt.method, ":scheme", "http", ":authority", "app", ":path", "/events")
+			r.untilData(tt.before)
 			window := 50 * time.Millisecond
 			if tt.after != "" {
 				window = patience
@@ -152,7 +128,7 @@ func TestH2ErrorEventsFitTheWindows(t *testing.T) {
 				f := serveFrames(c)
 				for range 2 {
 					id := nextRequest(f)
-					_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: eventStreamHead(), EndHeaders: true})
+					respond(f, id, false, ":status", "200", "content-type", "text/event-stream")
 					_ = f.WriteData(id, false, []byte(token))
 				}
 				_ = f.WriteSettingsAck()
@@ -168,15 +144,7 @@ func TestH2ErrorEventsFitTheWindows(t *testing.T) {
 			r := dialRaw(t, p, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(len(token) + tt.stream)})
 			r.request(1, true, ":path", "/a")
 			r.request(3, true, ":path", "/b")
-			for {
-				f, err := r.ReadFrame()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, ok := f.(*http2.PingFrame); ok {
-					break
-				}
-			}
+			r.until(func(f http2.Frame) bool { return f.Header().Type == http2.FramePing })
 			<-sent
 			report := lastCall(t, p, time.Second)
 			frames := strings.Join(r.frames(), "\n")
@@ -191,13 +159,4 @@ func TestH2ErrorEventsFitTheWindows(t *testing.T) {
 			}
 		})
 	}
-}
-
-// eventStreamHead is the header block of an event stream.
-func eventStreamHead() []byte {
-	var block bytes.Buffer
-	enc := hpack.NewEncoder(&block)
-	_ = enc.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
-	_ = enc.WriteField(hpack.HeaderField{Name: "content-type", Value: "text/event-stream"})
-	return block.Bytes()
 }

@@ -26,7 +26,7 @@ func TestExtraStreams(t *testing.T) {
 	open := func(r *raw, n int) {
 		for i := range n {
 			block := []byte{0x82, 0x86, 0x84} // GET, http, /
-			if r.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block, EndHeaders: true, EndStream: true}) != nil {
+			if r.WriteHeaders(headers(uint32(2*i+1), true, block)) != nil {
 				return // it has been ended
 			}
 		}

@@ -28,8 +28,8 @@ func TestH2Floods(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 	})
 	small := func(limits wirehttp2.Limits) func(*Config) { return func(c *Config) { c.H2 = limits } }
-	headers := func(r *raw, id uint32, end bool) error {
-		return r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x82, 0x84, 0x86}, EndHeaders: true, EndStream: end})
+	request := func(r *raw, id uint32, end bool) error {
+		return r.WriteHeaders(headers(id, end, []byte{0x82, 0x84, 0x86}))
 	}
 	for _, tt := range []struct {
 		name    string
@@ -42,11 +42,11 @@ func TestH2Floods(t *testing.T) {
 		{"RST_STREAM of nothing", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteRSTStream(1, http2.ErrCodeCancel) }},
 		{"rapid reset", "rx_premature_resets_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			id := uint32(2*i + 1)
-			return errors.Join(headers(r, id, true), r.WriteRSTStream(id, http2.ErrCodeCancel))
+			return errors.Join(request(r, id, true), r.WriteRSTStream(id, http2.ErrCodeCancel))
 		}},
 		{"empty DATA", "inbound_empty_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			if i == 0 {
-				return headers(r, 1, false)
+				return request(r, 1, false)
 			}
 			return r.WriteData(1, false, nil)
 		}},
@@ -76,14 +76,14 @@ func TestH2Floods(t *testing.T) {
 			var block bytes.Buffer
 			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("v", 4000)})
 			block.Write(bytes.Repeat([]byte{0xbe}, 2000))
-			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true})
+			return r.WriteHeaders(headers(1, false, block.Bytes()))
 		}},
 		{"WINDOW_UPDATE", "inbound_window_update_frames_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteWindowUpdate(0, 1) }},
 		{"PRIORITY", "inbound_priority_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			return r.WritePriority(uint32(2*i+1), http2.PriorityParam{Weight: 1})
 		}},
-		{"streams at once, of the app's 10", "inbound_streams_flood", wirehttp2.Limits{}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
-		{"streams at once, of our limit", "inbound_streams_flood", wirehttp2.Limits{MaxStreams: 5}, func(r *raw, i int) error { return headers(r, uint32(2*i+1), false) }},
+		{"streams at once, of the app's 10", "inbound_streams_flood", wirehttp2.Limits{}, func(r *raw, i int) error { return request(r, uint32(2*i+1), false) }},
+		{"streams at once, of our limit", "inbound_streams_flood", wirehttp2.Limits{MaxStreams: 5}, func(r *raw, i int) error { return request(r, uint32(2*i+1), false) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := startPipe(t, app, Auto, small(tt.limits))
@@ -172,15 +172,7 @@ func TestH2SlowHeaders(t *testing.T) {
 	awaitActivity(t, p, 1, 1)
 	<-time.After(3 * limit) // nothing is to happen
 	r.send("llo")
-	for {
-		f, err := r.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d, ok := f.(*http2.DataFrame); ok && string(d.Data()) == "5" {
-			break
-		}
-	}
+	r.untilData("5")
 }
 
 // What ordinary clients do stays below every limit.

@@ -23,16 +23,18 @@ func grpcMessage(n int) []byte {
 // in flight goes through, nothing follows it.
 func TestH2LastMessages(t *testing.T) {
 	t.Parallel()
-	headers := func(f *http2.Framer, id uint32) {
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true})
-	}
-	trailers := func(f *http2.Framer, id uint32) {
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x40, 0x01, 'x', 0x01, 'y'}, EndHeaders: true, EndStream: true})
-	}
+	begin := func(f *http2.Framer, id uint32) { respond(f, id, false, ":status", "200") }
+	trailers := func(f *http2.Framer, id uint32) { respond(f, id, true, "x", "y") }
 	unavailable := func(id uint32) string {
 		return fmt.Sprintf("HEADERS %d end=true grpc-status=14 grpc-message=the server is shutting down", id)
 	}
 	half := grpcMessage(10)
+	two := func(f *http2.Framer) {
+		begin(f, 1)
+		begin(f, 3)
+		_ = f.WriteData(1, false, half[:3])
+		_ = f.WriteData(3, false, half)
+	}
 	for _, tt := range []struct {
 		name    string
 		before  func(f *http2.Framer) // the last call
@@ -41,7 +43,7 @@ func TestH2LastMessages(t *testing.T) {
 		endings []string
 	}{
 		{"the rest of a message, nothing after it",
-			func(f *http2.Framer) { headers(f, 1); _ = f.WriteData(1, false, half[:8]) },
+			func(f *http2.Framer) { begin(f, 1); _ = f.WriteData(1, false, half[:8]) },
 			func(f *http2.Framer) {
 				_ = f.WritePing(false, [8]byte{})
 				_ = f.WriteData(1, false, half[8:])
@@ -50,12 +52,7 @@ func TestH2LastMessages(t *testing.T) {
 			[]string{"DATA 1 7 bytes", unavailable(1), "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14", "grpc-status 14"}},
 		{"others wait without a word",
-			func(f *http2.Framer) {
-				headers(f, 1)
-				headers(f, 3)
-				_ = f.WriteData(1, false, half[:3])
-				_ = f.WriteData(3, false, half)
-			},
+			two,
 			func(f *http2.Framer) {
 				_ = f.WriteData(3, false, grpcMessage(5))
 				trailers(f, 3)
@@ -64,12 +61,7 @@ func TestH2LastMessages(t *testing.T) {
 			[]string{"DATA 1 12 bytes", unavailable(1), unavailable(3), "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14", "grpc-status 14"}},
 		{"one that ends by itself",
-			func(f *http2.Framer) {
-				headers(f, 1)
-				headers(f, 3)
-				_ = f.WriteData(1, false, half[:3])
-				_ = f.WriteData(3, false, half)
-			},
+			two,
 			func(f *http2.Framer) {
 				trailers(f, 3)
 				_ = f.WriteData(1, false, half[3:])
@@ -77,12 +69,12 @@ func TestH2LastMessages(t *testing.T) {
 			[]string{"HEADERS 3 end=true ", "DATA 1 12 bytes", unavailable(1), "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14"}},
 		{"a stream that the app resets",
-			func(f *http2.Framer) { headers(f, 1); _ = f.WriteData(1, false, half[:3]) },
+			func(f *http2.Framer) { begin(f, 1); _ = f.WriteData(1, false, half[:3]) },
 			func(f *http2.Framer) { _ = f.WriteRSTStream(1, http2.ErrCodeInternal) },
 			[]string{"RST 1 INTERNAL_ERROR", "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14"}},
 		{"no end in time",
-			func(f *http2.Framer) { headers(f, 1); _ = f.WriteData(1, false, half[:3]) },
+			func(f *http2.Framer) { begin(f, 1); _ = f.WriteData(1, false, half[:3]) },
 			func(*http2.Framer) {},
 			[]string{unavailable(1), "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14", "grpc-status 14"}},
@@ -103,18 +95,13 @@ func TestH2LastMessages(t *testing.T) {
 			r := dialRaw(t, p)
 			r.request(1, true, ":path", "/a", "content-type", "application/grpc")
 			r.request(3, true, ":path", "/b", "content-type", "application/grpc")
-			for { // until the frames before it have arrived
-				f, err := r.ReadFrame()
-				if err != nil {
-					t.Fatal(err)
-				}
+			r.until(func(f http2.Frame) bool { // the frames before it have arrived
 				if h, ok := f.(*http2.HeadersFrame); ok {
 					_, _ = r.dec.DecodeFull(h.HeaderBlockFragment())
 				}
-				if d, ok := f.(*http2.DataFrame); ok && (d.StreamID == 3 || !strings.Contains(tt.name, "wait") && !strings.Contains(tt.name, "itself")) {
-					break
-				}
-			}
+				d, ok := f.(*http2.DataFrame)
+				return ok && (d.StreamID == 3 || !strings.Contains(tt.name, "wait") && !strings.Contains(tt.name, "itself"))
+			})
 			report := lastCall(t, p, time.Second)
 			awaitFinishing(t, p)
 			close(called)
@@ -144,7 +131,7 @@ func TestH2LastMessages(t *testing.T) {
 func TestH2LastCallOfAClientThatDoesNotRead(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
 		f := serveFrames(c)
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true})
+		respond(f, 1, false, ":status", "200")
 		for f.WriteData(1, false, bytes.Repeat([]byte{0xff}, 16000)) == nil {
 		}
 	})

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -101,7 +100,7 @@ func TestH2Tunnels(t *testing.T) {
 			}
 			switch frame := frame.(type) {
 			case *http2.HeadersFrame:
-				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: frame.StreamID, BlockFragment: []byte{0x88}, EndHeaders: true})
+				respond(f, frame.StreamID, false, ":status", "200")
 			case *http2.DataFrame:
 				_ = f.WriteData(frame.StreamID, frame.StreamEnded(), frame.Data())
 			}
@@ -116,24 +115,15 @@ func TestH2Tunnels(t *testing.T) {
 		{"CONNECT /chat", []string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/chat", ":authority", "app"}},
 	} {
 		r := dialRaw(t, p)
-		r.block.Reset()
-		for i := 0; i < len(tt.fields); i += 2 {
-			_ = r.enc.WriteField(hpack.HeaderField{Name: tt.fields[i], Value: tt.fields[i+1]})
-		}
-		_ = r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: r.block.Bytes(), EndHeaders: true})
+		r.headers(1, false, tt.fields...)
 		_ = r.WriteData(1, false, inner.Bytes())
-		for {
-			frame, err := r.ReadFrame()
-			if err != nil {
-				t.Fatal(err)
+		r.until(func(frame http2.Frame) bool {
+			d, ok := frame.(*http2.DataFrame)
+			if ok && !bytes.Equal(d.Data(), inner.Bytes()) {
+				t.Errorf("%s: echoed %q", tt.line, d.Data())
 			}
-			if d, ok := frame.(*http2.DataFrame); ok {
-				if !bytes.Equal(d.Data(), inner.Bytes()) {
-					t.Errorf("%s: echoed %q", tt.line, d.Data())
-				}
-				break
-			}
-		}
+			return ok
+		})
 		if open, _ := p.Open(ctx, 10); len(open) != 1 || open[0].Request != tt.line {
 			t.Errorf("open: %v; want %q", open, tt.line)
 		}
@@ -151,11 +141,7 @@ func TestH2PingAndSettingsPass(t *testing.T) {
 	r := dialRaw(t, p)
 	_ = r.WritePing(false, [8]byte{1, 2, 3})
 	var settings, acked, ping bool
-	for !settings || !acked || !ping {
-		frame, err := r.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
+	r.until(func(frame http2.Frame) bool {
 		switch f := frame.(type) {
 		case *http2.SettingsFrame:
 			if n, ok := f.Value(http2.SettingMaxConcurrentStreams); ok && n > 0 {
@@ -165,7 +151,8 @@ func TestH2PingAndSettingsPass(t *testing.T) {
 		case *http2.PingFrame:
 			ping = f.IsAck() && f.Data == [8]byte{1, 2, 3}
 		}
-	}
+		return settings && acked && ping
+	})
 }
 
 // A request after the final GOAWAY does not reach the app: that GOAWAY lets its client
@@ -176,7 +163,7 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 		f := serveFrames(c)
 		for id := nextRequest(f); id > 0; id = nextRequest(f) {
 			seen <- id
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
+			respond(f, id, true, ":status", "200")
 		}
 	})
 	p := startPipe(t, app, HTTP)

@@ -16,36 +16,95 @@ import (
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
+// coder codes header blocks.
+type coder struct {
+	block bytes.Buffer
+	enc   *hpack.Encoder
+}
+
+func newCoder() *coder {
+	c := new(coder)
+	c.enc = hpack.NewEncoder(&c.block)
+	return c
+}
+
+// code is the block of names and values.
+func (c *coder) code(fields ...string) []byte {
+	c.block.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		_ = c.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return c.block.Bytes()
+}
+
+// headers is a whole header block of a stream.
+func headers(id uint32, end bool, block []byte) http2.HeadersFrameParam {
+	return http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: end}
+}
+
+// respond writes an app's header block.
+func respond(f *http2.Framer, id uint32, end bool, fields ...string) {
+	_ = f.WriteHeaders(headers(id, end, newCoder().code(fields...)))
+}
+
 // raw speaks HTTP/2 frame by frame.
 type raw struct {
 	*client
 	*http2.Framer
-	block bytes.Buffer
-	enc   *hpack.Encoder
-	dec   *hpack.Decoder
+	*coder
+	dec *hpack.Decoder
 }
 
 func dialRaw(t *testing.T, p *Pipe, settings ...http2.Setting) *raw {
-	r := &raw{client: dialPipe(t, p)}
-	r.send(wirehttp2.Preface)
-	r.Framer = http2.NewFramer(r.TCPConn, r.r)
-	r.enc, r.dec = hpack.NewEncoder(&r.block), hpack.NewDecoder(4096, nil)
+	return dialPipe(t, p).raw(settings...)
+}
+
+// raw begins HTTP/2 on a connection.
+func (c *client) raw(settings ...http2.Setting) *raw {
+	c.send(wirehttp2.Preface)
+	r := &raw{c, http2.NewFramer(c.TCPConn, c.r), newCoder(), hpack.NewDecoder(4096, nil)}
 	if err := r.WriteSettings(settings...); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	return r
 }
 
-func (r *raw) request(id uint32, end bool, fields ...string) {
+func (r *raw) headers(id uint32, end bool, fields ...string) {
 	r.t.Helper()
-	r.block.Reset()
-	fields = append([]string{":method", "POST", ":scheme", "http", ":authority", "app"}, fields...)
-	for i := 0; i < len(fields); i += 2 {
-		_ = r.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
-	}
-	if err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.block.Bytes(), EndHeaders: true, EndStream: end}); err != nil {
+	if err := r.WriteHeaders(headers(id, end, r.code(fields...))); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+func (r *raw) request(id uint32, end bool, fields ...string) {
+	r.t.Helper()
+	r.headers(id, end, append([]string{":method", "POST", ":scheme", "http", ":authority", "app"}, fields...)...)
+}
+
+// until reads to the first frame for which met is true.
+func (r *raw) until(met func(http2.Frame) bool) {
+	r.t.Helper()
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if met(f) {
+			return
+		}
+	}
+}
+
+// untilData reads until DATA frames contain this.
+func (r *raw) untilData(want string) {
+	r.t.Helper()
+	data := ""
+	r.until(func(f http2.Frame) bool {
+		if d, ok := f.(*http2.DataFrame); ok {
+			data += string(d.Data())
+		}
+		return strings.Contains(data, want)
+	})
 }
 
 // frames reads until the end and returns the frames in short form.

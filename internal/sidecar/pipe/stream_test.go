@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // chunk writes one chunk of a body.
@@ -31,6 +33,12 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 		anthropic = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"the server is shutting down\"}}\n\n"
 		result    = "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n"
 	)
+	const (
+		message  = "\x00\x00\x00\x00\x05hello"
+		trailers = "\x80\x00\x00\x00\x10grpc-status: 0\r\n"
+	)
+	unavailable := string(grpc.Append(nil, 0x80, []byte("grpc-status: 14\r\ngrpc-message: the server is shutting down\r\n")))
+	grpcWeb := chunkedHead("application/grpc-web+proto")
 	events := chunkedHead("text/event-stream; charset=utf-8")
 	untilClose := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 	for _, tt := range []struct {
@@ -73,6 +81,13 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 		{"such lines, within one", "GET", chunkedHead("application/x-tail"), chunk("{"), chunk("}\n"), "{}\n", ""},
 		{"such lines that answer something", "POST", chunkedHead("application/x-tail"), chunk("{}\n"), "", "{}\n", "truncated"},
 		{"any other body", "GET", chunkedHead("text/html"), chunk("<p>\n\n"), "", "<p>\n\n", "truncated"},
+		{"one that ends by itself", "GET", events, chunk("data: 1\n"), chunk("data: 2") + "0\r\n\r\n", "data: 1\ndata: 2", ""},
+
+		{"gRPC-Web, between messages", "GET", grpcWeb, chunk(message), "", message + unavailable, "grpc-status 14"},
+		{"gRPC-Web, within a message that ends", "GET", grpcWeb, chunk(message[:7]), chunk(message[7:]), message + unavailable, "grpc-status 14"},
+		{"gRPC-Web, within a prefix that ends", "GET", grpcWeb, chunk(message[:2]), chunk(message[2:]), message + unavailable, "grpc-status 14"},
+		{"gRPC-Web, within a message that does not end", "GET", grpcWeb, chunk(message[:7]), "", message[:7], "truncated"},
+		{"gRPC-Web, after the trailers", "GET", grpcWeb, chunk(message + trailers), "", message + trailers, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +113,7 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 				t.Errorf("the client reads %q; want %q", got, tt.body)
 			}
 			switch proper := err == nil; {
-			case proper != (tt.ending == ""):
+			case proper != (tt.ending == "" || tt.ending == "grpc-status 14"):
 				t.Errorf("the client sees the end as %v; the report as %q", err, tt.ending)
 			case !proper && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET):
 				t.Errorf("the client sees the end as %v", err)
@@ -116,63 +131,34 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 // retryTime is the field with which a stream ends that its client connects to again.
 var retryTime = regexp.MustCompile(`retry: [12]\d{3}\n`)
 
-// A stream that ends by itself within the last call was not cut.
-func TestStreamEndsByItself(t *testing.T) {
-	app := startScripted(t, chunkedHead("text/event-stream"))
-	p := startPipe(t, app, HTTP)
-	c := dialPipe(t, p)
-	c.send(get("/events"))
-	resp := c.head()
-	app.send(chunk("data: 1\n"))
-	part(t, resp, 8)
-	report := lastCall(t, p, patience)
-	awaitCloseRequested(t, p)
-	app.send(chunk("data: 2") + "0\r\n\r\n")
-	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data: 2" {
-		t.Errorf("%q, %v", b, err)
-	}
-	wantEndings(t, report())
-	<-app.got
-}
-
+// A subscription ends early at the end of its event. What has an end of its own is waited for, whatever is configured for
+// streams that have none.
 func TestStreamCloseEarly(t *testing.T) {
-	app := startScripted(t, chunkedHead("text/event-stream"))
-	p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams = CloseEarly })
-	c := dialPipe(t, p)
-	c.send(get("/events"))
-	resp := c.head()
-	app.send(chunk("data: 1\n"))
-	part(t, resp, 8)
-	_ = p.Drain(ctx)
-	_ = p.CloseIdle(ctx, 0)
-	awaitCloseRequested(t, p)
-	app.send(chunk("data: 2\n\n"))
-	if b, err := io.ReadAll(resp.Body); err != nil || retryTime.ReplaceAllString(string(b), "") != "data: 2\n\n\n" {
-		t.Errorf("%q, %v", b, err)
-	}
-	awaitActivity(t, p, 0, 0)
-	<-app.got
-}
-
-// What has an end of its own is waited for, whatever is configured for streams that have none.
-func TestAnswerIsNotClosedEarly(t *testing.T) {
-	token := `data: {"object":"chat.completion.chunk"}` + "\n\n"
-	for _, method := range []string{"GET", "POST"} {
-		t.Run(method, func(t *testing.T) {
+	const token, done = `data: {"object":"chat.completion.chunk"}` + "\n\n", "data: [DONE]\n\n"
+	for _, tt := range []struct{ name, method, before, after, rest string }{
+		{"a subscription", "GET", "data: 1\n", chunk("data: 2\n\n"), "data: 2\n\nretry: N\n\n"},
+		// In one piece: after [DONE] the pipe may end the stream of a GET itself.
+		{"an answer to a GET", "GET", token, chunk(token) + chunk(done) + "0\r\n\r\n", token + done},
+		{"an answer", "POST", token, chunk(token) + chunk(done) + "0\r\n\r\n", token + done},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			app := startScripted(t, chunkedHead("text/event-stream"))
 			p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams, c.EndlessTypes = CloseEarly, []string{"text/event-stream"} })
 			c := dialPipe(t, p)
-			c.send(method + " /answer HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
+			c.send(tt.method + " /events HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
 			resp := c.head()
-			app.send(chunk(token))
-			part(t, resp, len(token))
+			app.send(chunk(tt.before))
+			part(t, resp, len(tt.before))
 			_ = p.Drain(ctx)
 			_ = p.CloseIdle(ctx, 0)
-			// In one piece: after [DONE] the pipe may end the stream of a GET itself.
-			app.send(chunk(token) + chunk("data: [DONE]\n\n") + "0\r\n\r\n")
-			if b, err := io.ReadAll(resp.Body); err != nil || string(b) != token+"data: [DONE]\n\n" {
+			if tt.before != token {
+				awaitCloseRequested(t, p)
+			}
+			app.send(tt.after)
+			if b, err := io.ReadAll(resp.Body); err != nil || retryTime.ReplaceAllString(string(b), "retry: N\n") != tt.rest {
 				t.Errorf("%q, %v", b, err)
 			}
+			awaitActivity(t, p, 0, 0)
 			<-app.got
 		})
 	}
