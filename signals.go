@@ -36,32 +36,28 @@ func (s *settings) listenForSignals(ctx context.Context) (_ *signals, stop func(
 		// taken for two, of which the second makes the last call.
 		repeated := false
 		for {
+			var sig drain.Signal
+			isSignal := true
 			select {
-			case sig := <-own:
-				ctxDone, shutdowns = nil, nil
-				if repeated {
-					repeated = false
-					continue
-				}
-				out.send(map[bool]drain.Signal{false: drain.Terminate, true: drain.Interrupt}[sig == os.Interrupt])
-			case sig := <-s.signals:
-				ctxDone, shutdowns = nil, nil
-				if repeated {
-					repeated = false
-					continue
-				}
-				out.send(sig)
+			case received := <-own:
+				sig = map[bool]drain.Signal{false: drain.Terminate, true: drain.Interrupt}[received == os.Interrupt]
+			case sig = <-s.signals:
 			case <-ctxDone:
-				ctxDone, shutdowns, repeated = nil, nil, true
+				sig, isSignal = drain.Terminate, false
 				out.fromContext.Store(true)
-				out.send(drain.Terminate)
 			case <-shutdowns: // its listeners are closed: to wait for new connections is of no use
-				ctxDone, shutdowns, repeated = nil, nil, true
+				sig, isSignal = drain.Interrupt, false
 				out.fromServer.Store(true)
-				out.send(drain.Interrupt)
 			case <-over:
 				return
 			}
+			ctxDone, shutdowns = nil, nil
+			if isSignal && repeated {
+				repeated = false
+				continue
+			}
+			repeated = !isSignal
+			out.send(sig)
 		}
 	})
 	return out, func() {

@@ -255,32 +255,6 @@ func TestLateConnection(t *testing.T) {
 	awaitActivity(t, p, 0, 0)
 }
 
-// An idle connection whose client has sent half a TLS record, say, is looked at again and
-// again: its timers must not add up.
-func TestTimersThatHaveFiredAreForgotten(t *testing.T) {
-	p := startPipe(t, answering(t, ""), HTTP)
-	left := 1000
-	done := make(chan struct{})
-	var again func()
-	again = func() {
-		if left--; left == 0 {
-			close(done)
-			return
-		}
-		p.after(0, again)
-	}
-	p.after(0, again)
-	<-done
-	p.after(time.Hour, func() { t.Error("a stopped timer has fired") })
-	p.mu.Lock()
-	kept := len(p.timers)
-	p.mu.Unlock()
-	if kept != 1 {
-		t.Errorf("the pipe keeps %d timers, want the one that has not fired", kept)
-	}
-	p.stopTimers()
-}
-
 // StopAccepting does not wait for a pause among the arrivals. (listen.TakeQueued has the test with
 // a queue that is never empty.)
 func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {

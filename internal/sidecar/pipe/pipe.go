@@ -28,17 +28,18 @@ type Pipe struct {
 	opaque   atomic.Int64 // of the busy ones
 	arrivals atomic.Uint64
 
-	extraStreams atomic.Int64 // open HTTP/2 streams beyond usualStreams of a connection
-	restartsOn   atomic.Int32 // number of restarts: without one, connections take no lock for it
-	draining     state        // responses announce the close
-	closing      state        // connections that become idle are closed
-	idleGrace    atomic.Int64 // the longest idle time of CloseIdle, nanoseconds
-	retries      atomic.Int64 // over how long event streams' clients spread their return, nanoseconds; 0: the default
-	opaqueEnds   opaqueEnds
-	stacks       stacks
-	budget       *budget.Budget
-	existing     atomic.Int64 // connections in the list, those that wait for the client's FIN included
-	hurried      atomic.Int64 // of them those that no longer wait
+	extraStreams  atomic.Int64  // open HTTP/2 streams beyond usualStreams of a connection
+	restartsOn    atomic.Int32  // number of restarts: without one, connections take no lock for it
+	draining      state         // responses announce the close
+	closing       state         // connections that become idle are closed
+	idleGrace     atomic.Int64  // the longest idle time of CloseIdle, nanoseconds
+	timersStopped atomic.Uint64 // how often: the timers of after that were set before do nothing
+	retries       atomic.Int64  // over how long event streams' clients spread their return, nanoseconds; 0: the default
+	opaqueEnds    opaqueEnds
+	stacks        stacks
+	budget        *budget.Budget
+	existing      atomic.Int64 // connections in the list, those that wait for the client's FIN included
+	hurried       atomic.Int64 // of them those that no longer wait
 
 	mostConnections int64 // by the memory
 	idlest          struct {
@@ -54,10 +55,9 @@ type Pipe struct {
 
 	mu        sync.Mutex // guards what follows
 	listeners []*listener
-	first     *conn                    // of the list of all connections
-	ended     bool                     // no connection is accepted any longer
-	restarts  []*Restart               // in progress
-	timers    map[*time.Timer]struct{} // those that have not fired
+	first     *conn      // of the list of all connections
+	ended     bool       // no connection is accepted any longer
+	restarts  []*Restart // in progress
 	throttle  logs.Throttle
 
 	conns    sync.WaitGroup
@@ -76,7 +76,6 @@ func Start(cfg Config) (*Pipe, error) {
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
 		work:    make(chan func()),
-		timers:  make(map[*time.Timer]struct{}),
 		exited:  make(chan struct{}),
 	}
 	var unfinished int64
@@ -220,29 +219,15 @@ func (p *Pipe) endEarly() {
 
 // after calls f after d, unless stopTimers is called first.
 func (p *Pipe) after(d time.Duration, f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var t *time.Timer
-	t = time.AfterFunc(d, func() {
-		p.mu.Lock()
-		_, isSet := p.timers[t]
-		delete(p.timers, t)
-		p.mu.Unlock()
-		if isSet {
+	set := p.timersStopped.Load()
+	time.AfterFunc(d, func() {
+		if p.timersStopped.Load() == set {
 			f()
 		}
 	})
-	p.timers[t] = struct{}{}
 }
 
-func (p *Pipe) stopTimers() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for t := range p.timers {
-		t.Stop()
-	}
-	clear(p.timers)
-}
+func (p *Pipe) stopTimers() { p.timersStopped.Add(1) }
 
 // StopAccepting accepts the connections in the listeners' queues and closes the listeners, even if ctx ends first.
 func (p *Pipe) StopAccepting(ctx context.Context) error {

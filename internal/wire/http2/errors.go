@@ -16,7 +16,6 @@ const (
 	FlowControlError ErrCode = 0x3
 	StreamClosed     ErrCode = 0x5
 	FrameSizeError   ErrCode = 0x6
-	RefusedStream    ErrCode = 0x7
 	CompressionError ErrCode = 0x9
 	EnhanceYourCalm  ErrCode = 0xb
 )
@@ -29,7 +28,6 @@ var (
 	ErrPadding    = errors.New("padding beyond the end of its frame")
 	ErrFrameOrder = errors.New("a frame that is not allowed at this place")
 	ErrStreamID   = errors.New("a stream identifier that its frame does not allow")
-	ErrPreface    = errors.New("something other than the preface after an upgrade to HTTP/2")
 )
 
 // CodeOf returns the error code for a connection that err ends. Errors of the Decoder have CompressionError.
@@ -40,8 +38,7 @@ func CodeOf(err error) ErrCode {
 		return EnhanceYourCalm
 	case errors.Is(err, ErrSize):
 		return FrameSizeError
-	case errors.Is(err, ErrFrameOrder), errors.Is(err, ErrStreamID), errors.Is(err, ErrPadding),
-		errors.Is(err, ErrPreface):
+	case errors.Is(err, ErrFrameOrder), errors.Is(err, ErrStreamID), errors.Is(err, ErrPadding):
 		return ProtocolError
 	}
 	return CompressionError
