@@ -94,10 +94,8 @@ func (o *Object) node() *yaml.Node {
 		return nil
 	}
 	for key := range strings.SplitSeq(strings.TrimPrefix(o.Path, "/"), "/") {
-		if i, err := strconv.Atoi(key); err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
-			n = resolve(n.Content[i])
-		} else if next := child(n, key); next != nil {
-			n = resolve(next)
+		if next, _ := step(n, key); next != nil {
+			n = next
 		}
 	}
 	return n
@@ -133,25 +131,13 @@ func step(n *yaml.Node, key string) (*yaml.Node, int) {
 		}
 	case yaml.SequenceNode:
 		for i, element := range n.Content {
-			if name := child(resolve(element), "name"); name != nil && name.Value == key || strconv.Itoa(i) == key {
-				return resolve(element), element.Line
+			element, line := resolve(element), element.Line
+			if name, _ := step(element, "name"); name != nil && name.Value == key || strconv.Itoa(i) == key {
+				return element, line
 			}
 		}
 	}
 	return nil, 0
-}
-
-// child is the value of a key of a map; nil if there is none.
-func child(n *yaml.Node, key string) *yaml.Node {
-	if n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
 }
 
 func resolve(n *yaml.Node) *yaml.Node {
