@@ -49,8 +49,11 @@ func setDefault(c *corev1.Container, name, value string) {
 	}
 }
 
-func hasVolume(spec *corev1.PodSpec, name string) bool {
-	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+// addVolume adds a volume unless the pod has it.
+func addVolume(spec *corev1.PodSpec, volume corev1.Volume) {
+	if !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume.Name }) {
+		spec.Volumes = append(spec.Volumes, *volume.DeepCopy())
+	}
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"cmp"
 	"net"
 	"slices"
 	"strconv"
@@ -9,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
@@ -18,10 +18,8 @@ const autoImage = "auto"
 
 // Istio's annotations that decide about its sidecar.
 const (
-	istioStatusPort  = "status.sidecar.istio.io/port"
-	istioMode        = "sidecar.istio.io/interceptionMode"
-	istioIncludePort = "traffic.sidecar.istio.io/includeInboundPorts"
-	istioExcludePort = "traffic.sidecar.istio.io/excludeInboundPorts"
+	istioStatusPort = "status.sidecar.istio.io/port"
+	istioMode       = "sidecar.istio.io/interceptionMode"
 )
 
 // addIstio leaves the traffic to Istio's sidecar. The apps' hooks watch its Envoy and delay the SIGTERM until no
@@ -150,11 +148,10 @@ func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler 
 		hook := carrier.PreStop(c)
 		isReported = isReported || isPlaneHook(hook) && slices.Contains(hook.Exec.Command, "--report")
 	}
-	h := j.waitCommand(proxy, plane, sortWatched(ports))
 	if isReported {
-		return withoutReport(h)
+		proxy = nil
 	}
-	return h
+	return j.waitCommand(proxy, plane, sortWatched(ports))
 }
 
 // pilotDrain is the preStop that Istio gives a native sidecar.
@@ -167,38 +164,24 @@ func (j *injection) pilotDrain() *corev1.LifecycleHandler {
 // bypasses reports whether Istio does not redirect the connections to a port of the app: by the arguments of the init
 // container that redirects, or else by the pod's annotations.
 func (j *injection) bypasses(port uint16) bool {
-	mode, include, exclude := "REDIRECT", "*", ""
-	if text, ok := j.settings.Proxy["interceptionMode"].(string); ok {
-		mode = text
-	}
-	for _, override := range []struct {
-		annotation string
-		value      *string
-	}{{istioMode, &mode}, {istioIncludePort, &include}, {istioExcludePort, &exclude}} {
-		if text, ok := j.pod.Annotations[override.annotation]; ok {
-			*override.value = text
-		}
+	in := capture.Input{Annotations: j.pod.Annotations, Flags: map[string]string{}}
+	if mode, ok := j.settings.Proxy["interceptionMode"].(string); ok && j.pod.Annotations[istioMode] == "" {
+		in.Flags["mode"] = mode
 	}
 	for _, name := range []string{"istio-init", "istio-validation"} {
 		c := carrier.Find(&j.pod.Spec, name)
 		for i := 0; c != nil && i+1 < len(c.Args); i++ {
 			switch c.Args[i] {
 			case "-b":
-				include = c.Args[i+1]
+				in.Flags["include-inbound-ports"] = c.Args[i+1]
 			case "-d":
-				exclude = c.Args[i+1]
+				in.Flags["exclude-inbound-ports"] = c.Args[i+1]
 			}
 		}
 	}
-	listed := func(list string) bool {
-		for item := range strings.SplitSeq(list, ",") {
-			if item = strings.TrimSpace(item); item == "*" || item == strconv.Itoa(int(port)) {
-				return true
-			}
-		}
-		return false
-	}
-	return mode == "NONE" || !listed(include) || listed(exclude)
+	c, _ := capture.Resolve(in) // of values that lastcall lacks, such as TPROXY, the default
+	isIncluded := c.IncludeInbound.All || slices.Contains(c.IncludeInbound.List, port)
+	return c.Off || !isIncluded || slices.Contains(c.ExcludeInbound, port)
 }
 
 // isProxyless reports whether Istio's agent runs without Envoy, for a gRPC library that is its own data plane.
@@ -220,12 +203,12 @@ func proxyConfigOf(pod *corev1.Pod) []string {
 	return []string{meshconfig.VariableProxyConfig + "=" + text}
 }
 
-// reportFile is the file of a container's termination message; empty if a report there would hide the end of the
-// container's log, which it asks for.
-func (j *injection) reportFile(c *corev1.Container) string {
+// canReport reports whether a container's termination message may have the report: it must not hide the end of the
+// container's log, which the container asks for.
+func (j *injection) canReport(c *corev1.Container) bool {
 	if c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
 		j.note("container %s: terminationMessagePolicy is %s, so its termination message has no report, which would take the place of its log", c.Name, c.TerminationMessagePolicy)
-		return ""
+		return false
 	}
-	return cmp.Or(c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	return true
 }

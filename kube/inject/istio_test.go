@@ -12,7 +12,10 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-const native, classic = true, false
+const (
+	native, classic  = true, false
+	istioExcludePort = "traffic.sidecar.istio.io/excludeInboundPorts"
+)
 
 // withIstio adds what Istio's injector adds, as far as lastcall looks at it.
 func withIstio(p *corev1.Pod, isNative bool) *corev1.Pod {

@@ -141,11 +141,9 @@ func captureBySidecar(c *corev1.Container, capture []string) {
 }
 
 // podInfo is the pod's annotations as a file.
-func podInfo() corev1.Volume {
-	return corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-		Items: []corev1.DownwardAPIVolumeFile{{Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations"}}},
-	}}}
-}
+var podInfo = corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+	Items: []corev1.DownwardAPIVolumeFile{{Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations"}}},
+}}}
 
 // addSidecar puts the sidecar and the capture into the pod.
 func (j *injection) addSidecar() error {
@@ -219,9 +217,7 @@ func (j *injection) addSidecar() error {
 		}
 		spec.Containers = slices.Insert(spec.Containers, 0, sidecar)
 	}
-	if !hasVolume(spec, volumePodInfo) {
-		spec.Volumes = append(spec.Volumes, podInfo())
-	}
+	addVolume(spec, podInfo)
 	for _, c := range apps(spec) {
 		if runsAs(c, spec, istio.ProxyID) {
 			j.note("container %s runs as user %d: its outbound traffic is not captured and its connections are not drained", c.Name, istio.ProxyID)
@@ -233,10 +229,7 @@ func (j *injection) addSidecar() error {
 // copyBySidecar has the sidecar copy lastcall into a volume for the apps' hooks, which run long after its start. An
 // init container would delay the pod until the kubelet has looked at its end: about a second.
 func (j *injection) copyBySidecar(c *corev1.Container) {
-	if carrier.Find(&j.pod.Spec, containerCopy) != nil { // of an earlier version's injection
-		return
-	}
-	j.addBinaryVolume()
+	addVolume(&j.pod.Spec, binaryVolume)
 	if !mounts(c) {
 		c.Args = append(c.Args, "--copy-to", mountCopy+"/lastcall")
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountCopy})

@@ -67,7 +67,7 @@ func (j *injection) hookMeshProxies() {
 		if c.Lifecycle == nil {
 			c.Lifecycle = &corev1.Lifecycle{}
 		}
-		c.Lifecycle.PreStop = withoutReport(j.waitCommand(c, j.linkerdFlags(), sortWatched(ports)))
+		c.Lifecycle.PreStop = j.waitCommand(nil, j.linkerdFlags(), sortWatched(ports))
 	}
 }
 
@@ -80,25 +80,22 @@ func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
 }
 
 // equipHooks gives the containers with a hook that watches Envoy or sockets what it needs, and reports whether there is
-// one.
+// one. The node's address is not among what does not count, though probes come from it: so do clients that a Service
+// has sent over a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equipHooks() bool {
-	found := false
-	for _, c := range carrier.Containers(&j.pod.Spec) {
+	spec, found := &j.pod.Spec, false
+	for _, c := range carrier.Containers(spec) {
 		if isPlaneHook(carrier.PreStop(c)) {
-			j.equip(c)
 			found = true
+			j.mountProgram(c)
+			setDefault(c, meshconfig.VariableGracePeriod, j.env.get(meshconfig.VariableGracePeriod))
+			setDefault(c, meshconfig.VariableApp, j.env.get(meshconfig.VariableApp))
 		}
 	}
-	if found {
-		j.copyProgram()
+	if !found {
+		return false
 	}
-	return found
-}
-
-// copyProgram gives the pod a volume with lastcall in it.
-func (j *injection) copyProgram() {
-	spec := &j.pod.Spec
-	j.addBinaryVolume()
+	addVolume(spec, binaryVolume)
 	if carrier.Find(spec, containerCopy) == nil {
 		spec.InitContainers = slices.Insert(spec.InitContainers, 0, corev1.Container{
 			Name:            containerCopy,
@@ -110,13 +107,11 @@ func (j *injection) copyProgram() {
 			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountCopy}},
 		})
 	}
+	return true
 }
 
-func (j *injection) addBinaryVolume() {
-	if spec := &j.pod.Spec; !hasVolume(spec, volumeBinary) {
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-	}
-}
+// binaryVolume has lastcall in it.
+var binaryVolume = corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
 
 // mountProgram lets a container run it.
 func (j *injection) mountProgram(c *corev1.Container) {
@@ -129,20 +124,12 @@ func mounts(c *corev1.Container) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
 }
 
-// equip gives a container what its hook needs. The node's address is not among what
-// does not count, though probes come from it: so do clients that a Service has sent over
-// a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
-func (j *injection) equip(c *corev1.Container) {
-	j.mountProgram(c)
-	setDefault(c, meshconfig.VariableGracePeriod, j.env.get(meshconfig.VariableGracePeriod))
-	setDefault(c, meshconfig.VariableApp, j.env.get(meshconfig.VariableApp))
-}
-
-// waitCommand is lastcall wait without an agent, with flags for a plane, or of sockets alone. A hook has the
-// environment of the app, so the pod's settings are passed as flags.
+// waitCommand is lastcall wait without an agent, with flags for a plane, or of sockets alone, for an app's container;
+// nil for a proxy, whose report is in the apps' termination messages. A hook has the environment of the app, so the
+// pod's settings are passed as flags.
 func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
 	command := append([]string{binary, "wait"}, flags...)
-	if j.isWorker(c) {
+	if c != nil && j.isWorker(c) {
 		for _, signal := range j.until {
 			command = append(command, "--until", signal)
 		}
@@ -154,8 +141,8 @@ func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []wat
 		}
 		command = append(command, "--ports", strings.Join(list, ","))
 	}
-	if file := j.reportFile(c); file != "" {
-		command = append(command, "--report", file)
+	if c != nil && j.canReport(c) {
+		command = append(command, "--report", cmp.Or(c.TerminationMessagePath, corev1.TerminationMessagePathDefault))
 	}
 	s := j.settings
 	for _, v := range []struct {
@@ -169,14 +156,6 @@ func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []wat
 		}
 	}
 	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
-}
-
-// withoutReport is a hook whose report is in another container's termination message.
-func withoutReport(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
-	if i := slices.Index(h.Exec.Command, "--report"); i >= 0 {
-		h.Exec.Command = slices.Delete(h.Exec.Command, i, i+2)
-	}
-	return h
 }
 
 // watched is a port of the app and its protocol, or "" if it is not set.
