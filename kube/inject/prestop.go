@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -28,9 +29,7 @@ const (
 // PreStop is a decision about one container's preStop hook.
 type PreStop struct {
 	Merge Merge
-
-	// Sleep, of MergeReplaces, is the time that the replaced hook has slept. The drain lasts at least as long.
-	Sleep time.Duration
+	Sleep time.Duration // of MergeReplaces, of the replaced hook: the drain lasts at least as long
 }
 
 // PreStopOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
@@ -76,20 +75,15 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 	}
 }
 
-// sleepsReplaced is the longest sleep among the hooks that lastcall's replace, those of meshes' proxies included.
-func (j *injection) sleepsReplaced() (longest time.Duration) {
-	for _, c := range carrier.Containers(&j.pod.Spec) {
-		if p, err := PreStopOf(j.pod, c); err == nil {
-			longest = max(longest, p.Sleep)
-		}
-	}
-	return longest
-}
-
-// keepSleeps makes the drain as long as the sleep that it replaces: its author knows how long clients take to notice.
-// The annotation keeps the time for a second injection, which does not see the sleep.
+// keepSleeps makes the drain as long as the longest sleep that it replaces, those of meshes' proxies included: its author
+// knows how long clients take to notice. The annotation keeps the time for a second injection, which does not see the
+// sleep.
 func (j *injection) keepSleeps() (changed bool) {
-	d := j.sleepsReplaced()
+	var d time.Duration
+	for _, c := range carrier.Containers(&j.pod.Spec) {
+		p, _ := PreStopOf(j.pod, c)
+		d = max(d, p.Sleep)
+	}
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
 		return false
 	}
@@ -125,16 +119,10 @@ func (j *injection) before(c *corev1.Container) []string {
 		j.note("container %s: its preStop names port %s, which no container has: it is not run", c.Name, get.Port.String())
 		return nil
 	}
-	host := get.Host
-	if host == "" {
-		host = "localhost"
-	}
-	at := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port.String())}
-	if get.Scheme == corev1.URISchemeHTTPS {
-		at.Scheme = "https"
-	}
-	path, query, _ := strings.Cut(get.Path, "?")
-	at.Path, at.RawQuery = "/"+strings.TrimPrefix(path, "/"), query
+	scheme := cmp.Or(get.Scheme, corev1.URISchemeHTTP)
+	at := url.URL{Scheme: strings.ToLower(string(scheme)), Host: net.JoinHostPort(cmp.Or(get.Host, "localhost"), port.String())}
+	at.Path, at.RawQuery, _ = strings.Cut(get.Path, "?")
+	at.Path = "/" + strings.TrimPrefix(at.Path, "/")
 	out := []string{at.String()}
 	for _, h := range get.HTTPHeaders {
 		out = append(out, h.Name+": "+h.Value)

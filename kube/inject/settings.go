@@ -53,7 +53,7 @@ func checkAnnotations(annotations map[string]string) error {
 	if all > maxAnnotations {
 		return fmt.Errorf("the annotations have %d bytes; Kubernetes allows %d", all, maxAnnotations)
 	}
-	const name = "proxy.istio.io/config"
+	const name = annotationProxyConfig
 	config := annotations[name]
 	if len(config) > maxProxyConfig {
 		return fmt.Errorf("annotation %s has %d bytes; the limit is %d", name, len(config), maxProxyConfig)
@@ -186,31 +186,18 @@ func (j *injection) settle() (err error) {
 		env.set(meshconfig.VariableMinimumDrain, text)
 	}
 	env.set(meshconfig.VariableGracePeriod, strconv.Itoa(int(grace/time.Second)))
-	if isJob(j.pod, j.Options) && !hasPorts(&j.pod.Spec) {
-		j.letJobsEnd(configured)
+	serves := slices.ContainsFunc(probed(&j.pod.Spec), func(c *corev1.Container) bool { return len(c.Ports) > 0 })
+	if isJob(j.pod, j.Options) && !serves { // it waits for no clients
+		if !configured.MinimumDrain.IsSet() && env.get(meshconfig.VariableMinimumDrain) == "" {
+			env.set(meshconfig.VariableMinimumDrain, "0s")
+		}
+		if !configured.QuietTime.IsSet() && env.get(meshconfig.VariableQuietTime) == "" {
+			env.set(meshconfig.VariableQuietTime, "0s")
+		}
 	}
 	if j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs()); err != nil || !j.keepSleeps() {
 		return err
 	}
 	j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs())
 	return err
-}
-
-// letJobsEnd sets the waits for clients to 0 in a Job's pod without ports.
-func (j *injection) letJobsEnd(configured *meshconfig.Settings) {
-	if !configured.MinimumDrain.IsSet() && j.env.get(meshconfig.VariableMinimumDrain) == "" {
-		j.env.set(meshconfig.VariableMinimumDrain, "0s")
-	}
-	if !configured.QuietTime.IsSet() && j.env.get(meshconfig.VariableQuietTime) == "" {
-		j.env.set(meshconfig.VariableQuietTime, "0s")
-	}
-}
-
-func hasPorts(spec *corev1.PodSpec) bool {
-	for _, c := range probed(spec) {
-		if len(c.Ports) > 0 {
-			return true
-		}
-	}
-	return false
 }
