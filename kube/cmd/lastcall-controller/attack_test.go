@@ -261,105 +261,69 @@ func TestWebhookUnderAttack(t *testing.T) {
 	programtest.Terminate(t, h.program, h.ended)
 }
 
-// TestWebhookHeldOpen opens more connections and bodies than a webhook has room for and sends nothing more. Another
-// client's pods are injected all the while, and SIGTERM ends it.
-func TestWebhookHeldOpen(t *testing.T) {
-	t.Parallel()
-	h := startHook(t)
-	quiet := h.client("127.0.0.2", true)
-	defer quiet.CloseIdleConnections()
-	h.victim(t, quiet, 1, programtest.Closed())
-	ctx, cancel := context.WithCancel(t.Context())
-	var held sync.WaitGroup
-	defer held.Wait()
-	defer cancel()
-	body := []byte(reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 1<<20) + `"}},"spec":{}`))
-	opened := make(chan struct{}, 400)
-	for i := range 400 {
-		held.Go(func() {
-			dialer := &tls.Dialer{Config: &tls.Config{RootCAs: h.roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}}
-			nc, err := dialer.DialContext(ctx, "tcp", h.address)
-			if err != nil {
-				opened <- struct{}{}
-				return // one more than there may be
-			}
-			defer nc.Close()
-			defer context.AfterFunc(ctx, func() { _ = nc.Close() })()
-			if i%3 > 0 { // the others only shake hands
-				fmt.Fprintf(nc, "POST /inject/namespace HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body)+1)
-				_, _ = nc.Write(body)
-			}
-			opened <- struct{}{}
-			_, _ = io.Copy(io.Discard, nc)
-		})
-	}
-	for range 400 {
-		<-opened
-	}
-	fresh := h.client("127.0.0.3", true) // an API server that has no connection yet
-	defer fresh.CloseIdleConnections()
-	h.victim(t, fresh, 20, programtest.Closed())
-	h.victim(t, quiet, 20, programtest.Closed())
-	if peak := programtest.Peak(t, h.program); peak > peakLimit {
-		t.Errorf("%d bytes resident at most, want %d at most", peak, peakLimit)
-	}
-	t.Logf("peak %d MiB", programtest.Peak(t, h.program)>>20)
-	programtest.Terminate(t, h.program, h.ended)
-}
-
-// TestWebhookHeldByManyAddresses: pods of eight addresses hold more connections than there may be, and connect again when
-// theirs are ended: silent ones, ones that only shake hands, and ones that send half a body slowly. An API server that has no
-// connection is answered all the while.
-func TestWebhookHeldByManyAddresses(t *testing.T) {
-	t.Parallel()
-	h := startHook(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var held sync.WaitGroup
-	defer held.Wait()
-	defer cancel()
-	const each, addresses = 64, 8
-	for address := range addresses { // one after the other, as much as each gets
-		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+address))}}
-		opened := make(chan struct{}, each)
-		for i := range each {
-			held.Go(func() {
-				for first := true; ctx.Err() == nil; first = false {
-					h.hold(ctx, dialer, i%3, func() {
-						if first {
-							opened <- struct{}{}
+// TestWebhookHeld: pods hold more connections and bodies than a webhook has room for, and connect again when theirs are
+// ended. The pods of other clients are injected all the while, within the API server's patience, also those of one that
+// has no connection yet; SIGTERM ends it.
+func TestWebhookHeld(t *testing.T) {
+	for name, addresses := range map[string]int{"by one address": 1, "by eight addresses": 8} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startHook(t)
+			quiet := h.client("127.0.0.2", true)
+			defer quiet.CloseIdleConnections()
+			h.victim(t, quiet, 1, programtest.Closed())
+			ctx, cancel := context.WithCancel(t.Context())
+			var held sync.WaitGroup
+			defer held.Wait()
+			defer cancel()
+			each := max(64, 400/addresses)
+			for address := range addresses { // one after the other, as much as each gets
+				dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+address))}}
+				opened := make(chan struct{}, each)
+				for i := range each {
+					held.Go(func() {
+						for first := true; ctx.Err() == nil; first = false {
+							h.hold(ctx, dialer, i%4, func() {
+								if first {
+									opened <- struct{}{}
+								}
+							})
+							select { // the next one
+							case <-time.After(2 * time.Second):
+							case <-ctx.Done():
+							}
 						}
 					})
-					select { // the next one
-					case <-time.After(2 * time.Second):
-					case <-ctx.Done():
-					}
 				}
-			})
-		}
-		for range each {
-			<-opened
-		}
+				for range each {
+					<-opened
+				}
+			}
+			all := h.victim(t, quiet, 20, programtest.Closed())
+			for i := range 20 {
+				fresh := h.client("127.0.0.3", i%2 == 0) // an API server that has no connection yet
+				all = append(all, h.victim(t, fresh, 1, programtest.Closed())...)
+				fresh.CloseIdleConnections()
+			}
+			if t.Failed() {
+				return
+			}
+			if slow := programtest.Quantile(all, 1); slow > 5*time.Second { // the API server's patience
+				t.Errorf("a review took %v", slow)
+			}
+			if peak := programtest.Peak(t, h.program); peak > peakLimit {
+				t.Errorf("%d bytes resident at most, want %d at most", peak, peakLimit)
+			}
+			t.Logf("%d reviews: p50 %v, p99 %v; peak %d MiB", len(all), programtest.Quantile(all, .5), programtest.Quantile(all, .99), programtest.Peak(t, h.program)>>20)
+			cancel()
+			held.Wait()
+			programtest.Terminate(t, h.program, h.ended)
+		})
 	}
-	var all []time.Duration
-	for i := range 20 {
-		fresh := h.client("127.0.0.3", i%2 == 0)
-		all = append(all, h.victim(t, fresh, 1, programtest.Closed())...)
-		fresh.CloseIdleConnections()
-	}
-	if t.Failed() {
-		return
-	}
-	if slow := programtest.Quantile(all, 1); slow > 5*time.Second { // the API server's patience
-		t.Errorf("a review took %v", slow)
-	}
-	t.Logf("%d reviews, each on a connection of its own: p50 %v, p99 %v; peak %d MiB", len(all), programtest.Quantile(all, .5), programtest.Quantile(all, .99), programtest.Peak(t, h.program)>>20)
-	cancel()
-	held.Wait()
-	programtest.Terminate(t, h.program, h.ended)
 }
 
 // hold opens a connection and keeps it until the server ends it: 0 sends nothing, 1 only shakes hands, 2 sends a body slowly
-// that has no end. opened is called once.
+// that has no end, 3 sends 1 MB and waits with the last byte. opened is called once.
 func (h *hook) hold(ctx context.Context, dialer *net.Dialer, way int, opened func()) {
 	raw, err := dialer.DialContext(ctx, "tcp", h.address)
 	if err != nil {
@@ -377,17 +341,16 @@ func (h *hook) hold(ctx context.Context, dialer *net.Dialer, way int, opened fun
 		}
 		nc = secure
 	}
-	if way == 2 {
-		begin := reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 200_000))
-		fmt.Fprintf(nc, "POST /inject/namespace?timeout=10s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n%s", begin)
-		opened()
-		for {
-			if _, err := io.WriteString(nc, "x"); err != nil {
-				return
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
+	if way > 1 {
+		size := map[int]int{2: 200_000, 3: 1 << 20}[way]
+		begin := reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", size))
+		fmt.Fprintf(nc, "POST /inject/namespace?timeout=10s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"+
+			"Content-Length: %d\r\n\r\n%s", max(1_000_000, len(begin)+1), begin)
 	}
 	opened()
+	for err == nil && way == 2 {
+		time.Sleep(100 * time.Millisecond)
+		_, err = io.WriteString(nc, "x")
+	}
 	_, _ = io.Copy(io.Discard, nc)
 }
