@@ -16,11 +16,11 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	lifecycle "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +45,7 @@ const (
 	heartbeatEvery = 30 * time.Second // the API asks for no more than one in 20 s, and for one in 20 minutes
 	quietTime      = 15 * time.Second // without a request in flight; clients learn of the pod's removal within it
 	callTimeout    = 10 * time.Second
-	mostDrains     = 100     // at a time; others wait for one to end
+	mostDrains     = 100     // that are looked at at a time
 	mostMetrics    = 4 << 20 // bytes of a scrape
 )
 
@@ -54,23 +54,20 @@ type Responder struct {
 	client kubernetes.Interface
 	http   *http.Client
 	log    *slog.Logger
-	slots  chan struct{}
-
-	mu     sync.Mutex
-	active map[types.UID]*task // by Eviction
-	drains sync.WaitGroup
+	tasks  map[types.UID]*task // by Eviction
 }
 
 // task is what the responder does about one Eviction.
 type task struct {
-	cancel context.CancelFunc
-	done   chan struct{}
+	state                  lifecycle.ResponderStateType
+	isDone                 bool      // nothing is left to do in this state
+	began, heartbeat, idle time.Time // idle: since when
 }
 
 // New returns a responder that is idle until Run.
 func New(client kubernetes.Interface, log *slog.Logger) *Responder {
-	return &Responder{client: client, http: &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true}},
-		log: log, slots: make(chan struct{}, mostDrains), active: map[types.UID]*task{}}
+	return &Responder{client: client, log: log, tasks: map[types.UID]*task{},
+		http: &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
 // Run watches Evictions until ctx ends. Another instance continues what this one has begun: all of its state is in the
@@ -85,22 +82,68 @@ func (r *Responder) Run(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("watch evictions: %w", err)
 	}
+	changed := make(chan struct{}, 1)
+	wake := func(any) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(now any) { r.seen(ctx, now) },
-		UpdateFunc: func(_, now any) { r.seen(ctx, now) },
-		DeleteFunc: func(last any) {
-			if e, ok := last.(*lifecycle.Eviction); ok {
-				r.stop(e.UID)
-			}
-		},
+		AddFunc: wake, UpdateFunc: func(_, now any) { wake(now) }, DeleteFunc: wake,
 	}); err != nil {
 		return fmt.Errorf("watch evictions: %w", err)
 	}
 	factory.StartWithContext(ctx)
-	<-ctx.Done()
-	factory.Shutdown()
-	r.drains.Wait()
-	return nil
+	defer factory.Shutdown()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-changed:
+			r.look(ctx, informer.GetStore().List(), false)
+		case <-tick.C:
+			r.look(ctx, informer.GetStore().List(), true)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// look does the next step about each Eviction: all of them, or only those whose state is new.
+func (r *Responder) look(ctx context.Context, evictions []any, all bool) {
+	var steps errgroup.Group
+	steps.SetLimit(mostDrains)
+	before := r.tasks
+	r.tasks = map[types.UID]*task{}
+	for _, object := range evictions {
+		e, ok := object.(*lifecycle.Eviction)
+		if !ok {
+			continue
+		}
+		t, state := before[e.UID], stateOf(e)
+		isNew := t == nil || t.state != state
+		if isNew {
+			t = &task{state: state, began: time.Now()}
+			i := own(e)
+			t.isDone = state == lifecycle.ResponderStateActive && i >= 0 && e.Status.Responders[i].CompletionTime != nil
+		}
+		r.tasks[e.UID] = t
+		step := map[lifecycle.ResponderStateType]func(context.Context, *lifecycle.Eviction, *task, *slog.Logger) error{
+			lifecycle.ResponderStateActive: r.drain, lifecycle.ResponderStateCanceled: r.restore,
+		}[state]
+		if step == nil || t.isDone || !isNew && !all {
+			continue
+		}
+		log := r.log.With("namespace", e.Namespace, "pod", e.Spec.Target.Pod.Name)
+		steps.Go(func() error {
+			if err := step(ctx, e, t, log); err != nil && ctx.Err() == nil {
+				log.Warn("cannot drain a pod before its eviction; Kubernetes evicts it when the heartbeat is missing", "error", err)
+			}
+			return nil
+		})
+	}
+	_ = steps.Wait() // no step returns an error
 }
 
 // stateOf is the state that Kubernetes has given the responder; "" if the pod does not name it.
@@ -117,77 +160,6 @@ func own(e *lifecycle.Eviction) int {
 	return slices.IndexFunc(e.Status.Responders, func(s lifecycle.ResponderStatus) bool { return s.Name == Name })
 }
 
-// seen handles a state of an Eviction.
-func (r *Responder) seen(ctx context.Context, object any) {
-	e, ok := object.(*lifecycle.Eviction)
-	if !ok {
-		return
-	}
-	state := stateOf(e)
-	var before *task
-	if state != lifecycle.ResponderStateActive {
-		before = r.stop(e.UID)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, isActive := r.active[e.UID]; isActive || ctx.Err() != nil {
-		return
-	}
-	work := r.drain
-	switch state {
-	case lifecycle.ResponderStateActive:
-		if i := own(e); i >= 0 && e.Status.Responders[i].CompletionTime != nil {
-			return // until Kubernetes has seen it
-		}
-	case lifecycle.ResponderStateCanceled:
-		work = r.restore
-	default:
-		return
-	}
-	draining, cancel := context.WithCancel(ctx)
-	t := &task{cancel: cancel, done: make(chan struct{})}
-	r.active[e.UID] = t
-	r.drains.Go(func() {
-		defer r.end(e.UID, t)
-		if before != nil {
-			<-before.done // it may be changing the pod's labels
-		}
-		select {
-		case r.slots <- struct{}{}:
-			defer func() { <-r.slots }()
-		case <-draining.Done():
-			return
-		}
-		log := r.log.With("namespace", e.Namespace, "pod", e.Spec.Target.Pod.Name)
-		if err := work(draining, e, log); err != nil && draining.Err() == nil {
-			log.Warn("cannot drain a pod before its eviction; Kubernetes evicts it when the heartbeat is missing", "error", err)
-		}
-	})
-}
-
-// stop cancels the task of an Eviction, and returns it; nil if there is none.
-func (r *Responder) stop(eviction types.UID) *task {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.active[eviction]
-	if t != nil {
-		t.cancel()
-		delete(r.active, eviction)
-	}
-	return t
-}
-
-// end forgets a task that has ended, unless another one has replaced it.
-func (r *Responder) end(eviction types.UID, t *task) {
-	t.cancel()
-	close(t.done)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.active[eviction] == t {
-		delete(r.active, eviction)
-	}
-}
-
 // target returns the pod; nil if it has ended.
 func (r *Responder) target(ctx context.Context, e *lifecycle.Eviction) (*corev1.Pod, error) {
 	pod, err := r.client.CoreV1().Pods(e.Namespace).Get(ctx, e.Spec.Target.Pod.Name, metav1.GetOptions{})
@@ -202,78 +174,69 @@ func (r *Responder) target(ctx context.Context, e *lifecycle.Eviction) (*corev1.
 	return pod, nil
 }
 
-// drain waits until no request is in flight in the pod.
-func (r *Responder) drain(ctx context.Context, e *lifecycle.Eviction, log *slog.Logger) error {
+// drain takes the pod out of its Services, and looks whether requests are in flight in it.
+func (r *Responder) drain(ctx context.Context, e *lifecycle.Eviction, t *task, log *slog.Logger) error {
 	pod, err := r.target(ctx, e)
 	if err != nil {
 		return err
 	}
 	if why := unfit(pod); why != "" {
-		return r.report(ctx, e, true, "not drained before its deletion: "+why)
+		return r.complete(ctx, e, t, why)
 	}
-	if err := r.release(ctx, pod); err != nil {
-		return err
-	}
-	log.Info("draining a pod before its eviction")
-	began := time.Now()
-	var heartbeat, idle time.Time // since when
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		if pod, err = r.target(ctx, e); err != nil || pod == nil {
-			if err == nil {
-				err = r.report(ctx, e, true, "the pod has ended")
-			}
+	if pod.Annotations[AnnotationReleased] == "" {
+		if err := r.release(ctx, pod); err != nil {
 			return err
 		}
-		busy, err := r.busy(ctx, pod)
-		message := fmt.Sprintf("waiting for %d conversations", busy)
-		switch {
-		case err != nil:
-			message, idle = fmt.Sprintf("cannot read what the pod waits for: %v", err), time.Time{}
-		case busy > 0:
-			idle = time.Time{}
-		case idle.IsZero():
-			idle = time.Now()
-		case time.Since(idle) >= quietTime:
-			log.Info("drained a pod before its eviction", "after", time.Since(began).Round(time.Second))
-			return r.report(ctx, e, true, fmt.Sprintf("drained in %v", time.Since(began).Round(time.Second)))
-		}
-		if time.Since(heartbeat) >= heartbeatEvery {
-			if err := r.report(ctx, e, false, message); err != nil {
-				log.Warn("cannot report the progress of a drain", "error", err)
-			} else {
-				heartbeat = time.Now()
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		log.Info("draining a pod before its eviction")
 	}
+	busy, err := r.busy(ctx, pod)
+	message := fmt.Sprintf("waiting for %d conversations", busy)
+	switch {
+	case err != nil:
+		message, t.idle = fmt.Sprintf("cannot read what the pod waits for: %v", err), time.Time{}
+	case busy > 0:
+		t.idle = time.Time{}
+	case t.idle.IsZero():
+		t.idle = time.Now()
+	case time.Since(t.idle) >= quietTime:
+		took := time.Since(t.began).Round(time.Second)
+		log.Info("drained a pod before its eviction", "after", took)
+		return r.complete(ctx, e, t, fmt.Sprintf("drained in %v", took))
+	}
+	if time.Since(t.heartbeat) < heartbeatEvery {
+		return nil
+	}
+	if err := r.report(ctx, e, false, message); err != nil {
+		return err
+	}
+	t.heartbeat = time.Now()
+	return nil
+}
+
+// complete reports that the responder has done its part.
+func (r *Responder) complete(ctx context.Context, e *lifecycle.Eviction, t *task, message string) error {
+	err := r.report(ctx, e, true, message)
+	t.isDone = err == nil
+	return err
 }
 
 // unfit is why a pod is left to Kubernetes' own eviction; "" if it is drained here.
 func unfit(pod *corev1.Pod) string {
 	if pod == nil {
-		return "it has ended"
+		return "the pod has ended"
 	}
 	owner := metav1.GetControllerOf(pod)
 	switch {
 	case !carrier.IsOurs(pod):
-		return "it has no sidecar of lastcall"
+		return "not drained before its deletion: it has no sidecar of lastcall"
 	case owner != nil && owner.Kind != "ReplicaSet" && pod.Annotations[AnnotationReleased] == "":
-		return "a " + owner.Kind + " cannot replace it while it exists"
+		return "not drained before its deletion: a " + owner.Kind + " cannot replace it while it exists"
 	}
 	return ""
 }
 
 // release takes the pod out of the Services that select it, and so out of its ReplicaSet.
 func (r *Responder) release(ctx context.Context, pod *corev1.Pod) error {
-	if pod.Annotations[AnnotationReleased] != "" {
-		return nil
-	}
 	services, err := r.client.CoreV1().Services(pod.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the Services of the pod: %w", err)
@@ -300,9 +263,9 @@ func (r *Responder) release(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // restore gives a pod whose eviction has been cancelled its labels back.
-func (r *Responder) restore(ctx context.Context, e *lifecycle.Eviction, log *slog.Logger) error {
+func (r *Responder) restore(ctx context.Context, e *lifecycle.Eviction, t *task, log *slog.Logger) error {
 	pod, err := r.target(ctx, e)
-	if err != nil || pod == nil || pod.Annotations[AnnotationReleased] == "" {
+	if t.isDone = err == nil && (pod == nil || pod.Annotations[AnnotationReleased] == ""); err != nil || t.isDone {
 		return err
 	}
 	var removed map[string]any
