@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,7 +23,6 @@ const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 // program on the nodes several times as large.
 type DaemonSet struct {
 	Name string
-	API  string // the API server, https://host:port; empty: that of the pod
 	Dir  string // the folder with token, ca.crt and namespace; empty: that of the pod
 
 	hasRead bool
@@ -57,17 +57,11 @@ func (d *DaemonSet) IsRemoved(ctx context.Context) (bool, error) {
 const maxObject = 3 << 20
 
 func (d *DaemonSet) get(ctx context.Context) (status int, body []byte, err error) {
-	dir, api := d.Dir, d.API
-	if dir == "" {
-		dir = account
+	dir, host := cmp.Or(d.Dir, account), os.Getenv("KUBERNETES_SERVICE_HOST")
+	if host == "" {
+		return 0, nil, errors.New("KUBERNETES_SERVICE_HOST is not set: this is not a pod")
 	}
-	if api == "" {
-		host := os.Getenv("KUBERNETES_SERVICE_HOST")
-		if host == "" {
-			return 0, nil, errors.New("KUBERNETES_SERVICE_HOST is not set: this is not a pod")
-		}
-		api = "https://" + net.JoinHostPort(host, os.Getenv("KUBERNETES_SERVICE_PORT"))
-	}
+	api := "https://" + net.JoinHostPort(host, os.Getenv("KUBERNETES_SERVICE_PORT"))
 	var text [3]string
 	for i, name := range []string{"token", "namespace", "ca.crt"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))

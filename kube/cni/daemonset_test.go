@@ -2,6 +2,7 @@ package cni
 
 import (
 	"encoding/pem"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,7 +29,10 @@ func TestIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := &DaemonSet{Name: "lastcall-cni", API: api.URL, Dir: dir}
+	host, port, _ := net.SplitHostPort(api.Listener.Addr().String())
+	t.Setenv("KUBERNETES_SERVICE_HOST", host)
+	t.Setenv("KUBERNETES_SERVICE_PORT", port)
+	d := &DaemonSet{Name: "lastcall-cni", Dir: dir}
 	for _, c := range []struct {
 		name    string
 		status  int

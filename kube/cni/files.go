@@ -94,18 +94,14 @@ func (n Node) IsInstalled() error {
 	if err != nil {
 		return err
 	}
-	text, err := read(list)
-	if err != nil {
-		return err
-	}
-	with, err := insert(text)
-	if err == nil && !bytes.Equal(with, text) {
-		err = errors.New("the plugin " + Name + " is not in its chain")
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", list, err)
-	}
-	return nil
+	_, err = n.edit(list, func(text []byte) ([]byte, error) {
+		with, err := insert(text)
+		if err == nil && !bytes.Equal(with, text) {
+			err = errors.New("the plugin " + Name + " is not in its chain")
+		}
+		return text, err
+	})
+	return err
 }
 
 // Remove takes the entry out of all lists. The program stays.

@@ -48,7 +48,7 @@ func (i *Installer) Run(ctx context.Context) error {
 			return fmt.Errorf("watch %s: %w", folder, err)
 		}
 	}
-	reported, last, between, isKnown, isReported := "", time.Time{}, pause, false, false
+	reported, last, between, isKnown := "nothing yet", time.Time{}, pause, false
 	for ctx.Err() == nil {
 		isChanged, err := i.Node.Install(i.Program)
 		text := ""
@@ -57,8 +57,7 @@ func (i *Installer) Run(ctx context.Context) error {
 			text = "waiting for the node's network: " + err.Error()
 		case err != nil:
 			text = "the plugin is not installed: " + err.Error()
-		case isChanged || !isReported:
-			isReported = true
+		case isChanged || reported != "":
 			i.Log.Info("the plugin is installed", "programs", i.Node.Programs, "configuration", i.Node.Lists)
 		}
 		if text != "" && text != reported {
@@ -74,20 +73,16 @@ func (i *Installer) Run(ctx context.Context) error {
 				between = pause
 			}
 			last = time.Now()
-			wait(ctx, between)
+			select {
+			case <-time.After(between):
+			case <-ctx.Done():
+			}
 		}
 		if err := i.await(ctx, watch); err != nil {
 			return err
 		}
 	}
 	return i.end(context.WithoutCancel(ctx))
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // await returns when something in the folders may have changed.
