@@ -9,17 +9,17 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
-	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -31,7 +31,8 @@ type Kubernetes struct {
 	namespace string // of the Secret
 	name      string // of the Secret and of both configurations
 
-	namespaces namespaces
+	known    *cache.LRUExpireCache // namespaces
+	inFlight singleflight.Group
 }
 
 // NewKubernetes returns a client. name is the name of the Secret, in namespace, and of the webhook configurations.
@@ -46,7 +47,8 @@ func NewKubernetes(config *rest.Config, namespace, name string) (*Kubernetes, er
 	if err := errors.Join(err, admissionErr); err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
-	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name, namespaces: newNamespaces()}, nil
+	known := cache.NewLRUExpireCache(maxNamespaces)
+	return &Kubernetes{core: core, admission: admission, namespace: namespace, name: name, known: known}, nil
 }
 
 // Secret implements Cluster.
@@ -128,21 +130,4 @@ func (k *Kubernetes) trust(ctx context.Context, resource string, bundle []byte) 
 		return err
 	}
 	return client.Patch(types.JSONPatchType).Resource(resource).Name(k.name).Body(patch).Do(ctx).Error()
-}
-
-// Namespace is what injection reads of a namespace, cached for a short time.
-func (k *Kubernetes) Namespace(ctx context.Context, name string) (inject.Namespace, error) {
-	return k.namespaces.of(ctx, name, func(ctx context.Context) (inject.Namespace, error) {
-		ns, err := k.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return inject.Namespace{}, fmt.Errorf("get namespace %s: %w", name, err)
-		}
-		out := inject.Namespace{Name: name, Labels: ns.Labels, Annotations: map[string]string{}}
-		for _, key := range carrier.MeshKeys() {
-			if value, isSet := ns.Annotations[key]; isSet {
-				out.Annotations[key] = value
-			}
-		}
-		return out, nil
-	})
 }

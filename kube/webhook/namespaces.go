@@ -2,11 +2,14 @@ package webhook
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-	"k8s.io/apimachinery/pkg/util/cache"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -18,39 +21,31 @@ const (
 	maxNamespaces = 1000
 )
 
-// namespaces caches what injection reads of namespaces for a short time. Pods that are created at the same time in one
-// namespace share one look-up.
-type namespaces struct {
-	known    *cache.LRUExpireCache
-	inFlight *singleflight.Group
-}
-
 type knownNamespace struct {
 	inject.Namespace
 	until time.Time
 }
 
-func newNamespaces() namespaces {
-	return namespaces{cache.NewLRUExpireCache(maxNamespaces), &singleflight.Group{}}
-}
-
-// of returns a namespace; the previous state and an error if it cannot be read now.
-func (n namespaces) of(ctx context.Context, name string, get func(context.Context) (inject.Namespace, error)) (inject.Namespace, error) {
+// Namespace is what injection reads of a namespace, cached for a short time; the previous state and an error if it
+// cannot be read now. Pods that are created at the same time in one namespace share one look-up.
+func (k *Kubernetes) Namespace(ctx context.Context, name string) (inject.Namespace, error) {
 	var before knownNamespace
-	if value, ok := n.known.Get(name); ok {
+	if value, ok := k.known.Get(name); ok {
 		if before = value.(knownNamespace); time.Now().Before(before.until) {
 			return before.Namespace, nil
 		}
 	}
-	read := n.inFlight.DoChan(name, func() (any, error) {
+	read := k.inFlight.DoChan(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), labelsTimeout) // others wait for it too
 		defer cancel()
-		namespace, err := get(ctx)
+		ns, err := k.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return before.Namespace, err
+			return before.Namespace, fmt.Errorf("get namespace %s: %w", name, err)
 		}
-		n.known.Add(name, knownNamespace{namespace, time.Now().Add(labelsLast)}, labelsKept)
-		return namespace, nil
+		now := inject.Namespace{Name: name, Labels: ns.Labels, Annotations: ns.Annotations}
+		maps.DeleteFunc(now.Annotations, func(key, _ string) bool { return !slices.Contains(carrier.MeshKeys(), key) })
+		k.known.Add(name, knownNamespace{now, time.Now().Add(labelsLast)}, labelsKept)
+		return now, nil
 	})
 	select {
 	case result := <-read:

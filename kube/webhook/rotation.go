@@ -159,13 +159,13 @@ func fresh(certKey, keyKey string, data map[string][]byte, now time.Time) (map[s
 
 // Run checks the certificate at intervals until ctx ends, and passes each result to seen. The caller has
 // done the first check.
-func (o *Own) Run(ctx context.Context, seen func(error)) {
+func (o *Own) Run(ctx context.Context, seen func(error)) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		}
 		looking, cancel := context.WithTimeout(ctx, lookTimeout)

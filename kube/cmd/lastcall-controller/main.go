@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
@@ -125,9 +124,9 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	webhook.NewHandler(h)
 	h.Metrics().MustRegister(written.Metric("own"))
 	if !f.offline {
-		config, err := f.config()
+		config, err := kubeconfig.RESTConfig(f.kubeconfig)
 		if err != nil {
-			return err
+			return cli.UsageError{Err: fmt.Errorf("connect to the API server (--offline needs none): %w", err)}
 		}
 		if cluster, err = webhook.NewKubernetes(config, f.namespace, f.name); err != nil {
 			return err
@@ -148,7 +147,9 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	received, stop := signals.Receive(signals.Options{Log: log})
 	defer stop()
 	ctx := cmd.Context()
-	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: f.drain(), Signals: received.Stop, TerminationLog: f.terminationLog, Log: log}
+	draining := drain.DefaultConfig()
+	draining.MinimumDrain, draining.QuietTime, draining.GracePeriod = f.minimum, f.quiet, f.grace-f.delay
+	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: draining, Signals: received.Stop, TerminationLog: f.terminationLog, Log: log}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
 		return err
@@ -178,21 +179,6 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	return errors.Join(err, keepErr, eventsErr, evictionsErr)
 }
 
-func (f *controllerFlags) drain() drain.Config {
-	c := drain.DefaultConfig()
-	c.MinimumDrain, c.QuietTime, c.GracePeriod = f.minimum, f.quiet, f.grace-f.delay
-	return c
-}
-
-// config is the connection to the API server.
-func (f *controllerFlags) config() (*rest.Config, error) {
-	config, err := kubeconfig.RESTConfig(f.kubeconfig)
-	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server (--offline needs none): %w", err)}
-	}
-	return config, nil
-}
-
 // certificate gets the first certificate and returns what renews it.
 func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
 	if f.cert != "" {
@@ -218,7 +204,7 @@ func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cl
 		return nil, err
 	}
 	s.Seen(nil)
-	return func(ctx context.Context, seen func(error)) error { own.Run(ctx, seen); return nil }, nil
+	return own.Run, nil
 }
 
 func open(address, flag string) (net.Listener, error) {
