@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,7 +19,9 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // load is requests from clients that each keep a connection, and use a fresh one for every third request. Nothing is
@@ -176,5 +180,32 @@ func TestPodWithout127001(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("lastcall agent still runs after lastcall wait and SIGTERM")
+	}
+}
+
+// The hook of Envoy's container waits until an app's container has ended, in which the app's hook has left a process. No
+// Envoy runs here: both hooks watch a port.
+func TestHooksOfAPodFindEachOther(t *testing.T) {
+	t.Parallel()
+	pod, ended := nettest.New(t).Pod, filepath.Join(t.TempDir(), "ended")
+	hook := []string{programtest.Build(t), "wait", "--envoy", "127.0.0.1:15000", "--ports", "8080", "--timeout", "4s",
+		"--minimum-drain", "0s", "--quiet-time", "0s"}
+	app := exec.Command("unshare", "-p", "-f", "--kill-child", "sh", "-c", strings.Join(hook, " ")+" && sleep 1 && touch "+ended)
+	sidecar := exec.Command(hook[0], append(hook[1:], "--sidecar")...)
+	var log logstest.Buffer
+	for _, cmd := range []*exec.Cmd{app, sidecar} {
+		cmd.Stdout, cmd.Stderr = &log, &log
+		if err := pod.Start(cmd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sidecar.Wait(); err != nil {
+		t.Errorf("the hook of Envoy's container: %v", err)
+	}
+	if _, err := os.Stat(ended); err != nil || !strings.Contains(log.String(), `msg="app exited" containers=1`) {
+		t.Errorf("it has not waited for the app's container: %v\n%s", err, &log)
+	}
+	if err := app.Wait(); err != nil {
+		t.Errorf("the app's container: %v\n%s", err, &log)
 	}
 }

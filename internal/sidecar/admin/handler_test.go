@@ -183,15 +183,6 @@ func TestConnectionsAreCounted(t *testing.T) {
 	}
 }
 
-func TestQuitIsAnsweredFirst(t *testing.T) {
-	quit := make(chan struct{})
-	s, _ := startServer(t, func(o *Options) { o.Quit = func(context.Context) { close(quit) } })
-	if resp, body := ask(t, s, "POST", "/quitquitquit"); resp.StatusCode != 200 || body != "OK\n" {
-		t.Error(resp.Status, body)
-	}
-	<-quit
-}
-
 func TestAddressThatSomebodyHas(t *testing.T) {
 	s, _ := startServer(t)
 	_, err := Start(s.Addr().String(), Options{})

@@ -1,14 +1,10 @@
 package agent
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,7 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // withAdmin makes the agent answer the admin API at the address that it returns.
@@ -33,33 +29,21 @@ func withAdmin(t *testing.T, name string) (func(*Options), string) {
 
 // kept is a client's connection that stays open between requests.
 type kept struct {
-	net.Conn
+	*loadtest.Kept
 	t *testing.T
-	r *bufio.Reader
 }
 
 func keep(t *testing.T, address string) *kept {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	return &kept{conn, t, bufio.NewReader(conn)}
+	return &kept{loadtest.Keep(t, address, 10*time.Second), t}
 }
 
 // ask makes a request that the app answers at once. It returns whether the
 // response announced the end of the connection.
-func (k *kept) ask() (goodbye bool) {
+func (k *kept) ask() (closes bool) {
 	k.t.Helper()
-	fmt.Fprint(k, "GET /ready HTTP/1.1\r\nHost: app\r\n\r\n")
-	resp, err := http.ReadResponse(k.r, nil)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close()
+	k.Ask("/ready")
+	resp, _ := k.Answer(k.t)
 	if resp.StatusCode != http.StatusOK {
 		k.t.Fatalf("answer: %s", resp.Status)
 	}
@@ -69,7 +53,7 @@ func (k *kept) ask() (goodbye bool) {
 // wantEnd waits for an orderly end.
 func (k *kept) wantEnd() {
 	k.t.Helper()
-	if b, err := io.ReadAll(k.r); err != nil || len(b) > 0 {
+	if b, err := io.ReadAll(k.R); err != nil || len(b) > 0 {
 		k.t.Errorf("want the end of the connection, got %q, %v", b, err)
 	}
 }
@@ -133,55 +117,6 @@ func TestPeersDrainThePipe(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The hook that is in people's manifests, with the real curl.
-const preStop = `
-admin=http://$ADMIN
-curl -sf -X POST $admin/healthcheck/fail
-curl -sf -X POST "$admin/drain_listeners?graceful&skip_exit"
-while :; do
-	active=$(curl -sf "$admin/stats?filter=^listener.*downstream_cx_active$" | grep -v admin | awk '{ n += $2 } END { print n+0 }')
-	[ "$active" -gt 0 ] || break
-	echo "$active"
-	sleep 0.02
-done
-curl -s -o /dev/null -w '%{http_code} %{content_type}\n' $admin/ready
-curl -s -I $admin/ready | grep -c '^server: envoy'
-`
-
-func TestCurlDrainsThePipe(t *testing.T) {
-	curl := peers.Need(t, "curl")
-	admin, address := withAdmin(t, "")
-	r := start(t, nil, admin)
-	answer := r.inFlight("/slow")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	hook := exec.CommandContext(ctx, "sh", "-euc", strings.ReplaceAll(preStop, "curl ", curl+" "))
-	hook.Env = append(hook.Environ(), "ADMIN="+address)
-	pipe, err := hook.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := hook.Start(); err != nil {
-		t.Fatal(err)
-	}
-	out := bufio.NewReader(pipe)
-	for _, want := range []string{"OK", "OK", "1", "1"} { // it has looked twice, and waits
-		line, err := out.ReadString('\n')
-		if err != nil || strings.TrimSpace(line) != want {
-			t.Fatalf("the hook says %q, %v; want %s", line, err, want)
-		}
-	}
-	r.wantAnswered(answer)
-	rest, _ := io.ReadAll(out)
-	if err := hook.Wait(); err != nil {
-		t.Fatalf("the hook: %v\n%s", err, rest)
-	}
-	if !strings.HasSuffix(string(rest), "503 text/plain; charset=UTF-8\n1\n") {
-		t.Errorf("the hook ends with\n%s", rest)
-	}
-	r.terminates()
 }
 
 func postTo(t *testing.T, admin, path string) (int, string) {

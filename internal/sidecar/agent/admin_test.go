@@ -20,24 +20,6 @@ func refused(address string) bool {
 	return err != nil
 }
 
-func TestAdminStopsListening(t *testing.T) {
-	for _, path := range []string{"drain_listeners", "drain_listeners?inboundonly", "drain_listeners?graceful"} {
-		admin, address := withAdmin(t, "")
-		r := start(t, nil, admin, func(o *Options) { o.Settings.DrainDuration.Value = 0 })
-		client := keep(t, r.inbound())
-		client.ask()
-		answer := r.inFlight("/slow")
-		postTo(t, address, path)
-		client.wantEnd()
-		r.until("refused", func() bool { return refused(r.inbound()) })
-		r.wantAnswered(answer)
-		if _, err := getFrom(address, "/ready"); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
-		r.terminates()
-	}
-}
-
 func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 	admin, address := withAdmin(t, "")
 	r := start(t, nil, admin)

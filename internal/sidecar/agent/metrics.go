@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -26,46 +27,6 @@ type metrics struct {
 	hookRefused  prometheus.Counter
 	restarts     prometheus.Counter
 	outbound     atomic.Pointer[outbound.Proxy]
-}
-
-var (
-	descPhase     = desc("lastcall_drain_phase", "1 for the current phase of the termination.", "phase")
-	descDuration  = desc("lastcall_drain_duration_seconds", "Duration of the current termination, or of the latest.")
-	descRemaining = desc("lastcall_deadline_remaining_seconds",
-		"Time until the platform's SIGKILL, during a termination.")
-	descConnections = desc("lastcall_connections", "Open inbound connections.", "state")
-	descRaced       = desc("lastcall_requests_raced_total",
-		"Connections that were closed while a request was arriving.")
-	descTruncated = desc("lastcall_responses_truncated_total", "Responses that the app did not complete.")
-	descRefused   = desc("lastcall_requests_refused_total",
-		"Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.",
-		"code")
-	descAcceptError = desc("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.")
-
-	descOutbound       = desc("lastcall_outbound_connections", "Open outbound connections of the app.")
-	descOutboundTotal  = desc("lastcall_outbound_connections_total", "Outbound connections of the app.")
-	descOutboundFailed = desc("lastcall_outbound_failures_total",
-		"Outbound connections whose destination was unreachable.")
-
-	// Envoy's names, for existing dashboards.
-	descCxActive      = desc("envoy_http_downstream_cx_active", "Open inbound connections.", envoyLabel)
-	descCxTotal       = desc("envoy_http_downstream_cx_total", "Accepted inbound connections.", envoyLabel)
-	descRqActive      = desc("envoy_http_downstream_rq_active", "Busy inbound connections.", envoyLabel)
-	descRqTotal       = desc("envoy_http_downstream_rq_total", "Inbound requests.", envoyLabel)
-	descRqXX          = desc("envoy_http_downstream_rq_xx", "Responses by class.", "envoy_response_code_class", envoyLabel)
-	descConnectFailed = desc("envoy_cluster_upstream_cx_connect_fail",
-		"Failed connections to the app.", "envoy_cluster_name")
-)
-
-const (
-	envoyLabel   = "envoy_http_conn_manager_prefix"
-	envoyPrefix  = "inbound"
-	envoyCluster = "inbound"
-)
-
-// desc describes a metric with labels.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
 }
 
 func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
@@ -105,38 +66,50 @@ func (m *metrics) count(r drain.Report) {
 // Describe sends nothing: the set of series depends on the phase.
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 
-// sendTo returns functions that send one value.
-func sendTo(out chan<- prometheus.Metric) (gauge func(*prometheus.Desc, float64, ...string),
-	counter func(*prometheus.Desc, uint64, ...string)) {
-	gauge = func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+// sender sends the metrics of a scrape.
+type sender chan<- prometheus.Metric
+
+// desc describes a metric with labels, which are pairs of a name and a value.
+func desc(name, help string, labels []string) (d *prometheus.Desc, values []string) {
+	var names []string
+	for pair := range slices.Chunk(labels, 2) {
+		names, values = append(names, pair[0]), append(values, pair[1])
 	}
-	counter = func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	return gauge, counter
+	return prometheus.NewDesc(name, help, names, nil), values
+}
+
+func (s sender) gauge(name, help string, v float64, labels ...string) {
+	d, values := desc(name, help, labels)
+	s <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, values...)
+}
+
+func (s sender) counter(name, help string, v uint64, labels ...string) {
+	d, values := desc(name, help, labels)
+	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), values...)
 }
 
 // Collect reads the current values.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	gauge, counter := sendTo(out)
-	now := m.phases.snapshot()
+	s, now := sender(out), m.phases.snapshot()
 	for p := drain.Serving; p <= drain.Done; p++ {
 		v := 0.0
 		if p == now.phase {
 			v = 1
 		}
-		gauge(descPhase, v, p.String())
+		s.gauge("lastcall_drain_phase", "1 for the current phase of the termination.", v, "phase", p.String())
 	}
-	gauge(descDuration, now.duration.Seconds())
+	s.gauge("lastcall_drain_duration_seconds", "Duration of the current termination, or of the latest.",
+		now.duration.Seconds())
 	if now.draining {
-		gauge(descRemaining, max(0, now.remaining).Seconds())
+		s.gauge("lastcall_deadline_remaining_seconds", "Time until the platform's SIGKILL, during a termination.",
+			max(0, now.remaining).Seconds())
 	}
 	if o := m.outbound.Load(); o != nil {
-		s := o.Stats()
-		gauge(descOutbound, float64(s.Open))
-		counter(descOutboundTotal, s.Total)
-		counter(descOutboundFailed, s.Failed)
+		stats := o.Stats()
+		s.gauge("lastcall_outbound_connections", "Open outbound connections of the app.", float64(stats.Open))
+		s.counter("lastcall_outbound_connections_total", "Outbound connections of the app.", stats.Total)
+		s.counter("lastcall_outbound_failures_total", "Outbound connections whose destination was unreachable.",
+			stats.Failed)
 	}
 	plane := m.plane.Load()
 	if plane == nil {
@@ -144,116 +117,113 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	activity, err := (*plane).Activity(context.Background())
 	if err == nil && activity.Known {
-		gauge(descConnections, float64(activity.Busy), "busy")
-		gauge(descConnections, float64(activity.Connections-activity.Busy), "idle")
+		const name, help = "lastcall_connections", "Open inbound connections."
+		s.gauge(name, help, float64(activity.Busy), "state", "busy")
+		s.gauge(name, help, float64(activity.Connections-activity.Busy), "state", "idle")
 	}
-	p := m.pipe()
-	if p == nil { // Envoy has metrics of its own
+	if p := m.pipe(); p != nil { // Envoy has metrics of its own
+		s.pipe(p, activity)
+		for i, l := range p.Listeners() {
+			s.listener(l, p.Durations(i))
+		}
+	}
+}
+
+// pipe sends the sums of all listeners, with Envoy's names where it has them, for existing dashboards.
+func (s sender) pipe(p *pipe.Pipe, activity drain.Activity) {
+	const manager, inbound = "envoy_http_conn_manager_prefix", "inbound"
+	sum := p.Stats()
+	s.gauge("envoy_http_downstream_cx_active", "Open inbound connections.", float64(activity.Connections), manager, inbound)
+	s.counter("envoy_http_downstream_cx_total", "Accepted inbound connections.", sum.Connections, manager, inbound)
+	s.gauge("envoy_http_downstream_rq_active", "Busy inbound connections.", float64(activity.Busy), manager, inbound)
+	s.counter("envoy_http_downstream_rq_total", "Inbound requests.", sum.Requests, manager, inbound)
+	for i := 1; i < len(sum.Responses); i++ {
+		s.counter("envoy_http_downstream_rq_xx", "Responses by class.", sum.Responses[i],
+			"envoy_response_code_class", strconv.Itoa(i), manager, inbound)
+	}
+	s.counter("envoy_cluster_upstream_cx_connect_fail", "Failed connections to the app.", sum.ConnectFailed,
+		"envoy_cluster_name", inbound)
+	for name, value := range counters.HTTP2ByName(sum.H2) {
+		s.counter("envoy_http2_"+name, http2Help[name], value)
+	}
+	s.counter("lastcall_requests_raced_total", "Connections that were closed while a request was arriving.", sum.Raced)
+	s.counter("lastcall_responses_truncated_total", "Responses that the app did not complete.", sum.Truncated)
+	refused := func(code string, n uint64) {
+		s.counter("lastcall_requests_refused_total",
+			"Requests refused because they were malformed, too large or too slow, by the response's status; other: HTTP/2 requests, and connections.",
+			n, "code", code)
+	}
+	other := sum.Refused
+	for i, code := range counters.RefusedCodes {
+		refused(strconv.Itoa(code), sum.RefusedWith[i])
+		other -= sum.RefusedWith[i]
+	}
+	refused("other", other)
+	s.counter("lastcall_accept_errors_total", "Failed accepts: no descriptors, no memory.", sum.AcceptErrors)
+	held, limit := p.Unfinished()
+	s.gauge("lastcall_unfinished_bytes", "Memory that requests which are not complete hold.", float64(held))
+	s.gauge("lastcall_unfinished_limit_bytes", "Limit of lastcall_unfinished_bytes.", float64(limit))
+	if lost, ok := p.LogLost(); ok {
+		s.counter("lastcall_access_log_lost_total", "Access log lines that were not written.", lost)
+	}
+}
+
+// listener sends the metrics of one listener.
+func (s sender) listener(l pipe.Listener, durations []counters.Durations) {
+	of := func(v uint64, name, help string, labels ...string) {
+		s.counter("lastcall_"+name, help, v, append([]string{"listener", l.Label()}, labels...)...)
+	}
+	for state, n := range map[string]int{"busy": l.Busy, "idle": max(0, l.Open-l.Busy)} {
+		s.gauge("lastcall_listener_connections", "Open inbound connections of a listener.", float64(n),
+			"listener", l.Label(), "state", state)
+	}
+	of(l.Stats.Connections, "listener_connections_total", "Accepted inbound connections of a listener.")
+	of(l.Stats.Overflowed, "connections_refused_total", "Connections refused because of a listener's limit.")
+	for kind, n := range l.Stats.Evicted {
+		of(n, "connections_evicted_total",
+			"Connections ended because the memory for unfinished requests, or for connections, was used up, by what they were doing.",
+			"kind", counters.Evicted(kind).String())
+	}
+	of(l.Stats.IdleEnded, "idle_timeouts_total", "Connections ended by the idle timeout.")
+	of(l.Stats.ResponseTimeouts, "response_timeouts_total", "Requests ended by the response timeout.")
+	for kind, n := range l.Stats.Opaque {
+		of(n, "opaque_connections_total",
+			"Connections forwarded as bytes, which count as busy while they are open, by the reason.",
+			"kind", counters.Opaque(kind).String())
+	}
+	for _, d := range durations {
+		class := "none"
+		if d.Class > 0 {
+			class = strconv.Itoa(d.Class) + "xx"
+		}
+		buckets := make(map[float64]uint64, len(d.Buckets))
+		for b, n := range d.Buckets {
+			buckets[counters.Bounds[b]] = n
+		}
+		of, labels := desc("lastcall_request_duration_seconds",
+			"Time from a request's head to the end of its response; class none: without a response.",
+			[]string{"listener", l.Label(), "protocol", d.Protocol, "response_class", class})
+		s <- prometheus.MustNewConstHistogram(of, d.Count, d.Sum.Seconds(), buckets, labels...)
+	}
+	if l.TLS == nil {
 		return
 	}
-	s := p.Stats()
-	gauge(descCxActive, float64(activity.Connections), envoyPrefix)
-	gauge(descRqActive, float64(activity.Busy), envoyPrefix)
-	counter(descRaced, s.Raced)
-	counter(descTruncated, s.Truncated)
-	other := s.Refused
-	for i, code := range counters.RefusedCodes {
-		counter(descRefused, s.RefusedWith[i], strconv.Itoa(code))
-		other -= s.RefusedWith[i]
+	for resumed, n := range map[string]uint64{"false": l.TLS.Full, "true": l.TLS.Resumed} {
+		of(n, "tls_handshakes_total", "Successful TLS handshakes.", "resumed", resumed)
 	}
-	counter(descRefused, other, "other")
-	counter(descAcceptError, s.AcceptErrors)
-	counter(descCxTotal, s.Connections, envoyPrefix)
-	counter(descRqTotal, s.Requests, envoyPrefix)
-	for i := 1; i < len(s.Responses); i++ {
-		counter(descRqXX, s.Responses[i], strconv.Itoa(i), envoyPrefix)
+	for reason, n := range l.TLS.Failures {
+		of(n, "tls_handshake_failures_total", "Failed TLS handshakes.", "reason", reason)
 	}
-	counter(descConnectFailed, s.ConnectFailed, envoyCluster)
-	collectPipe(out, p)
-	for name, value := range counters.HTTP2ByName(s.H2) {
-		counter(descH2[name], value)
+	for result, n := range map[string]uint64{"read": l.TLS.Reloads - l.TLS.ReloadFailures, "failed": l.TLS.ReloadFailures} {
+		of(n, "certificate_reloads_total",
+			"Reloads of a certificate's files; after a failed one the previous certificate stays in use.", "result", result)
 	}
+	s.gauge("lastcall_certificate_expiry_timestamp_seconds", "When the current certificate expires.",
+		float64(l.TLS.NotAfter.Unix()), "listener", l.Label())
 }
 
-var (
-	descByListener = desc("lastcall_listener_connections",
-		"Open inbound connections of a listener.", "listener", "state")
-	descListenerTotal = desc("lastcall_listener_connections_total",
-		"Accepted inbound connections of a listener.", "listener")
-	descRequestTime = desc("lastcall_request_duration_seconds",
-		"Time from a request's head to the end of its response; class none: without a response.", "listener", "protocol", "response_class")
-	descOverflowed = desc("lastcall_connections_refused_total",
-		"Connections refused because of a listener's limit.", "listener")
-	descEvicted = desc("lastcall_connections_evicted_total",
-		"Connections ended because the memory for unfinished requests, or for connections, was used up, by what they were doing.",
-		"listener", "kind")
-	descUnfinished      = desc("lastcall_unfinished_bytes", "Memory that requests which are not complete hold.")
-	descUnfinishedLimit = desc("lastcall_unfinished_limit_bytes", "Limit of lastcall_unfinished_bytes.")
-	descIdleEnded       = desc("lastcall_idle_timeouts_total", "Connections ended by the idle timeout.", "listener")
-	descResponseTimeout = desc("lastcall_response_timeouts_total",
-		"Requests ended by the response timeout.", "listener")
-	descOpaque = desc("lastcall_opaque_connections_total",
-		"Connections forwarded as bytes, which count as busy while they are open, by the reason.", "listener", "kind")
-	descLogLost = desc("lastcall_access_log_lost_total", "Access log lines that were not written.")
-
-	descHandshakes     = desc("lastcall_tls_handshakes_total", "Successful TLS handshakes.", "listener", "resumed")
-	descHandshakesFail = desc("lastcall_tls_handshake_failures_total", "Failed TLS handshakes.", "listener", "reason")
-	descReloads        = desc("lastcall_certificate_reloads_total",
-		"Reloads of a certificate's files; after a failed one the previous certificate stays in use.", "listener", "result")
-	descNotAfter = desc("lastcall_certificate_expiry_timestamp_seconds",
-		"When the current certificate expires.", "listener")
-)
-
-// collectPipe collects the metrics of each listener.
-func collectPipe(out chan<- prometheus.Metric, p *pipe.Pipe) {
-	gauge, counter := sendTo(out)
-	for i, l := range p.Listeners() {
-		name := l.Label()
-		gauge(descByListener, float64(l.Busy), name, "busy")
-		gauge(descByListener, float64(max(0, l.Open-l.Busy)), name, "idle")
-		counter(descListenerTotal, l.Stats.Connections, name)
-		counter(descOverflowed, l.Stats.Overflowed, name)
-		for kind, n := range l.Stats.Evicted {
-			counter(descEvicted, n, name, counters.Evicted(kind).String())
-		}
-		counter(descIdleEnded, l.Stats.IdleEnded, name)
-		counter(descResponseTimeout, l.Stats.ResponseTimeouts, name)
-		for kind, n := range l.Stats.Opaque {
-			counter(descOpaque, n, name, counters.Opaque(kind).String())
-		}
-		for _, d := range p.Durations(i) {
-			class := "none"
-			if d.Class > 0 {
-				class = strconv.Itoa(d.Class) + "xx"
-			}
-			buckets := make(map[float64]uint64, len(d.Buckets))
-			for b, n := range d.Buckets {
-				buckets[counters.Bounds[b]] = n
-			}
-			out <- prometheus.MustNewConstHistogram(descRequestTime, d.Count, d.Sum.Seconds(), buckets, name, d.Protocol, class)
-		}
-		if l.TLS == nil {
-			continue
-		}
-		counter(descHandshakes, l.TLS.Full, name, "false")
-		counter(descHandshakes, l.TLS.Resumed, name, "true")
-		for reason, n := range l.TLS.Failures {
-			counter(descHandshakesFail, n, name, reason)
-		}
-		counter(descReloads, l.TLS.Reloads-l.TLS.ReloadFailures, name, "read")
-		counter(descReloads, l.TLS.ReloadFailures, name, "failed")
-		gauge(descNotAfter, float64(l.TLS.NotAfter.Unix()), name)
-	}
-	held, limit := p.Unfinished()
-	gauge(descUnfinished, float64(held))
-	gauge(descUnfinishedLimit, float64(limit))
-	if lost, ok := p.LogLost(); ok {
-		counter(descLogLost, lost)
-	}
-}
-
-// descH2 are the counters of HTTP/2, by Envoy's names below http2.
-var descH2 = func() map[string]*prometheus.Desc {
+// http2Help describes the counters of HTTP/2, by Envoy's names below http2.
+var http2Help = func() map[string]string {
 	help := map[string]string{
 		"rx_reset":           "RST_STREAM received from clients.",
 		"tx_reset":           "RST_STREAM sent to clients, by the app and by the pipe.",
@@ -263,9 +233,5 @@ var descH2 = func() map[string]*prometheus.Desc {
 	for flood := range http2.Floods {
 		help[flood.Counter()] = "Connections ended: " + flood.Error() + "."
 	}
-	out := make(map[string]*prometheus.Desc)
-	for name := range counters.HTTP2ByName(counters.HTTP2Stats{}) {
-		out[name] = prometheus.NewDesc("envoy_http2_"+name, help[name], nil, nil)
-	}
-	return out
+	return help
 }()

@@ -8,12 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	sidecartcp "github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // What is printed, given to the real nft, is what Install installs, rule for rule; and it reads the same.
@@ -120,7 +118,13 @@ func newScene(t *testing.T) *scene {
 		ipv6: s.Client.AddAddress(t, "2001:db8::7/128"),
 	}
 	for port, name := range map[int]string{15006: "inbound", 15001: "outbound"} {
-		s.Pod.Answer(t, port, func(c net.Conn) string { return name + " " + originalDst(c.(*net.TCPConn)) })
+		s.Pod.Answer(t, port, func(c net.Conn) string {
+			to, err := sidecartcp.OriginalDestination(c.(*net.TCPConn))
+			if err != nil { // it was made to this port
+				return name + " " + c.LocalAddr().String()
+			}
+			return name + " " + to.String()
+		})
 	}
 	for _, port := range []int{appPort, otherPort, 15020, 15021, 15090} {
 		s.Pod.Answer(t, port, func(net.Conn) string { return "app" })
@@ -129,37 +133,6 @@ func newScene(t *testing.T) *scene {
 		s.Client.Answer(t, port, func(net.Conn) string { return "world" })
 	}
 	return s
-}
-
-// originalDst asks the kernel where a connection wanted to go.
-func originalDst(c *net.TCPConn) string {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err.Error()
-	}
-	answer := ""
-	_ = raw.Control(func(fd uintptr) {
-		// Both structures begin with the family and the port.
-		var sa unix.RawSockaddrInet6
-		length := uint32(unsafe.Sizeof(sa))
-		level := unix.SOL_IP
-		if c.LocalAddr().(*net.TCPAddr).IP.To4() == nil {
-			level = unix.SOL_IPV6
-		}
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), unix.SO_ORIGINAL_DST,
-			uintptr(unsafe.Pointer(&sa)), uintptr(unsafe.Pointer(&length)), 0)
-		if errno != 0 {
-			answer = errno.Error()
-			return
-		}
-		address := netip.AddrFrom16(sa.Addr)
-		if level == unix.SOL_IP {
-			address = netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&sa)).Addr)
-		}
-		port := (*[2]byte)(unsafe.Pointer(&sa.Port))
-		answer = netip.AddrPortFrom(address, uint16(port[0])<<8|uint16(port[1])).String()
-	})
-	return answer
 }
 
 func (s *scene) install(t *testing.T, flags map[string]string) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -180,28 +179,13 @@ func golden(t *testing.T, name string, got []byte) {
 // published guides, mistakes included. What `lastcall config` prints of each stands
 // next to it in testdata.
 func TestPublishedGuides(t *testing.T) {
-	type expect struct {
-		mode     drain.Mode
-		istio    drain.Mode // with --compat istio
-		settings map[string]string
-		warnings []string
-	}
-	guides := map[string]expect{
-		"global-exit-on-zero-15s.yaml": {drain.ExitOnZero, drain.IstioExitOnZero,
-			map[string]string{"MINIMUM_DRAIN_DURATION": "15s", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS": "true"},
-			[]string{"spec.meshConfig (mesh file mesh.yaml, line 4): wrapped as in an IstioOperator"}},
-		"global-termination-drain-30s.yaml": {drain.ExitOnZero, drain.Fixed,
-			map[string]string{"terminationDrainDuration": "30s"},
-			[]string{"wrapped as in an IstioOperator", "not used: lastcall leaves as soon as nothing is in flight"}},
-		"per-pod-exit-on-zero.yaml": {drain.ExitOnZero, drain.IstioExitOnZero,
-			map[string]string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS": "true", "MINIMUM_DRAIN_DURATION": "5s"}, nil},
-		"per-pod-nested-stats-matcher.yaml": {drain.ExitOnZero, drain.IstioExitOnZero,
-			map[string]string{"proxyStatsMatcher.inclusionRegexps": `[".*downstream_cx_active"]`, "MINIMUM_DRAIN_DURATION": "5s"},
-			[]string{"proxyMetadata.proxyStatsMatcher (annotation proxy.istio.io/config, line 4): belongs next to proxyMetadata"}},
-		"per-pod-termination-drain.yaml": {drain.ExitOnZero, drain.Fixed,
-			map[string]string{"terminationDrainDuration": "30s"},
-			[]string{"terminationDrainDuration (annotation proxy.istio.io/config, line 1): not used"}},
-		"prestop-netstat.yaml": {drain.ExitOnZero, drain.Fixed, nil, nil}, // has no proxy configuration at all
+	guides := map[string]drain.Mode{ // with --compat istio
+		"global-exit-on-zero-15s.yaml":      drain.IstioExitOnZero,
+		"global-termination-drain-30s.yaml": drain.Fixed,
+		"per-pod-exit-on-zero.yaml":         drain.IstioExitOnZero,
+		"per-pod-nested-stats-matcher.yaml": drain.IstioExitOnZero,
+		"per-pod-termination-drain.yaml":    drain.Fixed,
+		"prestop-netstat.yaml":              drain.Fixed, // has no proxy configuration at all
 	}
 	files, err := filepath.Glob("testdata/guides/*.yaml")
 	if err != nil || len(files) != len(guides) {
@@ -215,33 +199,18 @@ func TestPublishedGuides(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.Mode() != want.mode {
-				t.Errorf("mode %v, want %v", s.Mode(), want.mode)
-			}
-			for setting, wanted := range want.settings {
-				if value, source := printed(t, s, setting); value != wanted {
-					t.Errorf("%s is %s (%s), want %s", setting, value, source, wanted)
-				}
-			}
 			var text bytes.Buffer
 			if err := s.WriteText(&text); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", text.Bytes())
-			got := make([]string, 0, len(s.Warnings))
-			for _, w := range s.Warnings {
-				got = append(got, w.String())
-			}
-			if !slices.EqualFunc(got, want.warnings, strings.Contains) {
-				t.Errorf("warnings\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want.warnings, "\n  "))
-			}
 			in.compat = CompatIstio
 			s, err = Resolve(in.input())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.Mode() != want.istio {
-				t.Errorf("mode with --compat istio %v, want %v", s.Mode(), want.istio)
+			if s.Mode() != want {
+				t.Errorf("mode with --compat istio %v, want %v", s.Mode(), want)
 			}
 		})
 	}
