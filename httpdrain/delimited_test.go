@@ -62,11 +62,7 @@ func TestHalfOfABodyThatEndsWithItsConnection(t *testing.T) {
 						rest(w, r)
 					})
 					p := New(server, Options{})
-					serve := p.Serve
-					if secure {
-						serve = p.ServeTLS
-					}
-					c := dial(t, served(t, p, serve), secure, config)
+					c := dial(t, served(t, p, secure), secure, config)
 					if _, err := io.WriteString(c, head); err != nil {
 						t.Fatal(err)
 					}

@@ -36,7 +36,7 @@ func TestUnreadBodyKeepsTheConnection(t *testing.T) {
 		var address string
 		if withPlane {
 			p := New(server, Options{})
-			address = served(t, p, p.Serve)
+			address = served(t, p, false)
 		} else {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -87,14 +87,10 @@ func TestPausedUpload(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, TLS %v", tt.name, secure), func(t *testing.T) {
 				server, config := newTLSServer()
 				p := New(server, Options{})
-				serve := p.Serve
-				if secure {
-					serve = p.ServeTLS
-				}
 				if tt.during {
 					_ = p.Drain(t.Context())
 				}
-				c := dial(t, served(t, p, serve), secure, config)
+				c := dial(t, served(t, p, secure), secure, config)
 				if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 1000\r\n\r\nx"); err != nil {
 					t.Fatal(err)
 				}

@@ -18,8 +18,12 @@ import (
 )
 
 // served serves on a listener of its own until the test ends.
-func served(t *testing.T, p *Plane, serve func(net.Listener) error) string {
+func served(t *testing.T, p *Plane, secure bool) string {
 	t.Helper()
+	serve := p.Serve
+	if secure {
+		serve = p.ServeTLS
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -100,11 +104,7 @@ func TestPrefaceInADrain(t *testing.T) {
 				server, config := newTLSServer()
 				choose(server)
 				p := New(server, Options{})
-				serve := p.Serve
-				if secure {
-					serve = p.ServeTLS
-				}
-				address := served(t, p, serve)
+				address := served(t, p, secure)
 				if err := p.Drain(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -135,7 +135,7 @@ func TestProtocolsAreTheServers(t *testing.T) {
 			choose(server)
 			isHTTP2 := name == "default" || server.Protocols != nil && server.Protocols.HTTP2()
 			p := New(server, Options{})
-			address := served(t, p, p.ServeTLS)
+			address := served(t, p, true)
 			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 			defer transport.CloseIdleConnections()
 			got := get(&http.Client{Transport: transport, Timeout: patience}, "https://"+address)
@@ -150,7 +150,7 @@ func TestProtocolsAreTheServers(t *testing.T) {
 func TestGoAwayWithoutTLS(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		p := New(&http.Server{Protocols: protocols(overTLS, true), Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}, Options{})
-		c := dial(t, served(t, p, p.Serve), false, nil)
+		c := dial(t, served(t, p, false), false, nil)
 		if err := p.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestPanicAtTheLastCall(t *testing.T) {
 			<-r.Context().Done()
 		}),
 	}, Options{Answer: func(http.ResponseWriter, *http.Request) { panic("the answer's") }})
-	address := served(t, p, p.Serve)
+	address := served(t, p, false)
 	for _, path := range []string{"/begun", "/held"} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {

@@ -66,10 +66,6 @@ func TestResets(t *testing.T) {
 			s.begin()
 			return s.fromServer(frameHead(http2.RSTStream, 0, s.id), http2.ProtocolError)
 		}, http2.DefaultMaxResets},
-		{"the server refuses each", func(s *resetsScript, _ int) error {
-			s.begin()
-			return s.fromServer(frameHead(http2.RSTStream, 0, s.id), http2.InternalError)
-		}, 0},
 		{"the server breaks each off", func(s *resetsScript, _ int) error {
 			s.begin()
 			return s.fromServer(frameHead(http2.RSTStream, 0, s.id), http2.InternalError)

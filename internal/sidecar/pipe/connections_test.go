@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
@@ -75,26 +74,17 @@ func TestConnections(t *testing.T) {
 func TestConnectionsOfMany(t *testing.T) {
 	app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	p := startPipe(t, app, HTTP)
-	var clients sync.WaitGroup
-	stop := make(chan struct{})
-	for range 20 {
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				c, err := net.Dial("tcp", p.Addr(0).String())
-				if err != nil {
-					return
-				}
+	stop := load(20, func(int) func() bool {
+		return func() bool {
+			c, err := net.Dial("tcp", p.Addr(0).String())
+			if err == nil {
 				_, _ = io.WriteString(c, get("/"))
 				_, _ = http.ReadResponse(bufio.NewReader(c), nil)
 				_ = c.Close()
 			}
-		})
-	}
+			return err == nil
+		}
+	})
 	for range 200 {
 		for _, c := range p.Connections() {
 			if c.Peer == "" || c.Listener == "" || c.State == "" {
@@ -102,8 +92,7 @@ func TestConnectionsOfMany(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	clients.Wait()
+	stop()
 	p.Kill()
 	if list := p.Connections(); len(list) != 0 {
 		t.Errorf("after the end: %+v", list)

@@ -259,24 +259,16 @@ func TestLateConnection(t *testing.T) {
 // a queue that is never empty.)
 func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP)
-	stop := make(chan struct{})
-	var clients sync.WaitGroup
 	var came atomic.Int64
-	for range 16 {
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
-					came.Add(1)
-					_ = c.Close()
-				}
+	stop := load(16, func(int) func() bool {
+		return func() bool {
+			if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
+				came.Add(1)
+				_ = c.Close()
 			}
-		})
-	}
+			return true
+		}
+	})
 	polltest.Eventually(t, "clients connect", func() bool { return came.Load() >= 100 })
 	done := make(chan error)
 	go func() { done <- p.StopAccepting(context.Background()) }()
@@ -287,12 +279,11 @@ func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Errorf("the listener is still open after %d connections", came.Load())
-		close(stop)
+		stop()
 		<-done
 		return
 	}
-	close(stop)
-	clients.Wait()
+	stop()
 	if _, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
 		t.Error("the listener is open")
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,8 +34,18 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what must come.
 const patience = time.Minute
 
+// tester is a test, or a run of a property.
+type tester interface {
+	Helper()
+	Cleanup(func())
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // startPipe starts a pipe in front of app and ends it with the test.
-func startPipe(t *testing.T, app net.Addr, protocol Protocol, options ...func(*Config)) *Pipe {
+func startPipe(t tester, app net.Addr, protocol Protocol, options ...func(*Config)) *Pipe {
 	t.Helper()
 	cfg := Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: protocol}}}
 	for _, option := range options {
@@ -72,7 +83,7 @@ func startApp(t *testing.T, serve func(net.Conn)) net.Addr {
 }
 
 // startServer runs an app of net/http until end is called or the test ends.
-func startServer(t *testing.T, address string, s *http.Server) (at net.Addr, end func()) {
+func startServer(t tester, address string, s *http.Server) (at net.Addr, end func()) {
 	t.Helper()
 	ln := nettest.Listen(t, address)
 	done := make(chan struct{})
@@ -83,7 +94,7 @@ func startServer(t *testing.T, address string, s *http.Server) (at net.Addr, end
 }
 
 // startHTTP runs an HTTP/1.1 app.
-func startHTTP(t *testing.T, h http.HandlerFunc) net.Addr {
+func startHTTP(t tester, h http.HandlerFunc) net.Addr {
 	t.Helper()
 	at, _ := startServer(t, "127.0.0.1:0", &http.Server{Handler: h})
 	return at
@@ -151,11 +162,11 @@ func readHead(r *bufio.Reader) string {
 // client is a connection that a test speaks on.
 type client struct {
 	*net.TCPConn
-	t *testing.T
+	t tester
 	r *bufio.Reader
 }
 
-func dialPipe(t *testing.T, p *Pipe) *client {
+func dialPipe(t tester, p *Pipe) *client {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr(0).String())
 	if err != nil {
@@ -265,6 +276,24 @@ func awaitBusy(t *testing.T, p *Pipe, busy int) {
 func awaitNone(t *testing.T, p *Pipe) {
 	t.Helper()
 	polltest.Eventually(t, "every connection is cleaned up", func() bool { return len(p.all()) == 0 })
+}
+
+// load calls, in so many goroutines until stop is called, what each of them begins with; it ends at false.
+func load(goroutines int, begin func(i int) func() bool) (stop func()) {
+	var all sync.WaitGroup
+	stopped := make(chan struct{})
+	for i := range goroutines {
+		all.Go(func() {
+			for next := begin(i); next(); {
+				select {
+				case <-stopped:
+					return
+				default:
+				}
+			}
+		})
+	}
+	return func() { close(stopped); all.Wait() }
 }
 
 func closePipe(t *testing.T, p *Pipe) {

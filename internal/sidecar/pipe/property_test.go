@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -15,8 +14,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // exchange is one request of a conversation and the response that its app gives.
@@ -157,19 +154,8 @@ func TestNoResponseIsLostOrDoubled(t *testing.T) {
 		protocol := rapid.SampledFrom([]Protocol{Auto, HTTP}).Draw(t, "protocol")
 
 		w := &witness{}
-		server, addr := serveHTTP(t, w.serve)
-		defer server()
-		p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: addr.String(), Protocol: protocol}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Kill()
-		conn, err := net.Dial("tcp", p.Addr(0).String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		p := startPipe(t, startHTTP(t, w.serve), protocol)
+		conn := dialPipe(t, p)
 
 		drained := make(chan struct{})
 		go func() {
@@ -202,11 +188,11 @@ func TestNoResponseIsLostOrDoubled(t *testing.T) {
 				}
 			}
 			if drainAt < 0 {
-				_ = conn.(*net.TCPConn).CloseWrite()
+				_ = conn.CloseWrite()
 			}
 		}()
 
-		answered, ended := readAnswers(t, bufio.NewReader(conn), all, lastCall && drainAt >= 0)
+		answered, ended := readAnswers(t, conn.r, all, lastCall && drainAt >= 0)
 		<-drained
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -271,13 +257,4 @@ func readAnswers(t *rapid.T, r *bufio.Reader, all []exchange, lastCall bool) (n 
 			ended = "goodbye"
 		}
 	}
-}
-
-// serveHTTP is startHTTP for callers without a *testing.T.
-func serveHTTP(t *rapid.T, h http.HandlerFunc) (stop func(), addr net.Addr) {
-	ln := nettest.Listen(t, "127.0.0.1:0")
-	s := &http.Server{Handler: h}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(ln) }()
-	return func() { _ = s.Close(); <-done }, ln.Addr()
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -198,28 +197,20 @@ func TestReloadUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var load sync.WaitGroup
 	var requests atomic.Uint64
-	stop := make(chan struct{})
-	for i := range 4 {
-		load.Go(func() {
-			c := tlsClient(t, authority, false)
-			c.Transport.(*http.Transport).DisableKeepAlives = i%2 == 0
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, _, err := fetch(c, url); err != nil {
-					t.Errorf("a request has failed: %v", err)
-					return
-				}
-				requests.Add(1)
-				time.Sleep(5 * time.Millisecond) // leaves the processors to other tests
+	stop := load(4, func(i int) func() bool {
+		c := tlsClient(t, authority, false)
+		c.Transport.(*http.Transport).DisableKeepAlives = i%2 == 0
+		return func() bool {
+			_, _, err := fetch(c, url)
+			if err != nil {
+				t.Errorf("a request has failed: %v", err)
 			}
-		})
-	}
+			requests.Add(1)
+			time.Sleep(5 * time.Millisecond) // leaves the processors to other tests
+			return err == nil
+		}
+	})
 	newest := func() string {
 		c := tlsClient(t, authority, false)
 		_, serial, err := fetch(c, url)
@@ -248,8 +239,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	if serial := newest(); serial != again.Leaf.SerialNumber.String() {
 		t.Errorf("after a reload %s serves", serial)
 	}
-	close(stop)
-	load.Wait()
+	stop()
 	if body, serial, err := fetch(kept, url); err != nil || body != connection || serial != first.Leaf.SerialNumber.String() {
 		t.Errorf("the connection from before is %s with %s, was %s; %v", body, serial, connection, err)
 	}
@@ -281,26 +271,19 @@ func TestDrainAcrossTLS(t *testing.T) {
 			slow := make(chan error, 1)
 			go func() { _, _, err := fetch(busy, url+"/slow"); slow <- err }()
 			<-inFlight
-			var load sync.WaitGroup
 			var requests atomic.Uint64
-			stop := make(chan struct{})
-			for range 4 {
-				load.Go(func() {
-					c := tlsClient(t, authority, isH2)
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						if proto, _, err := fetch(c, url); err != nil || (proto == "HTTP/2.0") != isH2 {
-							t.Errorf("a request has failed: %q, %v", proto, err)
-							return
-						}
-						requests.Add(1)
+			stop := load(4, func(int) func() bool {
+				c := tlsClient(t, authority, isH2)
+				return func() bool {
+					proto, _, err := fetch(c, url)
+					isServed := err == nil && (proto == "HTTP/2.0") == isH2
+					if !isServed {
+						t.Errorf("a request has failed: %q, %v", proto, err)
 					}
-				})
-			}
+					requests.Add(1)
+					return isServed
+				}
+			})
 			until := func(n uint64) {
 				polltest.Eventually(t, "requests are served", func() bool { return requests.Load() >= n })
 			}
@@ -309,8 +292,7 @@ func TestDrainAcrossTLS(t *testing.T) {
 			until(requests.Load() + 20)
 			_ = p.CloseIdle(ctx, time.Second) // less would end connections before their first request
 			until(requests.Load() + 20)
-			close(stop)
-			load.Wait()
+			stop()
 			awaitBusy(t, p, 1) // the slow request alone
 			close(answer)
 			if err := <-slow; err != nil {

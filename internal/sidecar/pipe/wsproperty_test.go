@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"io"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -37,17 +36,8 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 
 		ln := nettest.Listen(t, "127.0.0.1:0")
 		defer ln.Close()
-		p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0", App: ln.Addr().String(), Protocol: HTTP}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Kill()
-		conn, err := net.Dial("tcp", p.Addr(0).String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		p := startPipe(t, ln.Addr(), HTTP)
+		conn := dialPipe(t, p)
 		_, _ = io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+wstest.Masked(0x81, "ahead"))
 		app, err := ln.Accept()
 		if err != nil {
@@ -60,7 +50,7 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 
 		_, _ = app.Write([]byte(switching))
 		_, _ = app.Write(all[:at])
-		r := bufio.NewReader(conn)
+		r := conn.r
 		if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != 101 {
 			t.Fatal(resp, err)
 		}
