@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
@@ -71,7 +68,7 @@ func runCommand() *cobra.Command {
 		Example:               "  lastcall run --inbound :8000=127.0.0.1:0 -- python3 -m http.server {port}",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(errors.New("missing command: put it after --"))
+				return usagef("missing command: put it after --")
 			}
 			return nil
 		},
@@ -85,9 +82,11 @@ func runCommand() *cobra.Command {
 
 // runAgent is lastcall agent.
 func (f *agentFlags) runAgent(cmd *cobra.Command) error {
-	containers, err := f.parseAppContainers(cmd.Flags())
-	if err != nil {
-		return usage(err)
+	const containers = "app-containers"
+	if text := os.Getenv(meshconfig.VariableAppContainers); text != "" && !cmd.Flags().Changed(containers) {
+		if cmd.Flags().Set(containers, text) != nil {
+			return usagef("%s %q: must be a whole number, 0 or more", meshconfig.VariableAppContainers, text)
+		}
 	}
 	if err := f.capture.verify(f.terminationLog); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 		return err
 	}
 	defer closeOptions()
-	o.Pod.Sidecar, o.Pod.AppContainers = agent.Sidecar(f.sidecar), containers
+	o.Pod.Sidecar, o.Pod.AppContainers = agent.Sidecar(f.sidecar), int(f.appContainers)
 	listen, _, err := f.stop.parse(false, false)
 	if err != nil {
 		return err
@@ -156,20 +155,6 @@ func exitCode(code int, err error) error {
 		return cli.ExitCode(code)
 	}
 	return err
-}
-
-func (f *agentFlags) parseAppContainers(flags *pflag.FlagSet) (int, error) {
-	if text := os.Getenv(meshconfig.VariableAppContainers); text != "" && !flags.Changed("app-containers") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return 0, fmt.Errorf("LASTCALL_APP_CONTAINERS %q: must be a whole number, 0 or more", text)
-		}
-		return n, nil
-	}
-	if f.appContainers < 0 {
-		return 0, fmt.Errorf("--app-containers %d: must not be negative", f.appContainers)
-	}
-	return f.appContainers, nil
 }
 
 // options are those that lastcall agent and lastcall run have in common.
@@ -255,7 +240,7 @@ func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
 		return nil, err
 	}
 	if needed && len(f.inbound) == 0 && captured == nil {
-		return nil, usage(errors.New("missing --inbound: give at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080"))
+		return nil, usagef("missing --inbound: give at least one LISTEN=APP, for example --inbound :8000=127.0.0.1:8080")
 	}
 	out := captured
 	for _, s := range f.inbound {

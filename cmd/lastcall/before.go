@@ -37,11 +37,11 @@ func (b *before) check(cmd *cobra.Command, args []string) error {
 	isSet := cmd.Flags().Changed("before")
 	switch b.args = args; {
 	case !isSet && len(args) > 0:
-		return usage(fmt.Errorf("unexpected argument %q: a command to run first needs --before, such as --before 20s -- /leave", args[0]))
+		return usagef("unexpected argument %q: a command to run first needs --before, such as --before 20s -- /leave", args[0])
 	case isSet && len(args) == 0:
-		return usage(errors.New("--before needs a command or a URL after --, such as --before 20s -- /leave"))
+		return usagef("--before needs a command or a URL after --, such as --before 20s -- /leave")
 	case isSet && b.limit <= 0:
-		return usage(fmt.Errorf("--before %v: must be positive", b.limit))
+		return usagef("--before %v: must be positive", b.limit)
 	}
 	return nil
 }

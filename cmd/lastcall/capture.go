@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -93,7 +92,7 @@ func (f *captureSettings) run(cmd *cobra.Command, command []string) error {
 	program := ""
 	if len(command) > 0 {
 		if f.undo || f.dryRun {
-			return usage(errors.New("--undo and --dry-run change nothing for a COMMAND: leave it out"))
+			return usagef("--undo and --dry-run change nothing for a COMMAND: leave it out")
 		}
 		var err error
 		if program, err = exec.LookPath(command[0]); err != nil {
@@ -171,7 +170,7 @@ func (f *captureFlags) register(flags *pflag.FlagSet) {
 // inbound is the listener for captured connections; nil without one.
 func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if f.on && os.Geteuid() != istio.ProxyID && os.Getegid() != istio.ProxyID {
-		return nil, usage(fmt.Errorf("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), istio.ProxyID, capturedInbound, capturedOutbound))
+		return nil, usagef("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), istio.ProxyID, capturedInbound, capturedOutbound)
 	}
 	listen := f.in
 	if listen == "" && f.on {
@@ -182,7 +181,7 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	}
 	protocol, err := inbound.Protocol(f.protocol)
 	if err != nil {
-		return nil, usage(fmt.Errorf("--inbound-captured-protocol: %w", err))
+		return nil, usagef("--inbound-captured-protocol: %w", err)
 	}
 	ignore, err := ports("ignore-inbound-port", f.ignore)
 	return []pipe.Inbound{{Listen: listen, Protocol: protocol, Ignore: ignore}}, err
@@ -209,7 +208,7 @@ func (f *captureFlags) verify(terminationLog string) error {
 func ports(flag string, values []uint) (out []uint16, err error) {
 	for _, port := range values {
 		if port < 1 || port > 65535 {
-			return nil, usage(fmt.Errorf("--%s %d: must be 1 to 65535", flag, port))
+			return nil, usagef("--%s %d: must be 1 to 65535", flag, port)
 		}
 		out = append(out, uint16(port))
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -25,7 +26,7 @@ func copyCommand() *cobra.Command {
 		Example: "  lastcall copy /lastcall-bin/lastcall",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return usage(fmt.Errorf("copy takes one argument, a file or a folder; got %q", args))
+				return usagef("copy takes one argument, a file or a folder; got %q", args)
 			}
 			return nil
 		},
@@ -80,22 +81,18 @@ func fill(out *os.File, in io.Reader) error {
 
 // copyTarget is the file that dest names: in a folder, one with the program's name.
 func copyTarget(dest string) (string, error) {
-	isFolder := strings.HasSuffix(dest, "/")
-	dest = filepath.Clean(dest)
-	info, err := os.Stat(dest)
+	folder, target := filepath.Dir(filepath.Clean(dest)), filepath.Clean(dest)
+	if info, err := os.Stat(dest); strings.HasSuffix(dest, "/") || err == nil && info.IsDir() {
+		folder, target = filepath.Clean(dest), filepath.Join(dest, "lastcall")
+	}
+	info, err := os.Stat(folder)
 	switch {
 	case err == nil && info.IsDir():
-		return filepath.Join(dest, "lastcall"), nil
-	case err == nil && isFolder:
-		return "", usage(fmt.Errorf("copy to %s/: not a folder", dest))
-	case err == nil, errors.Is(err, fs.ErrNotExist) && !isFolder:
-		if parent, err := os.Stat(filepath.Dir(dest)); err != nil || !parent.IsDir() {
-			return "", usage(fmt.Errorf("copy to %s: no folder %s; in a container, mount the volume there", dest,
-				filepath.Dir(dest)))
-		}
-		return dest, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return "", usage(fmt.Errorf("copy to %s/: no such folder; in a container, mount the volume there", dest))
+		return target, nil
+	case err == nil:
+		return "", usagef("copy to %s: %s is not a folder", dest, folder)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "", usagef("copy to %s: no folder %s; in a container, mount the volume there", dest, folder)
 	}
 	return "", fmt.Errorf("copy to %s: %w", dest, err)
 }

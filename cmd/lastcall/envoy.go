@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -50,10 +48,10 @@ func (f *envoyFlags) isEnvoy() bool { return f.proxy == "envoy" }
 func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, admin string, attach bool,
 	accessLog string, log *slog.Logger) (*envoy.Options, error) {
 	if !attach && f.config == "" && len(inbound) == 0 {
-		return nil, usage(errors.New("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running"))
+		return nil, usagef("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running")
 	}
 	if f.startTimeout <= 0 {
-		return nil, usage(fmt.Errorf("--envoy-start-timeout %v: must be positive", f.startTimeout))
+		return nil, usagef("--envoy-start-timeout %v: must be positive", f.startTimeout)
 	}
 	if admin == "" {
 		admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))
@@ -77,7 +75,7 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 	}
 	for _, in := range inbound {
 		if in.TLS != nil || in.MaxConnections != 0 {
-			return nil, usage(fmt.Errorf("--inbound %s: with --proxy envoy, set TLS and limits in --envoy-config", in.Listen))
+			return nil, usagef("--inbound %s: with --proxy envoy, set TLS and limits in --envoy-config", in.Listen)
 		}
 		protocol := in.Protocol
 		if !protocol.IsHTTP() { // of Envoy's filters for databases none ends a connection between transactions

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -26,7 +25,7 @@ type agentFlags struct {
 	pprof          bool
 	exitWithApp    bool
 	sidecar        string // of agent
-	appContainers  int    // of agent
+	appContainers  uint   // of agent
 	copyTo         string // of agent
 	adminAddress   string
 	envoy          envoyFlags
@@ -80,7 +79,7 @@ func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 		"fail at the start unless the traffic is redirected already: in a pod that the node's network plugin lastcall-cni captures")
 	flags.StringVar(&f.copyTo, "copy-to", "", "first copy this program to `file`, in a volume of the pod, for preStop hooks that run in the apps' containers (lastcall wait)")
 	setting, _ := meshconfig.FlagOverrides("app-containers")
-	flags.IntVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
+	flags.UintVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
 }
 
 // registerRun registers the flags that only run has.
@@ -110,16 +109,16 @@ func (f *stopFlags) parse(isRun, restarts bool) (listen signals.Options, app sys
 	for _, text := range f.signals {
 		sig, err := signals.Parse(text)
 		if err != nil {
-			return listen, 0, usage(fmt.Errorf("--stop-signal: %w", err))
+			return listen, 0, usagef("--stop-signal: %w", err)
 		}
 		if isRun && sig == syscall.SIGUSR2 {
-			return listen, 0, usage(fmt.Errorf("--stop-signal %s: it starts a hot restart of lastcall run; choose another STOPSIGNAL", text))
+			return listen, 0, usagef("--stop-signal %s: it starts a hot restart of lastcall run; choose another STOPSIGNAL", text)
 		}
 		listen.Stop = append(listen.Stop, sig)
 	}
 	if f.app != "" {
 		if app, err = signals.Parse(f.app); err != nil {
-			return listen, 0, usage(fmt.Errorf("--app-stop-signal: %w", err))
+			return listen, 0, usagef("--app-stop-signal: %w", err)
 		}
 	}
 	if isRun {

@@ -43,7 +43,7 @@ func (f *successionFlags) isEnabled() bool {
 func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, requests <-chan struct{},
 	log *slog.Logger) (*hotrestart.Service, error) {
 	if f.timeout < time.Second {
-		return nil, usage(fmt.Errorf("--hot-restart-timeout %v: must be 1s or more", f.timeout))
+		return nil, usagef("--hot-restart-timeout %v: must be 1s or more", f.timeout)
 	}
 	o := hotrestart.ServiceOptions{
 		Refused:  run.refusesSuccessor(),

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"runtime/debug"
 
@@ -22,6 +23,8 @@ var version = ""
 
 // usage is an error in flags or arguments.
 func usage(err error) error { return cli.UsageError{Err: err} }
+
+func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
 func main() {
 	// Every app has a sidecar: its memory matters more than the time to collect its small heap (15.5 MB resident

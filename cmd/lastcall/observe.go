@@ -71,20 +71,20 @@ func (f *observeFlags) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	switch {
 	case names != 1:
-		return usage(errors.New("name one app: by --pid, --unit, --container or --pod, or by its command after --"))
+		return usagef("name one app: by --pid, --unit, --container or --pod, or by its command after --")
 	case f.app.PID < 0:
-		return usage(fmt.Errorf("--pid %d: must be a process number", f.app.PID))
+		return usagef("--pid %d: must be a process number", f.app.PID)
 	case f.app.Terminate && f.app.Pod:
-		return usage(errors.New("--terminate: cannot be used with --pod, whose SIGTERM comes from the kubelet"))
+		return usagef("--terminate: cannot be used with --pod, whose SIGTERM comes from the kubelet")
 	case f.known != "" && !f.app.Pod:
-		return usage(errors.New("--known: only with --pod"))
+		return usagef("--known: only with --pod")
 	case f.app.Limit < 0 || f.grace < 0:
-		return usage(errors.New("--for and --grace must not be negative"))
+		return usagef("--for and --grace must not be negative")
 	}
 	o := &f.app.Options
 	if f.known != "" {
 		if err := json.Unmarshal([]byte(f.known), o); err != nil {
-			return usage(fmt.Errorf("--known: %w", err))
+			return usagef("--known: %w", err)
 		}
 	}
 	if o.Ports, err = ports("ports", f.ports); err != nil {

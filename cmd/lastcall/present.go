@@ -89,7 +89,7 @@ func presentCommand() *cobra.Command {
 			agent := os.NewFile(3, "agent")
 			conn, err := net.FileConn(agent)
 			if err != nil {
-				return usage(fmt.Errorf("present is started by lastcall wait, which passes it a connection: %w", err))
+				return usagef("present is started by lastcall wait, which passes it a connection: %w", err)
 			}
 			_ = agent.Close()
 			defer conn.Close()

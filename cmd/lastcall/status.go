@@ -108,7 +108,7 @@ func (f *statusFlags) send(ctx context.Context, method, path string, header http
 	at := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
 	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
-		return nil, nil, usage(fmt.Errorf("%s %s: %w", method, path, err))
+		return nil, nil, usagef("%s %s: %w", method, path, err)
 	}
 	req.Header = header
 	resp, err := statusTransport.RoundTrip(req) // no redirects, no proxy of HTTP_PROXY for loopback
@@ -204,7 +204,7 @@ func requestCommand() *cobra.Command {
 		Example: "  lastcall request POST quitquitquit\n  lastcall request GET metrics",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usage(fmt.Errorf("request takes METHOD and PATH, such as lastcall request GET healthz/ready; got %d arguments", len(args)))
+				return usagef("request takes METHOD and PATH, such as lastcall request GET healthz/ready; got %d arguments", len(args))
 			}
 			return nil
 		},

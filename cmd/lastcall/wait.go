@@ -63,7 +63,7 @@ func waitCommand() *cobra.Command {
 		Args:    b.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
-				return usage(fmt.Errorf("--timeout %v: must not be negative", f.timeout))
+				return usagef("--timeout %v: must not be negative", f.timeout)
 			}
 			if given, err := p.isGiven(cmd.Flags(), sidecar); err != nil {
 				return err
@@ -76,7 +76,7 @@ func waitCommand() *cobra.Command {
 				path = "wait?of=sidecar"
 			case appPorts != "":
 				if err := checkPorts(appPorts); err != nil {
-					return usage(fmt.Errorf("--app-ports: %w", err))
+					return usagef("--app-ports: %w", err)
 				}
 				path = "wait?ports=" + url.QueryEscape(appPorts)
 			}
@@ -111,7 +111,7 @@ func (f *waitFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err err
 	if given != "" {
 		for _, name := range []string{"status-address", "status-port", "app-ports"} {
 			if flags.Changed(name) {
-				return false, usage(fmt.Errorf("use only one of --%s and --%s: with --%[2]s there is no agent", name, given))
+				return false, usagef("use only one of --%s and --%s: with --%[2]s there is no agent", name, given)
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func (f *waitFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err err
 		register(group)
 		group.VisitAll(func(flag *pflag.Flag) {
 			if err == nil && flags.Changed(flag.Name) {
-				err = usage(fmt.Errorf("--%s needs %s", flag.Name, what))
+				err = usagef("--%s needs %s", flag.Name, what)
 			}
 		})
 	}
@@ -129,11 +129,11 @@ func (f *waitFlags) isGiven(flags *pflag.FlagSet, sidecar bool) (_ bool, err err
 		needs(new(meshFlags).register, "--envoy, such as --envoy 127.0.0.1:15000")
 		needs(new(waitFlags).register, "--ports, such as --ports 8080")
 	case given != "envoy" && sidecar:
-		err = usage(fmt.Errorf("use only one of --sidecar and --%s: with --%[1]s there is no sidecar", given))
+		err = usagef("use only one of --sidecar and --%s: with --%[1]s there is no sidecar", given)
 	case given != "envoy":
 		needs(new(meshFlags).register, "--envoy, such as --envoy 127.0.0.1:15000")
 	case sidecar && flags.Changed("app-probes"):
-		err = usage(errors.New("use only one of --sidecar and --app-probes: it is for the hook of the app's container"))
+		err = usagef("use only one of --sidecar and --app-probes: it is for the hook of the app's container")
 	case !sidecar:
 		needs(new(meshFlags).registerSidecar, "--sidecar: it is for the hook of Envoy's own container")
 	}
@@ -171,7 +171,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, timeout time.Duration, sidecar bool
 			Options: envoy.Options{Log: log}, Sidecar: sidecar, Fallback: ports, With: worker, App: app,
 		}, report)
 	case len(ports.Ports) == 0 && (len(worker) == 0 || f.ports != nil):
-		err = usage(errors.New("--ports: must have at least one port, such as --ports 8080"))
+		err = usagef("--ports: must have at least one port, such as --ports 8080")
 	default:
 		planes := worker
 		if len(ports.Ports) > 0 {
@@ -204,7 +204,7 @@ func (f *meshFlags) wait(ctx context.Context, config drain.Config, o mesh.Option
 	}
 	h, err := mesh.New(config, o)
 	if err != nil {
-		return r, usage(fmt.Errorf("--envoy: %w", err))
+		return r, usagef("--envoy: %w", err)
 	}
 	if r, err = h.Wait(ctx); err != nil {
 		return r, err
@@ -251,15 +251,15 @@ func (f *waitFlags) options(config drain.Config, log *slog.Logger) (sockets.Opti
 	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: config.IdleGrace, Log: log,
 		Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
 	if f.shutdown && f.linkerd == 0 {
-		return o, nil, usage(errors.New("--linkerd-shutdown needs --linkerd, such as --linkerd 4191"))
+		return o, nil, usagef("--linkerd-shutdown needs --linkerd, such as --linkerd 4191")
 	}
 	if f.pause < 0 {
-		return o, nil, usage(fmt.Errorf("--stream-pause %v: must not be negative", f.pause))
+		return o, nil, usagef("--stream-pause %v: must not be negative", f.pause)
 	}
 	for _, text := range f.ports {
 		port, protocol, err := parsePort(strings.TrimSpace(text))
 		if err != nil {
-			return o, nil, usage(fmt.Errorf("--ports: %w", err))
+			return o, nil, usagef("--ports: %w", err)
 		}
 		o.Ports = append(o.Ports, port)
 		if meshconfig.IsMuxedPort(protocol) {
@@ -279,13 +279,13 @@ func (f *waitFlags) options(config drain.Config, log *slog.Logger) (sockets.Opti
 		}
 		prefix, err := parsePrefix(text)
 		if err != nil {
-			return o, nil, usage(fmt.Errorf("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text))
+			return o, nil, usagef("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text)
 		}
 		o.IgnoreFrom = append(o.IgnoreFrom, prefix)
 	}
 	app, err := hook.ParseApp(f.probes)
 	if err != nil {
-		return o, nil, usage(fmt.Errorf("--app-probes: %w", err))
+		return o, nil, usagef("--app-probes: %w", err)
 	}
 	if app != nil || len(f.until.signals) > 0 {
 		o.IgnoreFrom = append(o.IgnoreFrom, netip.PrefixFrom(probe.Source, probe.Source.BitLen()))

@@ -118,13 +118,13 @@ func (f *untilFlags) plane(log *slog.Logger) ([]drain.DataPlane, error) {
 	o := until.Options{Stale: f.stale, Heartbeat: f.heartbeat, Log: log}
 	for name, value := range map[string]time.Duration{"until-stale": f.stale, "until-heartbeat": f.heartbeat} {
 		if value < 0 {
-			return nil, usage(fmt.Errorf("--%s %v: must not be negative", name, value))
+			return nil, usagef("--%s %v: must not be negative", name, value)
 		}
 	}
 	for _, text := range f.signals {
 		s, err := until.Parse(text)
 		if err != nil {
-			return nil, usage(fmt.Errorf("--until %w", err))
+			return nil, usagef("--until %w", err)
 		}
 		o.Signals = append(o.Signals, s)
 	}

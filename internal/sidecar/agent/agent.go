@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -349,11 +350,7 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 				continue
 			}
 		case <-a.Succession.HandedOver():
-			report := a.leaveToSuccessor(ctx)
-			a.status.metrics.count(report)
-			report.Publish(a.log, a.TerminationLog)
-			a.Terminal.Ended(report)
-			return report
+			return a.leaveToSuccessor(ctx)
 		case <-a.plane.Exited():
 			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
 		case <-ctx.Done():
@@ -361,13 +358,11 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 		}
 		a.Succession.Stop()
 		a.presences.begin()
-		report := a.runTermination(ctx, a.Settings.Drain(), first)
+		trigger := ""
 		if first == drain.Terminate {
-			report.Trigger = a.stopSignalName()
+			trigger = a.stopSignalName()
 		}
-		a.status.metrics.count(report)
-		report.Publish(a.log, a.TerminationLog)
-		a.Terminal.Ended(report)
+		report := a.runTermination(ctx, a.Settings.Drain(), first, trigger)
 		if report.Verdict != drain.Resumed {
 			return report
 		}
@@ -378,8 +373,9 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 	}
 }
 
-// runTermination takes the data plane through one termination.
-func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drain.Signal) drain.Report {
+// runTermination takes the data plane through one termination, and publishes its report. trigger names the first signal
+// in the report; empty: as the drain does.
+func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drain.Signal, trigger string) drain.Report {
 	began := time.Now()
 	istioLog := a.log
 	if a.Settings.Compat.Value != meshconfig.CompatIstio {
@@ -411,8 +407,12 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 	if err != nil { // the settings have been validated before
 		a.log.Error("drain not started", "error", err)
 		a.plane.Kill()
-		return drain.Report{Verdict: drain.Crashed, Trigger: first.String(), Began: began, Faults: []string{err.Error()}}
+		report = drain.Report{Verdict: drain.Crashed, Began: began, Faults: []string{err.Error()}}
 	}
+	report.Trigger = cmp.Or(trigger, report.Trigger, first.String())
+	a.status.metrics.count(report)
+	report.Publish(a.log, a.TerminationLog)
+	a.Terminal.Ended(report)
 	return report
 }
 

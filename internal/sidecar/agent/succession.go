@@ -68,9 +68,7 @@ func (a *agent) leaveToSuccessor(ctx context.Context) drain.Report {
 
 	cfg := a.Settings.Drain()
 	cfg.GracePeriod = grace
-	report := a.runTermination(ctx, cfg, drain.Terminate)
-	report.Trigger = triggerSuccessor
-	return report
+	return a.runTermination(ctx, cfg, drain.Terminate, triggerSuccessor)
 }
 
 // gracePeriod is the time that this process has for its termination.

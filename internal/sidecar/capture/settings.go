@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Setting is one setting of the capture.
@@ -144,14 +145,6 @@ func Resolve(in Input) (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-func onePort(text string) (uint16, error) {
-	p, err := port(text)
-	if err != nil {
-		return 0, wrong(acceptsPort, text)
-	}
-	return p, nil
-}
-
 // setTo parses a value and stores it.
 func setTo[T any](parse func(string) (T, error), field func(*Config) *T) func(*Config, string) error {
 	return func(c *Config, text string) (err error) {
@@ -174,18 +167,9 @@ const (
 func wrong(accepts string, items ...string) error {
 	var quoted []string
 	for _, item := range items {
-		quoted = append(quoted, strconv.Quote(brief(item)))
+		quoted = append(quoted, strconv.Quote(terminal.Shorten(item, 80)))
 	}
 	return fmt.Errorf("%s: must be %s", strings.Join(quoted, ", "), accepts)
-}
-
-// brief is the beginning of a long value.
-func brief(s string) string {
-	const shown = 80
-	if len(s) <= shown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:shown], "") + "…"
 }
 
 // list parses the items between commas, and reports all invalid ones. Blanks and empty items, which templates leave,
@@ -215,6 +199,13 @@ func port(text string) (uint16, error) {
 		err = strconv.ErrRange
 	}
 	return uint16(n), err
+}
+
+func onePort(text string) (p uint16, err error) {
+	if p, err = port(text); err != nil {
+		err = wrong(acceptsPort, text)
+	}
+	return p, err
 }
 
 func ports(text string) ([]uint16, error) { return list(text, acceptsPorts, port) }
