@@ -155,7 +155,7 @@ func (p *observed) read(ctx context.Context, first bool) (watching bool, err err
 		case l.Observing != nil:
 			watching = true
 			if first {
-				p.emit(Event{Pod: p.pod.Name, Ports: l.Observing.Ports})
+				p.Report.Note("%s: observed%s", p.pod.Name, portsText(l.Observing.Ports))
 				return true, nil
 			}
 		case !l.Begin.IsZero():
@@ -171,6 +171,13 @@ func (p *observed) read(ctx context.Context, first bool) (watching bool, err err
 		}
 	}
 	return watching, lines.Err()
+}
+
+func portsText(ports []uint16) string {
+	if len(ports) == 0 {
+		return ", listens on no port yet"
+	}
+	return ", ports " + strings.Trim(fmt.Sprint(ports), "[]")
 }
 
 // pause waits, and reports false when ctx ended before.

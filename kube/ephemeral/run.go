@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/workload"
@@ -27,17 +28,14 @@ type Options struct {
 	Rounds int           // how many times the pods are observed to their end, at least 1
 	// Restart, if set, is called when the observers of a round watch: true triggers a rollout, false ends the observation.
 	Restart func(round, pods int) (bool, error)
-	// Notify receives events one at a time.
-	Notify func(Event)
+	Report  Report
 }
 
-// Event is something that happened to a pod. Exactly one of the last four is set.
-type Event struct {
-	Pod         string
-	Ports       []uint16            // the observer watches these; may be empty
-	Termination *losses.Termination // the pod ended
-	Err         error               // the pod is not observed
-	Waits       string              // what the observation waits for; Pod is empty
+// Report receives what happens. It is safe for concurrent use.
+type Report interface {
+	Ended(losses.Termination)        // a pod
+	Missed(pod string, err error)    // the pod is not observed
+	Note(format string, args ...any) // a remark for people
 }
 
 // run is one observation.
@@ -46,13 +44,6 @@ type run struct {
 	clients  workload.Clients
 	workload *workload.Workload
 	seen     *sightings
-	mu       sync.Mutex // guards Notify
-}
-
-func (r *run) emit(e Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.Notify(e)
 }
 
 // Run observes the pods of a workload until they have ended, or ctx ends. left are the pods whose observers still run
@@ -67,7 +58,8 @@ func Run(ctx context.Context, c workload.Clients, w *workload.Workload, o Option
 			return nil, err
 		}
 	}
-	seen, end, err := watchPods(ctx, c, w)
+	seen := &sightings{all: map[types.UID]*sighting{}}
+	end, err := w.Follow(ctx, c, seen.set)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +87,7 @@ func (r *run) settle(ctx context.Context) error {
 		}
 		what := fmt.Sprintf("the rollout of %s to complete: %d of %d replicas available", r.workload, s.Available, s.Wanted)
 		if what != announced {
-			r.emit(Event{Waits: what})
+			r.Report.Note("waiting for %s", what)
 			announced = what
 		}
 		if !pause(ctx, retryAfter) {
@@ -117,7 +109,7 @@ func (r *run) round(ctx context.Context, number int) (left []string, err error) 
 		return nil, fmt.Errorf("%s in namespace %s has no running pod", r.workload, r.workload.Namespace)
 	}
 	if len(pods) > maxPods {
-		r.emit(Event{Pod: pods[maxPods].Name, Err: fmt.Errorf("it and others beyond the first %d are left out", maxPods)})
+		r.Report.Missed(pods[maxPods].Name, fmt.Errorf("it and others beyond the first %d are left out", maxPods))
 		pods = pods[:maxPods]
 	}
 	all, why := r.startAll(ctx, pods)
@@ -132,9 +124,9 @@ func (r *run) round(ctx context.Context, number int) (left []string, err error) 
 		ending.Go(func() {
 			switch t := p.end(ctx); {
 			case t != nil:
-				r.emit(Event{Pod: p.pod.Name, Termination: t})
+				r.Report.Ended(*t)
 			case ctx.Err() == nil:
-				r.emit(Event{Pod: p.pod.Name, Err: fmt.Errorf("its observer has ended before the pod (limit %v)", r.Limit)})
+				r.Report.Missed(p.pod.Name, fmt.Errorf("its observer has ended before the pod (limit %v)", r.Limit))
 			default:
 				mu.Lock()
 				defer mu.Unlock()
@@ -180,7 +172,7 @@ func (r *run) startAll(ctx context.Context, pods []corev1.Pod) (all []*observed,
 			}
 			why = err
 			if ctx.Err() == nil {
-				r.emit(Event{Pod: pods[i].Name, Err: err})
+				r.Report.Missed(pods[i].Name, err)
 			}
 		})
 	}

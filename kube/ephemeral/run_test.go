@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -28,21 +30,35 @@ type result struct {
 	ended  map[string]string // verdict by pod
 	failed map[string]string // error by pod
 	lost   int
+	notes  []string
+	noted  func() // is called after each note
+}
+
+func (r *result) Ended(t losses.Termination) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended[t.Pod] = t.Verdict
+	r.lost += t.Traffic.Lost.Total()
+}
+
+func (r *result) Missed(pod string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed[pod] = err.Error()
+}
+
+func (r *result) Note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+	if r.noted != nil {
+		r.noted()
+	}
 }
 
 func (r *result) options(restart bool) Options {
 	r.ended, r.failed = map[string]string{}, map[string]string{}
-	o := Options{Image: "lastcall:1", Limit: time.Minute, Rounds: 1, Notify: func(e Event) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		switch {
-		case e.Termination != nil:
-			r.ended[e.Pod] = e.Termination.Verdict
-			r.lost += e.Termination.Traffic.Lost.Total()
-		case e.Err != nil:
-			r.failed[e.Pod] = e.Err.Error()
-		}
-	}}
+	o := Options{Image: "lastcall:1", Limit: time.Minute, Rounds: 1, Report: r}
 	if restart {
 		o.Restart = func(int, int) (bool, error) { return true, nil }
 	}
@@ -84,11 +100,8 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var r result
 	o := r.options(false)
-	seen := 0
-	notify := o.Notify
-	o.Notify = func(e Event) {
-		notify(e)
-		if seen++; seen == 2 {
+	r.noted = func() {
+		if len(r.notes) == 2 {
 			cancel()
 		}
 	}
@@ -126,16 +139,11 @@ func TestUnsettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	o := Options{Image: "lastcall:1", Limit: time.Minute, Rounds: 1, Restart: func(int, int) (bool, error) { return true, nil }}
-	announced := ""
-	o.Notify = func(e Event) {
-		announced = e.Waits
-		cancel()
-	}
-	left, err := Run(ctx, c.clients(), web(t), o)
+	r := result{noted: cancel}
+	left, err := Run(ctx, c.clients(), web(t), r.options(true))
 	const want = "the rollout of deployment/web to complete: 0 of 1 replicas available"
-	if announced != want || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "wait for "+want) || len(left) > 0 {
-		t.Errorf("announced %q, left %q, error %v", announced, left, err)
+	if !slices.Equal(r.notes, []string{"waiting for " + want}) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "wait for "+want) || len(left) > 0 {
+		t.Errorf("announced %q, left %q, error %v", r.notes, left, err)
 	}
 }
 

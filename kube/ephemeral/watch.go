@@ -6,8 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
 // sighting is the last state of a pod that the API server has sent.
@@ -21,20 +19,6 @@ type sighting struct {
 type sightings struct {
 	mu  sync.Mutex
 	all map[types.UID]*sighting
-}
-
-// watchPods follows the workload's pods until ctx ends. The returned function waits for its end.
-func watchPods(ctx context.Context, c workload.Clients, w *workload.Workload) (*sightings, func(), error) {
-	s := &sightings{all: map[types.UID]*sighting{}}
-	end, err := workload.Follow(ctx, c.Core, c.Core.Pods(w.Namespace), w.Select, &corev1.Pod{}, func(object any, isGone bool) {
-		if p, ok := object.(*corev1.Pod); ok {
-			s.set(p, isGone)
-		}
-	})
-	if err != nil {
-		return nil, nil, w.Explain(err, "watch the pods of", "list and watch on pods")
-	}
-	return s, end, nil
 }
 
 func (s *sightings) set(p *corev1.Pod, isGone bool) {

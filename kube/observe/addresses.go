@@ -1,13 +1,14 @@
 package observe
 
 import (
-	"bytes"
-	"encoding/hex"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
 // ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health
@@ -28,35 +29,27 @@ func nodeProcess(proc string) string {
 	return filepath.Join(proc, "1")
 }
 
-// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads the
-// network namespace of a process. If it cannot, every address may be: no arrival is then a client's for certain.
-func addresses(process string) func(netip.Addr) bool {
-	own := map[netip.Addr]bool{}
-	for _, a := range ambientProbes {
-		own[a] = true
-	}
-	net := filepath.Join(process, "net")
-	trie, err := os.ReadFile(filepath.Join(net, "fib_trie"))
+// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads those of
+// a network namespace. If it cannot, every address may be: no arrival is then a client's for certain.
+func addresses(namespace string) func(netip.Addr) bool {
+	file, err := os.Open(namespace)
 	if err != nil {
 		return func(netip.Addr) bool { return true }
 	}
-	var last netip.Addr
-	for line := range bytes.Lines(trie) { // "|-- 10.244.0.1", then "/32 host LOCAL"
-		fields := bytes.Fields(line)
-		switch {
-		case len(fields) == 2 && string(fields[0]) == "|--":
-			last, _ = netip.ParseAddr(string(fields[1]))
-		case len(fields) == 3 && string(fields[0]) == "/32" && string(fields[2]) == "LOCAL":
-			own[last] = true
+	defer file.Close()
+	var all []net.Addr
+	if err := observe.Within(int(file.Fd()), func() (err error) {
+		all, err = net.InterfaceAddrs()
+		return err
+	}); err != nil {
+		return func(netip.Addr) bool { return true }
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && !p.Addr().IsLinkLocalUnicast() { // each pod's link has one of those
+			own[p.Addr()] = true
 		}
 	}
-	six, _ := os.ReadFile(filepath.Join(net, "if_inet6")) // a node may be without IPv6
-	for line := range bytes.Lines(six) {
-		address, _, _ := bytes.Cut(line, []byte(" "))
-		b, _ := hex.DecodeString(string(address))
-		if a, ok := netip.AddrFromSlice(b); ok && !a.IsLinkLocalUnicast() { // each pod's link has one of those
-			own[a] = true
-		}
-	}
-	return func(a netip.Addr) bool { return own[a] }
+	return func(a netip.Addr) bool { return own[a] || slices.Contains(ambientProbes, a) }
 }

@@ -98,15 +98,6 @@ func (h *handle) announce(ctx context.Context, a carrier.Agent, d Deadline) (res
 	return failed, fmt.Errorf("connect to the agent: %w", err)
 }
 
-// dialWithin connects in another network namespace; see observe.Within.
-func dialWithin(ctx context.Context, namespace int, network, address string) (conn net.Conn, err error) {
-	err = observe.Within(namespace, func() (err error) {
-		conn, err = new(net.Dialer).DialContext(ctx, network, address)
-		return err
-	})
-	return conn, err
-}
-
 // dial connects to an address, which must not be a name, from within the network namespace of the process.
 func (h *handle) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	raw, err := h.file.SyscallConn()
@@ -114,7 +105,10 @@ func (h *handle) dial(ctx context.Context, network, address string) (conn net.Co
 		return nil, err
 	}
 	gone := raw.Control(func(fd uintptr) {
-		conn, err = dialWithin(ctx, int(fd), network, address)
+		err = observe.Within(int(fd), func() (err error) {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
 	})
 	if gone != nil {
 		return nil, fmt.Errorf("the pod's first process has exited: %w", gone)

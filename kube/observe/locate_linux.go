@@ -26,7 +26,7 @@ func (o *Observer) locate(ctx context.Context) {
 		if err != nil {
 			o.Log.Warn("cannot list the processes of the node", "error", err)
 		}
-		missing := o.match(ctx, indexOf(processes))
+		missing := o.match(ctx, processes)
 		// Many pods start at once: the scans take a tenth of a core. On a node without a free core a scan takes long, and
 		// pods that terminate soon after their start cannot wait.
 		pause := min(max(scanPause, 10*time.Since(began)), maxScanPause)
@@ -42,14 +42,14 @@ func (o *Observer) locate(ctx context.Context) {
 }
 
 // match gives pods their processes. It reports whether some are missing that may be found later.
-func (o *Observer) match(ctx context.Context, processes index) (missing bool) {
+func (o *Observer) match(ctx context.Context, processes []process) (missing bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, t := range o.tracked {
 		if t.isDone || t.pod.HostNetwork || !t.pod.hasStarted() {
 			continue
 		}
-		if all := processes.of(&t.pod); len(all) > 0 {
+		if all := processesOf(&t.pod, processes); len(all) > 0 {
 			o.watch(ctx, t, all)
 			if t.traffic == nil {
 				o.enter(t)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
@@ -594,18 +595,12 @@ func TestMissedRestart(t *testing.T) {
 
 // TestAddresses: those of the node itself.
 func TestAddresses(t *testing.T) {
-	proc := t.TempDir()
-	if isOwn := addresses(nodeProcess(proc)); !isOwn(netip.MustParseAddr("192.0.2.1")) {
-		t.Error("without the node's table, an address is taken for another's")
+	if isOwn := addresses(t.TempDir() + "/none"); !isOwn(netip.MustParseAddr("192.0.2.1")) {
+		t.Error("without the node's namespace, an address is taken for another's")
 	}
-	folder := filepath.Join(proc, "1", "net")
-	trie := "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.244.0.0\n        /24 link UNICAST\n     |-- 10.244.0.1\n        /32 host LOCAL\n     |-- 10.244.0.255\n        /32 link BROADCAST\n"
-	if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "fib_trie"), []byte(trie), 0o644),
-		os.WriteFile(filepath.Join(folder, "if_inet6"), []byte("fd000000000000000000000000000001 02 40 00 80 eth0\nfe80000000000000982ff8fffe849fa9 02 40 20 80 eth0\n"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	isOwn := addresses(nodeProcess(proc))
-	for address, want := range map[string]bool{"10.244.0.1": true, "10.244.0.0": false, "10.244.0.255": false, "10.244.0.9": false, "fd00::1": true, "fd00::2": false, "169.254.7.127": true} {
+	home := nettest.New(t).Pod
+	isOwn := addresses(home.Path())
+	for address, want := range map[string]bool{home.IPv4.String(): true, "192.0.2.77": false, home.IPv6.String(): true, "fd00::77": false, "169.254.7.127": true} {
 		if isOwn(netip.MustParseAddr(address)) != want {
 			t.Errorf("%s: %v", address, !want)
 		}

@@ -94,42 +94,23 @@ func scan(proc string) ([]process, error) {
 	return out, nil
 }
 
-// index finds processes by the container, the pod and the network namespace.
-type index struct {
-	byContainer map[string][]process
-	byPod       map[types.UID][]process
-	byNetwork   map[string][]process
-}
-
-func indexOf(all []process) index {
-	i := index{map[string][]process{}, map[types.UID][]process{}, map[string][]process{}}
+// processesOf are the processes of a pod, the oldest first: those of its containers, and those that share its network
+// namespace, such as the sandbox. The pod must not use the node's network.
+func processesOf(pod *Pod, all []process) (out []process) {
+	network := ""
+	isOwn := func(p process) bool {
+		return p.uid == pod.UID || slices.ContainsFunc(pod.Containers, func(c Container) bool { return c.ID == p.container })
+	}
+	if i := slices.IndexFunc(all, func(p process) bool { return p.network != "" && isOwn(p) }); i >= 0 {
+		network = all[i].network
+	}
 	for _, p := range all {
-		i.byContainer[p.container] = append(i.byContainer[p.container], p)
-		if p.uid != "" {
-			i.byPod[p.uid] = append(i.byPod[p.uid], p)
-		}
-		if p.network != "" {
-			i.byNetwork[p.network] = append(i.byNetwork[p.network], p)
+		if network != "" && p.network == network || isOwn(p) {
+			out = append(out, p)
 		}
 	}
-	return i
-}
-
-// of are the processes of a pod, the oldest first: those of its containers, and those that share its network namespace,
-// such as the sandbox. The pod must not use the node's network.
-func (i index) of(pod *Pod) []process {
-	own := slices.Clone(i.byPod[pod.UID])
-	for _, c := range pod.Containers {
-		own = append(own, i.byContainer[c.ID]...)
-	}
-	for _, p := range own {
-		if all := i.byNetwork[p.network]; len(all) > 0 {
-			own = append(own, all...)
-			break
-		}
-	}
-	slices.SortFunc(own, func(a, b process) int { return a.pid - b.pid })
-	return slices.Compact(own)
+	slices.SortFunc(out, func(a, b process) int { return a.pid - b.pid })
+	return out
 }
 
 // parentOf is the parent of a process, or 0, from the text of its stat file.

@@ -31,7 +31,7 @@ func OpenNamespace(ctx context.Context, proc string) Open {
 		if _, err := os.Stat(process); err != nil && filepath.Base(process) != "1" { // the kubelet has restarted
 			process = nodeProcess(proc)
 		}
-		known.Local, known.Node = addresses(process), node
+		known.Local, known.Node = addresses(filepath.Join(process, "ns", "net")), node
 		w, err := observe.Open(path, known)
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
@@ -56,9 +57,9 @@ func (a *Advice) apply(pod *corev1.Pod) *corev1.Pod {
 	grace := int64(a.Grace / time.Second)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
 	if a.Lastcall {
-		set(&pod.Labels, inject.AnnotationInject, "true")
-		set(&pod.Annotations, "lastcall.dev/pre-stop", "replace")
-		set(&pod.Annotations, "proxy.istio.io/config", a.config())
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, inject.AnnotationInject, "true")
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "lastcall.dev/pre-stop", "replace")
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "proxy.istio.io/config", a.config())
 		return pod
 	}
 	delete(pod.Labels, inject.AnnotationInject)
@@ -70,14 +71,6 @@ func (a *Advice) apply(pod *corev1.Pod) *corev1.Pod {
 		}
 	}
 	return pod
-}
-
-// set sets a label or an annotation.
-func set(keys *map[string]string, name, value string) {
-	if *keys == nil {
-		*keys = map[string]string{}
-	}
-	(*keys)[name] = value
 }
 
 // config is the annotation that sets the minimum drain.

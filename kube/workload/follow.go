@@ -4,41 +4,40 @@ import (
 	"context"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Source lists and watches objects, as the typed clients do.
-type Source[List runtime.Object] interface {
-	List(ctx context.Context, o metav1.ListOptions) (List, error)
-	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
-}
-
-// Follow calls set with each state of the selected objects, one at a time, until end is called or ctx ends; gone: the
-// object was deleted. It returns when set has got all objects that exist, or the first error of the API server. A later
-// error is retried. example is an object of the kind, client the one that source is of.
-func Follow[List runtime.Object](ctx context.Context, client any, source Source[List], choose func(metav1.ListOptions) metav1.ListOptions, example runtime.Object, set func(object any, gone bool)) (end func(), err error) {
+// Follow calls set with each state of the workload's pods, one at a time, until end is called or ctx ends; gone: the pod
+// was deleted. It returns when set has got all pods that exist, or the first error of the API server. A later error is
+// retried. Read comes first.
+func (w *Workload) Follow(ctx context.Context, c Clients, set func(p *corev1.Pod, gone bool)) (end func(), err error) {
+	pods := c.Core.Pods(w.Namespace)
 	forward := func(object any, gone bool) {
 		if last, ok := object.(cache.DeletedFinalStateUnknown); ok { // after an interrupted watch
 			object = last.Obj
 		}
-		set(object, gone)
+		if p, ok := object.(*corev1.Pod); ok {
+			set(p, gone)
+		}
 	}
 	informer := cache.NewSharedInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return source.List(ctx, choose(o))
+			return pods.List(ctx, w.Select(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return source.Watch(ctx, choose(o))
+			return pods.Watch(ctx, w.Select(o))
 		},
-	}, client), example, 0)
-	var refused error
-	var once sync.Once
-	failed := make(chan struct{})
+	}, c.Core), &corev1.Pod{}, 0)
+	failed := make(chan error, 1)
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		once.Do(func() { refused = err; close(failed) })
+		select {
+		case failed <- err:
+		default: // not the first
+		}
 	}); err != nil {
 		return nil, err
 	}
@@ -63,11 +62,10 @@ func Follow[List runtime.Object](ctx context.Context, client any, source Source[
 	select {
 	case <-synced:
 		return end, nil
-	case <-failed:
-		err = refused
+	case err = <-failed:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	end()
-	return nil, err
+	return nil, w.Explain(err, "watch the pods of", "list and watch on pods")
 }

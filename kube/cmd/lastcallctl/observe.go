@@ -99,18 +99,7 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 		}
 	}
 	table := newObserveTable(cmd.OutOrStdout(), cmd.ErrOrStderr(), f.json)
-	o := ephemeral.Options{Image: f.image, Limit: f.timeout, Rounds: f.rollouts, Notify: func(e ephemeral.Event) {
-		switch {
-		case e.Termination != nil:
-			table.add(*e.Termination)
-		case e.Err != nil:
-			table.miss(e.Pod, e.Err)
-		case e.Waits != "":
-			table.note("waiting for %s", e.Waits)
-		default:
-			table.note("%s: observed%s", e.Pod, portsText(e.Ports))
-		}
-	}}
+	o := ephemeral.Options{Image: f.image, Limit: f.timeout, Rounds: f.rollouts, Report: table}
 	if f.restart {
 		o.Restart = func(round, pods int) (bool, error) { return f.confirm(ctx, cmd, w, round, pods, table) }
 	}
@@ -120,7 +109,7 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	}
 	printing := table.close()
 	if len(left) > 0 {
-		table.note("%v", leftText(left, until))
+		table.Note("%v", leftText(left, until))
 	}
 	switch {
 	case interrupt.Err() != nil:
@@ -148,13 +137,6 @@ func leftText(pods []string, until time.Time) error {
 	return fmt.Errorf("ephemeral containers remain in %s%s: each ends with its pod, or by itself no later than about %s", strings.Join(shown, ", "), more, until.Format(time.TimeOnly))
 }
 
-func portsText(ports []uint16) string {
-	if len(ports) == 0 {
-		return ", listens on no port yet"
-	}
-	return ", ports " + strings.Trim(fmt.Sprint(ports), "[]")
-}
-
 // confirm asks once, before the first rollout.
 func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *workload.Workload, round, pods int, table *observeTable) (bool, error) {
 	if !f.yes && round == 0 {
@@ -163,7 +145,7 @@ func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *workl
 			return false, err
 		}
 	}
-	table.note("rollout %d of %d of %s begins", round+1, f.rollouts, w)
+	table.Note("rollout %d of %d of %s begins", round+1, f.rollouts, w)
 	return true, nil
 }
 

@@ -8,15 +8,18 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
-// observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. It is
-// not safe for concurrent use.
+// observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. Its
+// exported methods are safe for concurrent use.
 type observeTable struct {
+	mu sync.Mutex
+
 	out   *bufio.Writer // keeps the first error for close
 	notes io.Writer
 	json  bool
@@ -33,17 +36,25 @@ func newObserveTable(out, notes io.Writer, asJSON bool) *observeTable {
 	return &observeTable{out: bufio.NewWriter(out), notes: notes, json: asJSON, short: shortFor(out)}
 }
 
-// note prints a remark.
-func (t *observeTable) note(format string, args ...any) { fmt.Fprintf(t.notes, format+"\n", args...) }
-
-// miss records that a pod was not observed.
-func (t *observeTable) miss(pod string, why error) {
-	t.unsure = true
-	t.note("%s: not observed: %v", pod, why)
+// Note prints a remark.
+func (t *observeTable) Note(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(t.notes, format+"\n", args...)
 }
 
-// add prints a termination.
-func (t *observeTable) add(one losses.Termination) {
+// Missed records that a pod was not observed.
+func (t *observeTable) Missed(pod string, why error) {
+	t.Note("%s: not observed: %v", pod, why)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unsure = true
+}
+
+// Ended prints a termination.
+func (t *observeTable) Ended(one losses.Termination) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	defer func() { _ = t.out.Flush() }()
 	t.totals.Add(one)
 	t.unsure = t.unsure || one.LostMost != 0

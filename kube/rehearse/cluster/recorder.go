@@ -35,9 +35,8 @@ func newRecorder(t *target) *recorder {
 }
 
 // set records a state of a pod.
-func (r *recorder) set(object any, gone bool) {
-	p, ok := object.(*corev1.Pod)
-	if !ok || p.DeletionTimestamp == nil && !gone {
+func (r *recorder) set(p *corev1.Pod, gone bool) {
+	if p.DeletionTimestamp == nil && !gone {
 		return
 	}
 	now := time.Now()

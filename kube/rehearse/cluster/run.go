@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
@@ -133,9 +131,9 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 		return nil, errDeclined
 	}
 	seen := newRecorder(t)
-	end, err := workload.Follow(ctx, clients.Core, clients.Core.Pods(w.Namespace), w.Select, &corev1.Pod{}, seen.set)
+	end, err := w.Follow(ctx, clients, seen.set)
 	if err != nil {
-		return nil, w.Explain(err, "watch the pods of", "list and watch on pods")
+		return nil, err
 	}
 	defer end()
 	done := outcome.Rollout{Gateway: o.address()}
