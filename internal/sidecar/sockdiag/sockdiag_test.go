@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/net/bpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
@@ -154,19 +153,6 @@ func TestSpans(t *testing.T) {
 	} {
 		if got := spansOf(tt.ports, tt.most); !slices.Equal(got, tt.want) {
 			t.Errorf("%v in %d: %v; want %v", tt.ports, tt.most, got, tt.want)
-		}
-	}
-}
-
-// With a kernel that refuses the request for both families at once, there is one request for each.
-func TestOneFamilyAtATime(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
-		table := table(t)
-		table.families = []uint8{unix.AF_INET, unix.AF_INET6}
-		ln, port := listen(t, address)
-		pair(t, ln)
-		if got := sockets(t, table, Of(Established, CloseWait), port); len(got) != 1 {
-			t.Errorf("%s: %v", address, got)
 		}
 	}
 }

@@ -72,7 +72,6 @@ type Socket struct {
 type Table struct {
 	file     *os.File // blocking: the kernel responds within the call, and waiting for it would cost more than the dump
 	sequence uint32   // of the last request
-	families []uint8  // one dump for each
 }
 
 // callTimeout bounds each wait for an answer.
@@ -91,7 +90,7 @@ func OpenTable() (*Table, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("open the kernel's socket table (sock_diag): %w", err)
 	}
-	return &Table{file: os.NewFile(uintptr(fd), "sock_diag"), families: []uint8{unix.AF_UNSPEC}}, nil
+	return &Table{file: os.NewFile(uintptr(fd), "sock_diag")}, nil
 }
 
 // Close ends it.
@@ -113,37 +112,17 @@ func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 // All lists the TCP sockets of the namespace in one of states, whatever their port.
 func (t *Table) All(states States) ([]Socket, error) { return t.list(states, nil, nil) }
 
-// list is dump, by a request for each family if the kernel does not support one for both.
-func (t *Table) list(states States, ports []uint16, filter []byte) ([]Socket, error) {
-	out, err := t.dump(states, ports, filter)
-	if err != nil && t.families[0] == unix.AF_UNSPEC && refused(err) {
-		t.families = []uint8{unix.AF_INET, unix.AF_INET6}
-		out, err = t.dump(states, ports, filter)
-	}
-	return out, err
-}
-
-// refused reports whether the kernel does not support a request.
-func refused(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)
-}
-
-func (t *Table) dump(states States, ports []uint16, filter []byte) (out []Socket, err error) {
-	for _, family := range t.families {
-		t.sequence++
-		err := t.execute(request(family, states, filter, t.sequence), func(answer []byte) {
-			if s, ok := parse(answer); ok {
-				if _, isWatched := slices.BinarySearch(ports, s.Local.Port()); isWatched || ports == nil {
-					out = append(out, s)
-				}
+func (t *Table) list(states States, ports []uint16, filter []byte) (out []Socket, err error) {
+	t.sequence++
+	err = t.execute(request(states, filter, t.sequence), func(answer []byte) {
+		if s, ok := parse(answer); ok {
+			if _, isWatched := slices.BinarySearch(ports, s.Local.Port()); isWatched || ports == nil {
+				out = append(out, s)
 			}
-		})
-		if errors.Is(err, unix.ENOENT) && family == unix.AF_INET6 { // no IPv6 in this kernel
-			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
-		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 	}
 	return out, nil
 }
@@ -184,25 +163,18 @@ func (t *Table) execute(request []byte, on func([]byte)) error {
 	}
 }
 
-// request is for one family, or with AF_UNSPEC for both at once, with tcp_info. Both at once is the older form of the
-// request (struct inet_diag_req); it halves the walks. One at a time is struct inet_diag_req_v2 (linux/inet_diag.h).
-func request(family uint8, states States, filter []byte, sequence uint32) []byte {
-	const info = 1 << (inetDiagInfo - 1)
-	kind, b := uint16(unix.SOCK_DIAG_BY_FAMILY), make([]byte, 56)
-	if family == unix.AF_UNSPEC {
-		kind, b = tcpDiagGetSock, make([]byte, 60)
-		b[3] = info
-		binary.NativeEndian.PutUint32(b[52:], uint32(states))
-	} else {
-		b[0], b[1], b[2] = family, unix.IPPROTO_TCP, info
-		binary.NativeEndian.PutUint32(b[4:], uint32(states))
-	}
-	header := make([]byte, unix.NLMSG_HDRLEN)
-	binary.NativeEndian.PutUint32(header, uint32(len(header)+len(b)+len(filter)))
-	binary.NativeEndian.PutUint16(header[4:], kind)
-	binary.NativeEndian.PutUint16(header[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	binary.NativeEndian.PutUint32(header[8:], sequence)
-	return slices.Concat(header, b, filter)
+// request is for both families at once, with tcp_info, in the older form (struct inet_diag_req of linux/inet_diag.h): the
+// newer one has a family, and would double the walks.
+func request(states States, filter []byte, sequence uint32) []byte {
+	b := make([]byte, unix.NLMSG_HDRLEN+60)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)+len(filter)))
+	binary.NativeEndian.PutUint16(b[4:], tcpDiagGetSock)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	binary.NativeEndian.PutUint32(b[8:], sequence)
+	diag := b[unix.NLMSG_HDRLEN:]
+	diag[3] = 1 << (inetDiagInfo - 1)
+	binary.NativeEndian.PutUint32(diag[52:], uint32(states))
+	return append(b, filter...)
 }
 
 // Attributes and sizes of linux/inet_diag.h.
