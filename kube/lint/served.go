@@ -20,7 +20,7 @@ func (e *examination) examineWorkload(w *workload) {
 		e.found(w.object, w.String(), w.below(), findings...)
 		return
 	}
-	l := &linting{Input: w.in, grace: w.end.GracePeriod(), findings: findings}
+	l := &linting{Input: w.in, grace: w.end.Grace, findings: findings}
 	w.unprotected(l)
 	w.sidecarEndsFirst(l)
 	w.ignoredExitOnZero(l)
@@ -71,7 +71,7 @@ var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig",
 func (w *workload) unprotected(l *linting) {
 	i := slices.IndexFunc(w.services, (*service).isForRequests)
 	if i < 0 || !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated || // a sample, mostly
-		w.end.Lastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || stays(w.in) > 0 {
+		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || stays(w.in) > 0 {
 		return
 	}
 	l.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", w.services[i].Name)
@@ -79,7 +79,7 @@ func (w *workload) unprotected(l *linting) {
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.
 func (w *workload) sidecarEndsFirst(l *linting) {
-	if w.end.Lastcall {
+	if w.end.HasLastcall {
 		return
 	}
 	hook, app := time.Duration(0), ""
@@ -105,7 +105,7 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 // ignoredExitOnZero: a native sidecar of Istio exits at its SIGTERM, which follows the app's end, whatever is open.
 func (w *workload) ignoredExitOnZero(l *linting) {
 	s := w.in.Settings
-	if w.end.Lastcall || w.end.Mesh != carrier.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
+	if w.end.HasLastcall || w.end.Mesh != carrier.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
 		slices.ContainsFunc(l.findings, func(f Finding) bool { return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config") }) {
 		return // the annotation means something else when it is right
 	}

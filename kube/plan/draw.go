@@ -25,7 +25,7 @@ func Chart(plans []*Plan) timeline.Chart {
 	}
 	for _, p := range plans {
 		c.Rows = append(c.Rows, p.rows()...)
-		c.Until = max(c.Until, p.GracePeriod())
+		c.Until = max(c.Until, p.Grace)
 	}
 	return c
 }
@@ -35,7 +35,7 @@ func (p *Plan) rows() []timeline.Row {
 	var out []timeline.Row
 	for _, a := range p.Fates {
 		r := timeline.Row{
-			Group: group, IsOurs: p.Lastcall, Verdict: timeline.Good,
+			Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good,
 			Label: terminal.Seconds(p.Options.Request) + " request " + a.arrival(), Outcome: cut(a.outcome(), 58),
 		}
 		span := timeline.Span{Kind: timeline.Answered, From: max(0, a.At), To: a.Fate.At, Text: "the request"}
@@ -52,7 +52,7 @@ func (p *Plan) rows() []timeline.Row {
 	for i, c := range p.Containers {
 		m := p.Course.Containers[i]
 		until := min(max(served, min(p.Course.Accepts, m.Gone)), m.Gone)
-		r := timeline.Row{Group: group, IsOurs: p.Lastcall, Verdict: timeline.Good, Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
+		r := timeline.Row{Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good, Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
 		r.Outcome = cut(fmt.Sprintf("%s at %s, %s; gone at %s", c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(m.Gone)), 58)
 		if until > 0 {
 			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Needed, From: 0, To: until, Text: c.Name + ", needed"})

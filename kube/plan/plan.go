@@ -92,7 +92,7 @@ func (p *Plan) Waste() (d time.Duration) {
 
 // until is the end of the time axis.
 func (p *Plan) until() time.Duration {
-	return max(p.GracePeriod(), p.Course.Gone, p.Options.Request, time.Second)
+	return max(p.Grace, p.Course.Gone, p.Options.Request, time.Second)
 }
 
 // Promises are what clients can rely on, in words.

@@ -81,11 +81,11 @@ func (p *Plan) WriteText(w io.Writer, s console.Style) error {
 
 // summary is the pod in one sentence.
 func (p *Plan) summary() string {
-	text := fmt.Sprintf("Grace period %s s (%s)", p.Grace.Value, p.Grace.Source)
+	text := fmt.Sprintf("Grace period %d s (%s)", p.Grace/time.Second, p.GraceSource)
 	if p.Mesh != "" {
 		text += "; " + p.Mesh
 	}
-	if p.Lastcall {
+	if p.HasLastcall {
 		text += fmt.Sprintf("; lastcall, last call at %s", terminal.Seconds(p.LastCall))
 	}
 	return text + fmt.Sprintf("; a request of %s is in flight", terminal.Seconds(p.Options.Request))

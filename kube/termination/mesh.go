@@ -99,7 +99,7 @@ func (r *reader) readProxy(c *Container, env []string) {
 		c.Role = course.Sidecar // it calls the app; other clients connect to the app
 		fixed(carrier.DaprGrace, daprShutdown)
 	default:
-		c.Reaction, c.Drain = course.FixedDrain, r.ending.Grace
+		c.Reaction, c.Drain = course.FixedDrain, r.Grace
 	}
 }
 

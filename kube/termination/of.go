@@ -30,7 +30,10 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 	} else if done.Outcome == inject.LeftAlone {
 		t.note("lastcall is requested, but leaves the pod alone: " + done.Reason)
 	}
-	t.readGrace(&pod.Spec)
+	t.Grace, t.GraceSource = inject.GraceOf(&pod.Spec), "spec"
+	if pod.Spec.TerminationGracePeriodSeconds == nil {
+		t.GraceSource = "default"
+	}
 	r := reader{Termination: t, pod: pod, options: o}
 	r.readMesh()
 	for i := range pod.Spec.Containers {
@@ -52,22 +55,14 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 		t.Containers = append(t.Containers, *r.expected)
 	}
 	for i := range t.Containers {
-		t.ending.Containers = append(t.ending.Containers, t.Containers[i].Container)
+		t.Pod.Containers = append(t.Pod.Containers, t.Containers[i].Container)
 	}
-	if ports := inject.TLSPorts(pod); t.Lastcall && t.Mesh == "" && len(ports) > 0 {
+	if ports := inject.TLSPorts(pod); t.HasLastcall && t.Mesh == "" && len(ports) > 0 {
 		if ends := inject.OpaqueEnd(pod, inject.Learned{}); ends != "" {
 			t.note("port " + strconv.Itoa(int(ports[0].ContainerPort)) + " passes TLS through to the app: " + ends + " (docs/tls.md)")
 		}
 	}
 	return t
-}
-
-func (t *Termination) readGrace(spec *corev1.PodSpec) {
-	t.Grace = Setting{"terminationGracePeriodSeconds", "30", "default"}
-	t.ending.Grace = inject.GraceOf(spec)
-	if spec.TerminationGracePeriodSeconds != nil {
-		t.Grace = Setting{t.Grace.Name, strconv.Itoa(int(t.ending.Grace / time.Second)), "spec"}
-	}
 }
 
 // reader reads one pod.
@@ -104,8 +99,8 @@ func isAgent(c *corev1.Container) bool {
 // add adds a container of the pod.
 func (r *reader) add(c *corev1.Container, native bool) {
 	out := Container{
-		Container: course.Container{Name: c.Name, Role: course.App, Native: native, Reaction: cmp.Or(r.options.App, course.Exits)},
-		Readiness: c.ReadinessProbe, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
+		Container:  course.Container{Name: c.Name, Role: course.App, Native: native, Reaction: cmp.Or(r.options.App, course.Exits)},
+		StopSignal: Setting{"stop signal", "SIGTERM", "default"},
 	}
 	out.PreStop = readHook(carrier.PreStop(c))
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
@@ -129,7 +124,7 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	case native:
 		out.Role = course.Sidecar
 	}
-	if out.PreStop.Kind == course.DrainHook && !r.Lastcall {
+	if out.PreStop.Kind == course.DrainHook && !r.HasLastcall {
 		r.readHookFlags(c)
 	}
 	switch out.PreStop.Kind {
@@ -163,9 +158,9 @@ func (r *reader) readLastcall(c *Container, env []string) {
 	}
 	timers := s.Drain()
 	if !s.GracePeriod.IsSet() {
-		timers.GracePeriod = r.ending.Grace
+		timers.GracePeriod = r.Grace
 	}
-	r.setDrain(timers)
+	r.SetDrain(timers)
 	c.Settings = append(c.Settings, settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
 		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
 	switch s.Mode() {
@@ -176,16 +171,10 @@ func (r *reader) readLastcall(c *Container, env []string) {
 	}
 }
 
-// setDrain sets lastcall's timers.
-func (t *Termination) setDrain(c drain.Config) {
-	t.ending.SetDrain(c)
-	t.Lastcall, t.LastCall = true, t.ending.LastCall
-}
-
 // readHookFlags takes over the settings of lastcall wait without an agent: they are flags.
 func (r *reader) readHookFlags(c *corev1.Container) {
 	timers := drain.DefaultConfig()
-	timers.GracePeriod, timers.Margin = r.ending.Grace, hook.DefaultLeave
+	timers.GracePeriod, timers.Margin = r.Grace, hook.DefaultLeave
 	command, _ := carrier.WaitFlags(c.Lifecycle.PreStop)
 	for i, arg := range command {
 		name, value, joined := strings.Cut(arg, "=")
@@ -207,7 +196,7 @@ func (r *reader) readHookFlags(c *corev1.Container) {
 			timers.GracePeriod = d
 		}
 	}
-	r.setDrain(timers)
+	r.SetDrain(timers)
 }
 
 func settingOf[T any](name string, v meshconfig.Value[T]) Setting {

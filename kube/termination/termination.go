@@ -1,10 +1,6 @@
 package termination
 
 import (
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -38,7 +34,6 @@ type Container struct {
 	Assumed bool // not in the manifest: the mesh's injector adds it
 
 	StopSignal Setting
-	Readiness  *corev1.Probe // nil without one
 
 	// Settings that decide how it ends, with their sources.
 	Settings []Setting
@@ -46,32 +41,19 @@ type Container struct {
 
 // Termination is how a pod ends.
 type Termination struct {
-	// Grace is terminationGracePeriodSeconds.
-	Grace Setting
+	course.Pod
+
+	// GraceSource is where terminationGracePeriodSeconds was set.
+	GraceSource string
 
 	// Mesh carries the traffic: carrier.MeshIstio and others, or "" for none. In a pod with lastcall it can be both.
-	Mesh     string
-	Lastcall bool
+	Mesh string
 
 	// Containers in the order in which they stop.
 	Containers []Container
 
-	// LastCall is when lastcall ends the remaining requests, from the deletion; 0 without lastcall.
-	LastCall time.Duration
-
 	// Notes are assumptions, one sentence each.
 	Notes []string
-
-	ending course.Pod
 }
-
-// GracePeriod is the time from the deletion to SIGKILL; 0 kills at once.
-func (t *Termination) GracePeriod() time.Duration { return t.ending.Grace }
-
-// HasProxy reports whether a container of the pod carries its traffic.
-func (t *Termination) HasProxy() bool { return t.ending.HasProxy() }
-
-// Course computes how the pod ends under given traffic.
-func (t *Termination) Course(tr course.Traffic) course.Course { return t.ending.Course(tr) }
 
 func (t *Termination) note(text string) { t.Notes = append(t.Notes, text) }

@@ -64,7 +64,7 @@ func (t *target) plan(o *Options, l *load.Load) []string {
 	return append([]string{
 		fmt.Sprintf("send %s to %s from this machine, %.3g requests a second, until all is complete", strings.Join(kinds, ", "), o.URL.Redacted(), l.Rate),
 		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): %s of it will be replaced", w, w.Namespace, t.update, terminal.Count(len(t.pods), "pod")),
-		fmt.Sprintf("each pod has %v to end (%s)", t.ending.GracePeriod(), t.preStop()),
+		fmt.Sprintf("each pod has %v to end (%s)", t.ending.Grace, t.preStop()),
 	}, t.notes...)
 }
 
