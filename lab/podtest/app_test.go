@@ -194,11 +194,13 @@ type world struct {
 	posts int
 }
 
-// newWorld starts Redis, PostgreSQL and an HTTP service.
-func (p *pod) newWorld() *world {
+// newWorld starts an HTTP service and, unless it is alone, Redis and PostgreSQL.
+func (p *pod) newWorld(isAlone bool) *world {
 	w := &world{at: p.Client}
-	w.words.Redis = startRedis(p.t, p.Client)
-	w.words.Postgres = startPostgres(p.t, p.Client)
+	if !isAlone {
+		w.words.Redis = startRedis(p.t, p.Client)
+		w.words.Postgres = startPostgres(p.t, p.Client)
+	}
 	ln := p.Client.Listen(p.t, "tcp", p.Client.TCP4(80))
 	nettest.Serve(p.t, ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -80,9 +80,7 @@ func TestSidecarCapturesAndGivesUp(t *testing.T) {
 		if round == 0 {
 			p.serve(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
 		}
-		if _, from, err := p.get(p.Pod.TCP4(appPort), "/"); err != nil || !strings.HasPrefix(from, "127.0.0.6:") {
-			t.Fatalf("round %d: asked from %q, %v; want it captured", round, from, err)
-		}
+		p.captures()
 		all := threads(t, p.sidecar.cmd.Process.Pid)
 		if len(all) < 2 {
 			t.Fatalf("%d threads", len(all))
@@ -123,23 +121,42 @@ func TestOtherCommandsGiveUpFileCapabilities(t *testing.T) {
 	}
 }
 
-// Each right is needed, and its absence has a name.
-func TestCaptureThenBecomeNeeds(t *testing.T) {
+// Each right is needed, and its absence has a name. The kernel does not require a certain user.
+func TestCaptureNeeds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name, want   string
+		name, want   string // want: in the error; empty: it captures
+		args         []string
 		capabilities []uintptr
 	}{
-		{"nothing", "CAP_NET_ADMIN", nil},
-		{"NET_ADMIN alone", "CAP_SETPCAP", []uintptr{unix.CAP_NET_ADMIN}},
+		{"none", "CAP_NET_ADMIN", []string{"capture"}, nil},
+		{"NET_ADMIN alone", "", []string{"capture"}, []uintptr{unix.CAP_NET_ADMIN}},
+		{"none, then a command", "CAP_NET_ADMIN", []string{"capture", "--", program, "--version"}, nil},
+		{"NET_ADMIN alone, then a command", "CAP_SETPCAP", []string{"capture", "--", program, "--version"}, []uintptr{unix.CAP_NET_ADMIN}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := exec.Command(program, "capture", "--", program, "--version")
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: proxyUID, Gid: proxyUID}, AmbientCaps: tt.capabilities}
-			c := launch(t, nettest.New(t).Pod, "sidecar", nil, cmd)
-			if err := c.wait(t); err == nil || !strings.Contains(c.log.String(), tt.want) {
-				t.Errorf("%v, %s; want a word of %s", err, c.log, tt.want)
+			p := &pod{Net: nettest.New(t), t: t}
+			cmd := exec.Command(program, tt.args...)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}, AmbientCaps: tt.capabilities}
+			c := launch(t, p.Pod, "capture", nil, cmd)
+			err := c.wait(t)
+			if (err == nil) != (tt.want == "") || !strings.Contains(c.log.String(), tt.want) {
+				t.Fatalf("%v, %s; want a word of %q", err, c.log, tt.want)
 			}
+			if err != nil {
+				return
+			}
+			p.startSidecar(nil)
+			p.serve(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
+			p.captures()
 		})
+	}
+}
+
+// captures requires that a client's connection comes to the app through the sidecar.
+func (p *pod) captures() {
+	p.t.Helper()
+	if _, from, err := p.get(p.Pod.TCP4(appPort), "/"); err != nil || !strings.HasPrefix(from, "127.0.0.6:") {
+		p.t.Fatalf("asked from %q, %v; want it captured", from, err)
 	}
 }

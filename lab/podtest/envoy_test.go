@@ -2,30 +2,38 @@ package podtest
 
 import (
 	"fmt"
+	"io"
 	"net/http"
-	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
+// envoyProgram returns a copy of Envoy: the proxy's user may not look into our cache folder.
+func envoyProgram(t *testing.T) string {
+	t.Helper()
+	source := peers.Need(t, "envoy")
+	copied.Do(func() {
+		// By another program: a file that we have open for writing could be busy.
+		if out, err := exec.Command("install", "-m", "755", source, filepath.Dir(program)+"/envoy").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	})
+	return filepath.Dir(program) + "/envoy"
+}
+
+var copied sync.Once // of Envoy
+
 // TestEnvoyCaptured has a real Envoy carry what is captured, and drains it: to IPv4 and IPv6, HTTP/1.1 and HTTP/2, and
 // what is no HTTP.
 func TestEnvoyCaptured(t *testing.T) {
 	t.Parallel()
-	envoy := filepath.Join(filepath.Dir(program), "envoy-captured")
-	data, err := os.ReadFile(peers.Need(t, "envoy"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The proxy's user may not look into our cache folder.
-	if err := os.WriteFile(envoy, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(envoy) })
 	p := newPod(t)
-	p.startSidecar(nil, "--proxy", "envoy", "--envoy-path", envoy)
+	p.startSidecar(nil, "--proxy", "envoy", "--envoy-path", envoyProgram(t))
 	requested, answer := make(chan struct{}), make(chan struct{})
 	stop := p.serve(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -54,4 +62,31 @@ func TestEnvoyCaptured(t *testing.T) {
 	}
 	stop()
 	p.left("clean")
+}
+
+func TestInboundHTTP(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.serve(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " from ", r.RemoteAddr) })
+	p.servesThrough("the pipe")
+}
+
+// servesThrough requires that clients of both families and of both versions of HTTP get the app's answer through a proxy.
+func (p *pod) servesThrough(proxy string) {
+	p.t.Helper()
+	for family, address := range p.addresses() {
+		for _, h2 := range []bool{false, true} {
+			resp, err := p.client(h2).Get("http://" + address + "/")
+			if err != nil {
+				p.t.Errorf("%s, HTTP/2 %v: %v", family, h2, err)
+				continue
+			}
+			b, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			through := strings.Contains(string(b), "from 127.0.0.6:") || strings.Contains(string(b), "from ["+p.Pod.IPv6.String()+"]:")
+			if resp.StatusCode != 200 || !through || strings.HasPrefix(string(b), "HTTP/2.0") != h2 {
+				p.t.Errorf("%s, HTTP/2 %v: %d %s; want it to come through %s", family, h2, resp.StatusCode, b, proxy)
+			}
+		}
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var rounds = flag.Int("rounds", 3, "rounds of last requests for each form")
+var rounds = flag.Int("rounds", 2, "rounds of last requests for each form")
 
 // An app that at SIGTERM writes an offset and a transaction to Redis and a transaction to PostgreSQL, and notifies an HTTP
 // service, each on a new connection through the sidecar: nothing of it may be lost. The measurement is
@@ -18,7 +18,7 @@ func TestLastWords(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
-			world := p.newWorld()
+			world := p.newWorld(false)
 			began := time.Now()
 			for n := range *rounds {
 				words := world.words
@@ -57,7 +57,7 @@ func TestLastWordsByIstiosRules(t *testing.T) {
 		t.Run(tt.name+" "+tt.pause.String(), func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
-			world := p.newWorld()
+			world := p.newWorld(false)
 			words := world.words
 			words.Round, words.Pause = 1, tt.pause
 			a := p.begin(tt.way, words)
@@ -84,8 +84,9 @@ func TestLastWordsOfASlowApp(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
-			world := p.newWorld()
-			a := p.begin(w, lastWords{HTTP: world.words.HTTP, Round: 1, Pause: 3 * time.Second})
+			words := p.newWorld(true).words
+			words.Round, words.Pause = 1, 3*time.Second
+			a := p.begin(w, words)
 			began := time.Now()
 			app, sidecar := p.end(t, w, a)
 			if failed := a.failed(); len(failed) > 0 {

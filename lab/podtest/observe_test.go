@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -41,14 +39,13 @@ func istioPod(t *testing.T) *pod {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	binary, file := filepath.Join(folder, "envoy"), filepath.Join(folder, "config.json")
-	out, err := exec.Command("cp", peers.Need(t, "envoy"), binary).CombinedOutput() // a file that we had open for writing could be busy
-	if err := errors.Join(err, os.WriteFile(file, config, 0o644), os.Chmod(folder, 0o755), os.Chmod(binary, 0o755)); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	file := filepath.Join(folder, "config.json")
+	if err := errors.Join(os.WriteFile(file, config, 0o644), os.Chmod(folder, 0o755)); err != nil {
+		t.Fatal(err)
 	}
 	p := newPod(t)
 	p.Pod.AddAddress(t, "::6/128")
-	p.sidecar = p.run(p.Pod.As(proxyUID, proxyUID), "envoy", nil, binary, "--config-path", file, "--disable-hot-restart", "--concurrency", "2", "--log-level", "warn")
+	p.sidecar = p.run(p.Pod.As(proxyUID, proxyUID), "envoy", nil, envoyProgram(t), "--config-path", file, "--disable-hot-restart", "--concurrency", "2", "--log-level", "warn")
 	p.until("ready", func() bool {
 		c := &http.Client{Transport: &http.Transport{DialContext: p.Pod.Dial, DisableKeepAlives: true}}
 		response, err := c.Get("http://127.0.0.1:15000/ready")

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,19 +18,31 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
+var made sync.Once // of the cluster
+
+// emptyCluster makes a cluster that all tests copy, since it takes a second, and returns its folder.
+func emptyCluster(t *testing.T) string {
+	t.Helper()
+	data, initdb := filepath.Join(filepath.Dir(program), "cluster"), peers.Need(t, "initdb")
+	made.Do(func() {
+		out, err := notRoot(initdb, "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8").CombinedOutput()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte("host all all 0.0.0.0/0 trust\n"), 0o600)
+		}
+		if err != nil {
+			t.Fatalf("initdb: %v\n%s", err, out)
+		}
+	})
+	return data
+}
+
 // startPostgres makes a cluster with a table rounds, and returns its address.
 func startPostgres(t *testing.T, in *nettest.Namespace) string {
 	t.Helper()
-	initdb, postgres, address := peers.Need(t, "initdb"), peers.Need(t, "postgres"), in.TCP4(5432)
-	dir := t.TempDir()
-	data := filepath.Join(dir, "data")
-	initialise := launch(t, in, "initdb", nil, notRoot(initdb, "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8"))
-	if err := initialise.wait(t); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, initialise.log)
-	}
-	hba := "host all all 0.0.0.0/0 trust\n"
-	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
-		t.Fatal(err)
+	postgres, address := peers.Need(t, "postgres"), in.TCP4(5432)
+	data := filepath.Join(t.TempDir(), "data")
+	if out, err := exec.Command("cp", "-a", emptyCluster(t), data).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	c := launch(t, in, "postgres", nil, notRoot(postgres, "-D", data, "-h", in.IPv4.String(), "-k", "", "-c", "fsync=off", "-c", "shared_buffers=8MB"))
 	awaitServer(t, c, func() error {
