@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,49 +188,11 @@ func TestAccessLogLine(t *testing.T) {
 	}
 }
 
-// A request whose connection ends before the response is not sent again, on a fresh connection or a kept one.
-func TestNothingIsRepeated(t *testing.T) {
-	for _, before := range []int32{0, 1} { // requests that the connection has carried
-		for _, method := range []string{"GET", "POST"} {
-			t.Run(fmt.Sprint(method, " after ", before), func(t *testing.T) {
-				var count atomic.Int32
-				g := start(t, raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
-					for {
-						if _, err := readRequest(r); err != nil || count.Add(1) > before {
-							return
-						}
-						_, _ = io.WriteString(c, ok)
-					}
-				}))
-				c, url := g.client(t)
-				for range before {
-					if resp, _ := get(t, c, url); resp.StatusCode != 200 {
-						t.Fatal(resp.Status)
-					}
-				}
-				req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(method[:1]))
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp, err := c.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = resp.Body.Close()
-				if resp.StatusCode != 503 || count.Load() != before+1 {
-					t.Errorf("got %d after %d requests were read", resp.StatusCode, count.Load())
-				}
-				g.access.until(t, " 503 UC upstream_reset_before_response_started{connection_termination} ")
-			})
-		}
-	}
-}
-
 // A removed endpoint completes its requests in flight, its idle connections are closed, and it gets no new requests.
 func TestRemovedEndpoint(t *testing.T) {
 	arrived, more := make(chan struct{}, 1), make(chan struct{})
 	ended := make(chan string, 8)
-	old := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+	old := raw(t, func(c net.Conn, r *bufio.Reader) {
 		for {
 			req, err := readRequest(r)
 			if err != nil {
@@ -245,6 +206,7 @@ func TestRemovedEndpoint(t *testing.T) {
 			_, _ = io.WriteString(c, ok)
 		}
 	})
+	next := raw(t, answers)
 	g := start(t, old)
 	c, url := g.client(t)
 	slow := make(chan string, 1)
@@ -262,7 +224,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	if resp, _ := get(t, c, url+"/fast"); resp.StatusCode != 200 { // leaves an idle connection
 		t.Fatal(resp.Status)
 	}
-	g.SetEndpoints([]string{raw(t, answers)})
+	g.SetEndpoints([]string{next})
 	if got := within(t, "end of the idle connection", ended); got != "old: EOF" {
 		t.Error(got)
 	}
@@ -328,14 +290,14 @@ func TestNoRequestIsLostToAChange(t *testing.T) {
 // Each local reply, byte for byte, with its access log line. All was recorded from
 // Envoy 1.40 with Istio's default retries.
 func TestLocalReplies(t *testing.T) {
-	writes := func(text string) func(int, net.Conn, *bufio.Reader) {
-		return func(_ int, c net.Conn, r *bufio.Reader) {
+	writes := func(text string) func(net.Conn, *bufio.Reader) {
+		return func(c net.Conn, r *bufio.Reader) {
 			if _, err := readRequest(r); err == nil {
 				_, _ = io.WriteString(c, text)
 			}
 		}
 	}
-	resets := func(_ int, c net.Conn, r *bufio.Reader) {
+	resets := func(c net.Conn, r *bufio.Reader) {
 		if _, err := readRequest(r); err == nil {
 			_ = c.(*net.TCPConn).SetLinger(0)
 		}
@@ -408,7 +370,7 @@ func TestLocalReplies(t *testing.T) {
 func TestBreakInTheBody(t *testing.T) {
 	for _, head := range []string{"Content-Length: 10\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"} {
 		t.Run(head[:7], func(t *testing.T) {
-			addr := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+			addr := raw(t, func(c net.Conn, r *bufio.Reader) {
 				if _, err := readRequest(r); err == nil {
 					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+head)
 				}
@@ -439,7 +401,7 @@ func TestClientGone(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			arrived, gone := make(chan struct{}, 1), make(chan struct{}, 1)
-			addr := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+			addr := raw(t, func(c net.Conn, r *bufio.Reader) {
 				if _, err := readRequest(r); err != nil {
 					return
 				}
@@ -477,37 +439,24 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// raw is an upstream that calls serve with each connection and its number, from 0.
-func raw(t *testing.T, serve func(n int, c net.Conn, r *bufio.Reader)) string {
+// raw is an upstream that calls serve with each connection.
+func raw(t *testing.T, serve func(c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var open []net.Conn
 	wg.Go(func() {
-		for n := 0; ; n++ {
+		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			open = append(open, c)
-			mu.Unlock()
 			wg.Go(func() {
 				defer c.Close()
-				serve(n, c, bufio.NewReader(c))
+				serve(c, bufio.NewReader(c))
 			})
 		}
 	})
-	t.Cleanup(func() {
-		_ = ln.Close()
-		mu.Lock()
-		for _, c := range open {
-			_ = c.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
-	})
+	t.Cleanup(func() { _ = ln.Close(); wg.Wait() })
 	return ln.Addr().String()
 }
 
@@ -532,7 +481,7 @@ func readRequest(r *bufio.Reader) (*http.Request, error) {
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 // answers serves every request with ok.
-func answers(_ int, c net.Conn, r *bufio.Reader) {
+func answers(c net.Conn, r *bufio.Reader) {
 	for {
 		if _, err := readRequest(r); err != nil {
 			return

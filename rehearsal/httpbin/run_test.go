@@ -64,10 +64,18 @@ func idle(t *testing.T, addr string) net.Conn {
 	return c
 }
 
+// What is in flight is finished, of HTTP/1.1 and of HTTP/2, and no connection stays.
 func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 	for _, onTerm := range []OnTerm{CloseListener, Drain} {
 		t.Run(string(onTerm), func(t *testing.T) {
 			addr, stop, done, resp := app(t, onTerm)
+			tr := &http.Transport{Protocols: new(http.Protocols)}
+			defer tr.CloseIdleConnections()
+			tr.Protocols.SetUnencryptedHTTP2(true)
+			answer, err := (&http.Client{Transport: tr}).Get("http://" + addr + "/drip?delay=0&duration=1&numbytes=2")
+			if err != nil {
+				t.Fatal(err)
+			}
 			other := idle(t, addr)
 			stop()
 			if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
@@ -77,31 +85,6 @@ func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 				_ = c.Close()
 				t.Error("the listener still accepts")
 			}
-			body, err := io.ReadAll(resp.Body)
-			if err != nil || string(body) != "**" {
-				t.Errorf("in flight: %q, %v", body, err)
-			}
-			if err := <-done; err != nil {
-				t.Errorf("end: %v", err)
-			}
-		})
-	}
-}
-
-// A request of HTTP/2 is finished as well, and its connection does not stay.
-func TestHTTP2(t *testing.T) {
-	for _, onTerm := range []OnTerm{CloseListener, Drain} {
-		t.Run(string(onTerm), func(t *testing.T) {
-			addr, stop, done, resp := app(t, onTerm)
-			tr := &http.Transport{Protocols: new(http.Protocols)}
-			defer tr.CloseIdleConnections()
-			tr.Protocols.SetUnencryptedHTTP2(true)
-			c := &http.Client{Transport: tr}
-			answer, err := c.Get("http://" + addr + "/drip?delay=0&duration=1&numbytes=2")
-			if err != nil {
-				t.Fatal(err)
-			}
-			stop()
 			for _, resp := range []*http.Response{resp, answer} {
 				if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "**" {
 					t.Errorf("%s in flight: %q, %v", resp.Proto, body, err)

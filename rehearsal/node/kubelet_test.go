@@ -75,91 +75,54 @@ func TestTerminate(t *testing.T) {
 	}
 	hang := Func(func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
 	fails := Func(func(context.Context) error { return errors.New("exit 1") })
+	const sec = time.Second
 	for _, tt := range []struct {
 		name   string
 		grace  time.Duration
 		pod    []member
 		events string
 	}{
-		{
-			name: "SIGTERM goes to all at once", grace: 30 * time.Second,
-			pod:    []member{{name: "app", after: time.Second}, {name: "sidecar", after: 2 * time.Second}},
-			events: "app TERM 0s, sidecar TERM 0s, app gone 1s, sidecar gone 2s",
-		},
-		{
-			name: "SIGKILL at the end of the grace period", grace: 7 * time.Second,
-			pod:    []member{{name: "app", after: never}},
-			events: "app TERM 0s, app KILL 7s, app gone 7s",
-		},
-		{
-			name: "a preStop holds only its own container's SIGTERM", grace: 30 * time.Second,
-			pod:    []member{{name: "app", hook: Sleep(5 * time.Second)}, {name: "sidecar"}},
-			events: "sidecar TERM 0s, sidecar gone 0s, app TERM 5s, app gone 5s",
-		},
-		{
-			name: "a preStop's time is taken off the grace period", grace: 10 * time.Second,
-			pod:    []member{{name: "app", hook: Sleep(4 * time.Second), after: never}},
-			events: "app TERM 4s, app KILL 10s, app gone 10s",
-		},
-		{
-			name: "in whole seconds rounded down, as the kubelet counts", grace: 10 * time.Second,
-			pod:    []member{{name: "app", hook: Sleep(4900 * time.Millisecond), after: never}},
-			events: "app TERM 4.9s, app KILL 10.9s, app gone 10.9s",
-		},
-		{
-			name: "2 s are left to a container whose preStop used all of it", grace: 10 * time.Second,
-			pod:    []member{{name: "app", hook: Sleep(15 * time.Second), after: never}},
-			events: "app TERM 10s, app KILL 12s, app gone 12s",
-		},
-		{
-			name: "also when it hangs", grace: 10 * time.Second,
-			pod:    []member{{name: "app", hook: hang, after: time.Second}},
-			events: "app TERM 10s, app gone 11s",
-		},
-		{
-			name: "a preStop that fails stops nothing", grace: 10 * time.Second,
-			pod:    []member{{name: "app", hook: fails, after: time.Second}},
-			events: "app TERM 0s, app gone 1s",
-		},
-		{
-			name: "a container that ends during its preStop gets no signal", grace: 10 * time.Second,
-			pod:    []member{{name: "app", hook: hang, self: 3 * time.Second}},
-			events: "app gone 3s",
-		},
-		{
-			name: "a native sidecar ends after the app", grace: 30 * time.Second,
-			pod: []member{
-				{name: "sidecar", native: true, after: time.Second},
-				{name: "app", after: 3 * time.Second},
-			},
-			events: "app TERM 0s, app gone 3s, sidecar TERM 3s, sidecar gone 4s",
-		},
-		{
-			name: "native sidecars end in reverse order", grace: 30 * time.Second,
-			pod: []member{
-				{name: "first", native: true, after: time.Second},
-				{name: "second", native: true, after: time.Second},
-				{name: "app", after: time.Second},
-				{name: "other", after: 2 * time.Second},
-			},
-			events: "app TERM 0s, other TERM 0s, app gone 1s, other gone 2s, second TERM 2s, second gone 3s, first TERM 3s, first gone 4s",
-		},
-		{
-			name: "a native sidecar's preStop begins with the app's", grace: 30 * time.Second,
-			pod: []member{
-				{name: "sidecar", native: true, hook: Sleep(time.Second)},
-				{name: "app", hook: Sleep(4 * time.Second)},
-			},
-			events: "app TERM 4s, app gone 4s, sidecar TERM 4s, sidecar gone 4s",
-		},
-		{
-			name: "a native sidecar has 2 s after an app that used the grace period", grace: 5 * time.Second,
-			pod: []member{
-				{name: "sidecar", native: true, after: never},
-				{name: "app", after: never},
-			},
-			events: "app TERM 0s, app KILL 5s, app gone 5s, sidecar TERM 5s, sidecar KILL 7s, sidecar gone 7s",
-		},
+		{"SIGTERM goes to all at once", 30 * sec, []member{
+			{name: "app", after: sec}, {name: "sidecar", after: 2 * sec},
+		}, "app TERM 0s, sidecar TERM 0s, app gone 1s, sidecar gone 2s"},
+		{"SIGKILL at the end of the grace period", 7 * sec, []member{{name: "app", after: never}},
+			"app TERM 0s, app KILL 7s, app gone 7s"},
+		{"a preStop holds only its own container's SIGTERM", 30 * sec, []member{
+			{name: "app", hook: Sleep(5 * sec)}, {name: "sidecar"},
+		}, "sidecar TERM 0s, sidecar gone 0s, app TERM 5s, app gone 5s"},
+		{"a preStop's time is taken off the grace period", 10 * sec, []member{
+			{name: "app", hook: Sleep(4 * sec), after: never},
+		}, "app TERM 4s, app KILL 10s, app gone 10s"},
+		{"in whole seconds rounded down, as the kubelet counts", 10 * sec, []member{
+			{name: "app", hook: Sleep(49 * sec / 10), after: never},
+		}, "app TERM 4.9s, app KILL 10.9s, app gone 10.9s"},
+		{"2 s are left to a container whose preStop used all of it", 10 * sec, []member{
+			{name: "app", hook: Sleep(15 * sec), after: never},
+		}, "app TERM 10s, app KILL 12s, app gone 12s"},
+		{"also when it hangs", 10 * sec, []member{{name: "app", hook: hang, after: sec}}, "app TERM 10s, app gone 11s"},
+		{"a preStop that fails stops nothing", 10 * sec, []member{{name: "app", hook: fails, after: sec}},
+			"app TERM 0s, app gone 1s"},
+		{"a container that ends during its preStop gets no signal", 10 * sec, []member{
+			{name: "app", hook: hang, self: 3 * sec},
+		}, "app gone 3s"},
+		{"a native sidecar ends after the app", 30 * sec, []member{
+			{name: "sidecar", native: true, after: sec},
+			{name: "app", after: 3 * sec},
+		}, "app TERM 0s, app gone 3s, sidecar TERM 3s, sidecar gone 4s"},
+		{"native sidecars end in reverse order", 30 * sec, []member{
+			{name: "first", native: true, after: sec},
+			{name: "second", native: true, after: sec},
+			{name: "app", after: sec},
+			{name: "other", after: 2 * sec},
+		}, "app TERM 0s, other TERM 0s, app gone 1s, other gone 2s, second TERM 2s, second gone 3s, first TERM 3s, first gone 4s"},
+		{"a native sidecar's preStop begins with the app's", 30 * sec, []member{
+			{name: "sidecar", native: true, hook: Sleep(sec)},
+			{name: "app", hook: Sleep(4 * sec)},
+		}, "app TERM 4s, app gone 4s, sidecar TERM 4s, sidecar gone 4s"},
+		{"a native sidecar has 2 s after an app that used the grace period", 5 * sec, []member{
+			{name: "sidecar", native: true, after: never},
+			{name: "app", after: never},
+		}, "app TERM 0s, app KILL 5s, app gone 5s, sidecar TERM 5s, sidecar KILL 7s, sidecar gone 7s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -104,40 +104,6 @@ func TestNetstatLoop(t *testing.T) {
 	}
 }
 
-func TestGatewayLine(t *testing.T) {
-	g := &Gateway{access: filepath.Join(t.TempDir(), "access.log")}
-	if got := g.Line("/delay/10"); got != "" {
-		t.Errorf("got %q without a log", got)
-	}
-	const line = `[t] "GET /delay/10 HTTP/1.1" 503 UC x`
-	if err := os.WriteFile(g.access, []byte("[t] \"GET /delay/1 HTTP/1.1\" 200\n"+line+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if got := g.Line("/delay/10"); got != line {
-		t.Errorf("got %q", got)
-	}
-}
-
-func TestReport(t *testing.T) {
-	p := &Pod{termination: filepath.Join(t.TempDir(), "message")}
-	if r, err := p.Report(); r != nil || err != nil {
-		t.Errorf("got %v, %v of a sidecar that left none", r, err)
-	}
-	const message = `{"verdict":"cut","phases":[{"phase":"draining","ms":5}],"open":[{"request":"GET /delay/10","age_ms":5350,"ending":"503"}]}`
-	if err := os.WriteFile(p.termination, []byte(message), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := p.Report(); err != nil || r.Verdict != "cut" || r.Open[0].Request != "GET /delay/10" {
-		t.Errorf("got %v, %v", r, err)
-	}
-	if err := os.WriteFile(p.termination, []byte("panic: x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Report(); err == nil {
-		t.Error("nonsense passes")
-	}
-}
-
 func TestSelect(t *testing.T) {
 	all := Strategies()
 	if got, err := Select(all, nil); err != nil || len(got) != len(all) {

@@ -141,29 +141,34 @@ func TestClientKeepsConnections(t *testing.T) {
 	}
 }
 
-// A request that a kept connection's pod has seen is not made again.
+// A request that a pod has seen is not made again, on a fresh connection or a kept one.
 func TestClientRepeatsNothing(t *testing.T) {
-	var seen atomic.Int32
-	address := pod(t, func(_ int, c *net.TCPConn, r *bufio.Reader) {
-		for i := 0; ; i++ {
-			if _, err := http.ReadRequest(r); err != nil {
-				return
+	for _, before := range []int32{0, 1} { // requests that the connection has carried
+		for _, method := range []string{"GET", "POST"} {
+			var seen atomic.Int32
+			address := pod(t, func(_ int, c *net.TCPConn, r *bufio.Reader) {
+				for {
+					if _, err := http.ReadRequest(r); err != nil || seen.Add(1) > before {
+						return
+					}
+					_, _ = io.WriteString(c, fine)
+				}
+			})
+			c := &Client{Targets: func() []string { return []string{address} }}
+			for i := range before + 1 {
+				want := Failure("")
+				if i == before {
+					want = Ended
+				}
+				if got := c.Do(t.Context(), Request{Method: method, Path: "/get"}).Failure; got != want {
+					t.Errorf("%s %d: got %q, want %q", method, i, got, want)
+				}
 			}
-			if seen.Add(1); i == 1 {
-				return
+			c.Close()
+			if n := seen.Load(); n != before+1 {
+				t.Errorf("%s: the pod has seen %d requests, want %d", method, n, before+1)
 			}
-			_, _ = io.WriteString(c, fine)
 		}
-	})
-	c := &Client{Targets: func() []string { return []string{address} }}
-	defer c.Close()
-	for i, want := range []Failure{"", Ended} {
-		if got := c.Do(t.Context(), Request{Method: "GET", Path: "/get"}).Failure; got != want {
-			t.Errorf("request %d: got %q, want %q", i, got, want)
-		}
-	}
-	if n := seen.Load(); n != 2 {
-		t.Errorf("the pod has seen %d requests, want 2", n)
 	}
 }
 
