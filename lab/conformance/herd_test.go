@@ -326,7 +326,9 @@ func stampede(t *testing.T, agent, way string, clients int) {
 	f.publish()
 	secret, authority := certificatetest.NewSecret(t), certificatetest.New(t)
 	secret.Write(authority.Sign("app.test", 0), authority.PEM())
-	more := []string{"LASTCALL_WEBSOCKET=" + way, "LASTCALL_EVENT_STREAMS=" + way, "LASTCALL_WEBSOCKET_CLOSE=1012", "TERMINATION_GRACE_PERIOD_SECONDS=30"}
+	grace := map[string]int{"close": 30, "wait": 12}[way] // the latter waits for the last call, whose margin is the same
+	more := []string{"LASTCALL_WEBSOCKET=" + way, "LASTCALL_EVENT_STREAMS=" + way, "LASTCALL_WEBSOCKET_CLOSE=1012",
+		fmt.Sprint("TERMINATION_GRACE_PERIOD_SECONDS=", grace)}
 	old := startPod(t, agent, ln.Addr(), secret, more...)
 	young := startPod(t, agent, ln.Addr(), secret, more...)
 	h := &herd{t: t, old: old.plain, young: young.plain, stop: make(chan struct{})}

@@ -1,8 +1,7 @@
 package conformance
 
 import (
-	"bytes"
-	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,8 +31,8 @@ var scratch string
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	if len(os.Args) > 3 && os.Args[1] == streamProgram {
-		return runStreamProgram(os.Args[2], os.Args[3])
+	if len(os.Args) > 2 && os.Args[1] == streamProgram {
+		return runStreamProgram(os.Args[2])
 	}
 	if len(os.Args) > 4 && os.Args[1] == modelProgram {
 		pace, err := time.ParseDuration(os.Args[4])
@@ -40,6 +41,10 @@ func runTests(m *testing.M) int {
 		}
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "6") // most wait for a stream or a pod to end, not for a core
 	}
 	grpclog.SetLoggerV2(panicking{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
 	var err error
@@ -109,7 +114,8 @@ func startNGHTTPD(t *testing.T) net.Addr {
 		t.Fatal(err)
 	}
 	addr := freeAddr(t)
-	startProgram(t, addr, peers.Need(t, "nghttpd"), "--no-tls", "-a", "127.0.0.1", "-d", dir, fmt.Sprint(addr.Port))
+	startInstance(t, addr, syscall.SIGTERM, syscall.SIGKILL, exec.Command(peers.Need(t, "nghttpd"), "--no-tls", "-a", "127.0.0.1", "-d", dir,
+		fmt.Sprint(addr.Port)))
 	return addr
 }
 
@@ -140,7 +146,7 @@ http {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	startProgram(t, addr, program, "-p", dir, "-e", "stderr", "-c", file)
+	startInstance(t, addr, syscall.SIGTERM, syscall.SIGKILL, exec.Command(program, "-p", dir, "-e", "stderr", "-c", file))
 	return addr
 }
 
@@ -151,29 +157,6 @@ func freeAddr(t *testing.T) *net.TCPAddr {
 		t.Fatal(err)
 	}
 	return net.TCPAddrFromAddrPort(address)
-}
-
-// startProgram runs a server until the test ends, and returns once it listens.
-func startProgram(t *testing.T, addr net.Addr, program string, args ...string) *os.Process {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	command := exec.CommandContext(ctx, program, args...)
-	var output bytes.Buffer
-	command.Stdout, command.Stderr = &output, &output
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = command.Wait() }()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		if t.Failed() && output.Len() > 0 {
-			t.Logf("output of %s:\n%s", filepath.Base(program), &output)
-		}
-	})
-	awaitListener(t, addr.String(), done, &output)
-	return command.Process
 }
 
 // awaitListener waits until a program listens, or ends.

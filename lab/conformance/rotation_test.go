@@ -87,6 +87,9 @@ func startInstance(t *testing.T, addr *net.TCPAddr, stop, kill syscall.Signal, c
 	t.Cleanup(func() {
 		_ = command.Process.Signal(kill)
 		<-ended
+		if t.Failed() {
+			t.Logf("output of %s:\n%s", command.Path, output)
+		}
 	})
 	awaitListener(t, addr.String(), ended, output)
 	return &instance{address: addr.String(), command: command, stop: stop, kill: kill, ended: ended}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,22 +15,16 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
-// program is the command line of a client's script, for a kind of client and a URL.
-type program func(t *testing.T, kind, url string) *exec.Cmd
+// program is the command line of a client's script, for a kind of client and, of a session, a URL.
+type program func(t *testing.T, args ...string) *exec.Cmd
 
-func python(t *testing.T, kind, url string) *exec.Cmd {
-	return exec.Command(peers.Need(t, "python"), "testdata/session.py", kind, url)
+func python(t *testing.T, args ...string) *exec.Cmd {
+	return exec.Command(peers.Need(t, "python"), append([]string{"testdata/session.py"}, args...)...)
 }
 
-// java starts the script from its source, which takes a compiler: a JDK.
-func java(t *testing.T, kind, url string) *exec.Cmd {
-	peers.Need(t, "javac")
-	return exec.Command(peers.Need(t, "java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "testdata/Session.java", kind, url)
-}
-
-func node(t *testing.T, kind, url string) *exec.Cmd {
-	program, npm := peers.Need(t, "node"), peers.Need(t, "npm")
-	modules, err := nodeModules(npm)
+// installed ends the test unless a package manager has installed what it needs: only in CI it must.
+func installed(t *testing.T, err error) {
+	t.Helper()
 	switch {
 	case err == nil:
 	case peers.InCI():
@@ -37,7 +32,22 @@ func node(t *testing.T, kind, url string) *exec.Cmd {
 	default:
 		t.Skip(err)
 	}
-	command := exec.Command(program, "testdata/node/session.js", kind, url)
+}
+
+// javaFlags make short programs start faster.
+var javaFlags = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+
+// java starts the script from its source, which takes a compiler: a JDK.
+func java(t *testing.T, args ...string) *exec.Cmd {
+	peers.Need(t, "javac")
+	return exec.Command(peers.Need(t, "java"), slices.Concat(javaFlags, []string{"testdata/Session.java"}, args)...)
+}
+
+func node(t *testing.T, args ...string) *exec.Cmd {
+	program, npm := peers.Need(t, "node"), peers.Need(t, "npm")
+	modules, err := nodeModules(npm)
+	installed(t, err)
+	command := exec.Command(program, append([]string{"testdata/node/session.js"}, args...)...)
 	command.Env = append(os.Environ(), "NODE_PATH="+modules)
 	return command
 }
@@ -54,13 +64,7 @@ func nodeModules(npm string) (string, error) {
 func pythonPackages(t *testing.T) string {
 	t.Helper()
 	folder, err := pythonFolder(peers.Need(t, "python"), "testdata/requirements.txt", "requirements.txt", "packages", pipArguments)
-	switch {
-	case err == nil:
-	case peers.InCI():
-		t.Fatal(err)
-	default:
-		t.Skip(err)
-	}
+	installed(t, err)
 	return folder
 }
 
@@ -127,22 +131,15 @@ func installPackages(name, manager, wanted, as, inside string, args func(folder 
 }
 
 // javaStream is the command of Stream.java, which is compiled once.
-func javaStream(t *testing.T, kind, url string) *exec.Cmd {
+func javaStream(t *testing.T, args ...string) *exec.Cmd {
 	compiler := peers.Need(t, "javac")
 	jars, err := javaJars(t)
 	var classes string
 	if err == nil {
 		classes, err = javaClasses(compiler, jars)
 	}
-	switch {
-	case err == nil:
-	case peers.InCI():
-		t.Fatal(err)
-	default:
-		t.Skip(err)
-	}
-	return exec.Command(peers.Need(t, "java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-		"-cp", classes+":"+filepath.Join(jars, "*"), "Stream", kind, url)
+	installed(t, err)
+	return exec.Command(peers.Need(t, "java"), slices.Concat(javaFlags, []string{"-cp", classes + ":" + filepath.Join(jars, "*"), "Stream"}, args)...)
 }
 
 // javaJars returns the folder of the libraries.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,15 +19,15 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
-func sdkPython(t *testing.T, kind, url string) *exec.Cmd {
-	command := python(t, kind, url)
+func sdkPython(t *testing.T, args ...string) *exec.Cmd {
+	command := python(t, args...)
 	command.Args[1] = "testdata/sdk.py"
 	command.Env = append(os.Environ(), "PYTHONPATH="+pythonPackages(t), "PYTHONUNBUFFERED=1")
 	return command
 }
 
-func sdkNode(t *testing.T, kind, url string) *exec.Cmd {
-	command := node(t, kind, url)
+func sdkNode(t *testing.T, args ...string) *exec.Cmd {
+	command := node(t, args...)
 	command.Args[1] = "testdata/node/sdk.js"
 	return command
 }
@@ -37,23 +38,6 @@ type library struct {
 	program program
 	kind    string
 	raises  string // the error; "": none, because the library asks again
-}
-
-// ofKinds are the libraries of some kinds, each of which must exist.
-func ofKinds(t *testing.T, kinds ...string) (found []library) {
-	t.Helper()
-	for _, kind := range kinds {
-		before := len(found)
-		for _, l := range libraries {
-			if l.kind == kind {
-				found = append(found, l)
-			}
-		}
-		if len(found) == before {
-			t.Fatalf("no library is of kind %s", kind)
-		}
-	}
-	return found
 }
 
 // libraries are those that ask model servers and MCP servers, and what their users' code
@@ -92,66 +76,109 @@ type sdkResult struct {
 	Events     []string
 }
 
-// No client library takes half an answer for a whole: the pod, or a proxy before it,
-// makes its last call in the middle of the answer, and the user's code gets an error, or
-// the library asks again and gets the rest.
-func TestLibrariesAtTheLastCall(t *testing.T) {
-	behindProxy := ofKinds(t, "openai", "anthropic", "ai", "openai-h2", "anthropic-h2")
-	for _, way := range []struct {
-		name      string
-		libraries []library
-		proxy     bool // the client connects to it
-		ofProxy   bool // it is the one that ends
-	}{
-		{"the agent", libraries, false, false},
-		{"the agent behind a proxy", append(ofKinds(t, "eventsource"), behindProxy...), true, false},
-		{"a proxy with package lastcall", behindProxy, true, true}, // there is no second proxy for EventSource to ask again
-	} {
-		for _, tt := range way.libraries {
-			t.Run(way.name+"/"+tt.name, func(t *testing.T) {
-				t.Parallel()
-				m := newModel()
-				s := startService(t, m.app)
-				url := "http://" + s.plain
-				var p *proxy
-				if way.proxy {
-					p = startProxy(t, s.old.addr(t))
-					url = p.url
+// isAnswer reports whether it reads an answer of a model: neither MCP's nor EventSource's.
+func (l library) isAnswer() bool { return l.kind != "eventsource" && !strings.HasPrefix(l.kind, "mcp") }
+
+// An answer in flight is waited for, also with --event-streams close: it is whole, and the verdict clean. A subscription of a
+// real EventSource ends before the last call then, and resumes at the other pod: each event once.
+//
+// No library takes half an answer for a whole: the pod, or a proxy before it, makes its last call in the middle of the answer,
+// and the user's code gets an error, or the library asks again and gets the rest. One process does all of a library, because
+// some take ten seconds of a processor to load.
+func TestLibraries(t *testing.T) {
+	proxied := []string{"openai", "anthropic", "ai", "openai-h2", "anthropic-h2"}
+	for _, l := range libraries {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			client := startSDK(t, l.program, l.kind)
+			if l.isAnswer() || l.kind == "eventsource" {
+				t.Run("across a drain", func(t *testing.T) { l.acrossADrain(t, client) })
+			}
+			isProxied := slices.Contains(proxied, l.kind)
+			for _, way := range []struct {
+				name    string
+				proxy   bool // the client connects to it
+				ofProxy bool // it is the one that ends
+				does    bool
+			}{
+				{"the agent", false, false, true},
+				{"the agent behind a proxy", true, false, isProxied || l.kind == "eventsource"},
+				{"a proxy with package lastcall", true, true, isProxied}, // there is no second proxy for EventSource to ask again
+			} {
+				if way.does {
+					t.Run("last call of "+way.name, func(t *testing.T) { l.atTheLastCall(t, client, way.proxy, way.ofProxy) })
 				}
-				client := startSDK(t, tt.program, tt.kind, url)
-				ended := time.Now()
-				switch {
-				case way.ofProxy:
-					p.cut()
-				case way.proxy:
-					p.to(s.young.addr(t))
-					fallthrough
-				default:
-					s.switched.Store(true)
-					r := s.cut(t)
-					wants, endings := "cut", 1
-					if tt.kind == "eventsource" {
-						wants, endings = "clean", 0
-					}
-					if r.Verdict != wants || len(r.Open) != endings || len(r.Faults) > 0 {
-						t.Errorf("the pod's report: %s, %s, %v; want %s, %d open", r.Verdict, r.Open, r.Faults, wants, endings)
-					}
-				}
-				got := client.result(t)
-				want := tt.raises
-				switch {
-				case want != "" && (got.Error == "" || !regexp.MustCompile(want).MatchString(got.Error)):
-					t.Errorf("after %d words, which are no whole, the user's code gets %q, %q; want %s", got.Words, got.Error, got.End, want)
-				case want == "" && (got.Error != "" || !slices.Contains([]string{"done", "end"}, got.End)):
-					t.Errorf("the user's code gets %q, %q; want the rest from the other pod", got.Error, got.End)
-				}
-				if tt.kind == "eventsource" {
-					m.checkEvents(t, got, ended)
-				}
-				t.Logf("%d words, then %q %q", got.Words, got.Error, got.End)
-			})
+			}
+		})
+	}
+}
+
+func (l library) acrossADrain(t *testing.T, client *sdk) {
+	m := newModel()
+	s := startService(t, m.app)
+	client.begin(t, "http://"+s.plain)
+	if l.isAnswer() {
+		ending := time.AfterFunc(slowWork, func() { close(m.end) })
+		defer ending.Stop()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	began := time.Now()
+	r, err := s.roll(ctx)
+	if err != nil || r.Verdict != "clean" || len(r.Open)+len(r.Faults) > 0 {
+		t.Errorf("the pod's report: %s, %s, %v; %v", r.Verdict, r.Open, r.Faults, err)
+	}
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("the pod is gone after %v", took)
+	}
+	got := client.result(t)
+	t.Logf("%d words, then %q %q", got.Words, got.Error, got.End)
+	if got.Error != "" || l.isAnswer() && !slices.Contains([]string{"stop", "end_turn", "response.completed", "STOP"}, got.End) {
+		t.Errorf("%+v", got)
+	}
+	if !l.isAnswer() {
+		m.checkEvents(t, got, began)
+	}
+}
+
+func (l library) atTheLastCall(t *testing.T, client *sdk, isBehindProxy, ofProxy bool) {
+	m := newModel()
+	s := startService(t, m.app)
+	url := "http://" + s.plain
+	var p *proxy
+	if isBehindProxy {
+		p = startProxy(t, s.old.addr(t))
+		url = p.url
+	}
+	client.begin(t, url)
+	ended := time.Now()
+	if ofProxy {
+		p.cut()
+	} else {
+		if isBehindProxy {
+			p.to(s.young.addr(t))
+		}
+		s.switched.Store(true)
+		r := s.cut(t)
+		wants, endings := "cut", 1
+		if l.kind == "eventsource" {
+			wants, endings = "clean", 0
+		}
+		if r.Verdict != wants || len(r.Open) != endings || len(r.Faults) > 0 {
+			t.Errorf("the pod's report: %s, %s, %v; want %s, %d open", r.Verdict, r.Open, r.Faults, wants, endings)
 		}
 	}
+	got := client.result(t)
+	switch want := l.raises; {
+	case want != "" && (got.Error == "" || !regexp.MustCompile(want).MatchString(got.Error)):
+		t.Errorf("after %d words, which are no whole, the user's code gets %q, %q; want %s", got.Words, got.Error, got.End, want)
+	case want == "" && (got.Error != "" || !slices.Contains([]string{"done", "end"}, got.End)):
+		t.Errorf("the user's code gets %q, %q; want the rest from the other pod", got.Error, got.End)
+	}
+	if l.kind == "eventsource" {
+		m.checkEvents(t, got, ended)
+	}
+	t.Logf("%d words, then %q %q", got.Words, got.Error, got.End)
 }
 
 // checkEvents looks at what EventSource has got of both pods' events: each once, in order,
@@ -168,60 +195,6 @@ func (m *model) checkEvents(t *testing.T, got sdkResult, ended time.Time) {
 	}
 	if pause := came.Sub(ended); pause < time.Second {
 		t.Errorf("it is back after %v", pause)
-	}
-}
-
-// An answer in flight is waited for, also with --event-streams close: it is whole, and the
-// verdict clean.
-func TestAnswersAcrossADrain(t *testing.T) {
-	for _, tt := range ofKinds(t, "openai", "openai-responses", "anthropic", "gemini", "ollama", "litellm-openai",
-		"litellm-anthropic", "litellm-ollama", "langchain-openai", "langchain-anthropic", "ai", "ai-responses", "openai-h2", "openai-responses-h2", "anthropic-h2", "gemini-h2", "ollama-h2") {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			m := newModel()
-			s := startService(t, m.app)
-			client := startSDK(t, tt.program, tt.kind, "http://"+s.plain)
-			ending := time.AfterFunc(slowWork, func() { close(m.end) })
-			defer ending.Stop()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-			defer cancel()
-			r, err := s.roll(ctx)
-			if err != nil || r.Verdict != "clean" || len(r.Open)+len(r.Faults) > 0 {
-				t.Errorf("the pod's report: %s, %s, %v; %v", r.Verdict, r.Open, r.Faults, err)
-			}
-			got := client.result(t)
-			t.Logf("%d words, then %q %q", got.Words, got.Error, got.End)
-			if got.Error != "" || !slices.Contains([]string{"stop", "end_turn", "response.completed", "STOP"}, got.End) {
-				t.Errorf("%+v", got)
-			}
-		})
-	}
-}
-
-// With --event-streams close a subscription of a real EventSource ends before the last call, and resumes at the other pod:
-// each event once, and a clean verdict.
-func TestSubscriptionsAcrossADrain(t *testing.T) {
-	for _, tt := range ofKinds(t, "eventsource") {
-		t.Run(tt.name, func(t *testing.T) {
-			m := newModel()
-			s := startService(t, m.app)
-			client := startSDK(t, tt.program, tt.kind, "http://"+s.plain)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-			defer cancel()
-			began := time.Now()
-			r, err := s.roll(ctx)
-			if err != nil || r.Verdict != "clean" || len(r.Open)+len(r.Faults) > 0 {
-				t.Errorf("the pod's report: %s, %s, %v; %v", r.Verdict, r.Open, r.Faults, err)
-			}
-			if took := time.Since(began); took > patience/2 {
-				t.Errorf("the pod is gone after %v", took)
-			}
-			got := client.result(t)
-			if got.Error != "" {
-				t.Errorf("%+v", got)
-			}
-			m.checkEvents(t, got, began)
-		})
 	}
 }
 
@@ -248,21 +221,23 @@ func (s *service) cut(t *testing.T) podReport {
 	return r
 }
 
-// sdk is a script that runs.
+// sdk is a script that runs, for one stream after another.
 type sdk struct {
-	command *exec.Cmd
-	lines   chan string
-	output  logstest.Buffer // on standard error
+	in     io.WriteCloser
+	lines  chan string
+	output logstest.Buffer // on standard error
 }
 
-// startSDK starts a script, and returns when it has got the beginning of the answer.
-func startSDK(t *testing.T, program program, kind, url string) *sdk {
+func startSDK(t *testing.T, program program, kind string) *sdk {
 	t.Helper()
-	command := program(t, kind, url)
-	s := &sdk{command: command, lines: make(chan string, 2)} // it says no more than two
+	command := program(t, kind)
+	s := &sdk{lines: make(chan string, 8)}
 	command.Stderr = &s.output
 	out, err := command.StdoutPipe()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if s.in, err = command.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := command.Start(); err != nil {
@@ -271,25 +246,31 @@ func startSDK(t *testing.T, program program, kind, url string) *sdk {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		defer close(s.lines)
-		lines := bufio.NewScanner(out)
-		for range cap(s.lines) {
-			if !lines.Scan() {
-				break
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			select {
+			case s.lines <- lines.Text():
+			default: // the test has failed, and reads no more
 			}
-			s.lines <- lines.Text()
 		}
-		_, _ = io.Copy(io.Discard, out)
+		close(s.lines)
 	}()
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		<-read
 		_ = command.Wait()
 	})
+	return s
+}
+
+// begin sends the script a URL, and returns when it has got the beginning of the stream.
+func (s *sdk) begin(t *testing.T, url string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(s.in, url); err != nil {
+		t.Fatalf("%v\n%s", err, &s.output)
+	}
 	if line := s.line(t); line != "begun" {
 		t.Fatalf("the client says %q\n%s", line, &s.output)
 	}
-	return s
 }
 
 func (s *sdk) line(t *testing.T) string {

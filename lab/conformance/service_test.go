@@ -96,7 +96,7 @@ func (s *service) balance(t *testing.T, port func(*pod) string) string {
 				p = s.young
 			}
 			forwarders.Go(func() {
-				if forward(client.(*net.TCPConn), port(p)) {
+				if forward(t.Context(), client.(*net.TCPConn), port(p)) {
 					s.crossed.Add(1)
 				}
 			})
@@ -106,9 +106,9 @@ func (s *service) balance(t *testing.T, port func(*pod) string) string {
 	return ln.Addr().String()
 }
 
-// forward joins two connections; an end continues as an end, a reset as a reset. It reports whether a request crossed the
-// server's close.
-func forward(client *net.TCPConn, addr string) (crossed bool) {
+// forward joins two connections until ctx ends; an end continues as an end, a reset as a reset. It reports whether a request
+// crossed the server's close.
+func forward(ctx context.Context, client *net.TCPConn, addr string) (crossed bool) {
 	defer client.Close()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -117,6 +117,7 @@ func forward(client *net.TCPConn, addr string) (crossed bool) {
 	}
 	server := c.(*net.TCPConn)
 	defer server.Close()
+	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
 	var both sync.WaitGroup
 	pass := func(to, from *net.TCPConn, latest *time.Time) (ended time.Time) {
 		_, err := io.Copy(to, &timed{from, latest})

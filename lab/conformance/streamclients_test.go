@@ -26,27 +26,27 @@ import (
 // streamWords is the length of a stream: three seconds, so that it ends by itself before the last call.
 const streamWords = 150
 
-func streamPython(t *testing.T, kind, url string) *exec.Cmd {
-	command := python(t, kind, url)
-	if kind == "grpc" {
-		command = sdkPython(t, kind, url)
+func streamPython(t *testing.T, args ...string) *exec.Cmd {
+	command := python(t, args...)
+	if args[0] == "grpc" {
+		command = sdkPython(t, args...)
 	}
 	command.Args[1] = "testdata/stream.py"
 	return command
 }
 
-func streamNode(t *testing.T, kind, url string) *exec.Cmd {
-	command := node(t, kind, url)
+func streamNode(t *testing.T, args ...string) *exec.Cmd {
+	command := node(t, args...)
 	command.Args[1] = "testdata/node/stream.js"
 	return command
 }
 
 // streamGo is this program as a client, also for curl, whose output it reads.
-func streamGo(t *testing.T, kind, url string) *exec.Cmd {
-	if strings.HasPrefix(kind, "curl") {
+func streamGo(t *testing.T, args ...string) *exec.Cmd {
+	if strings.HasPrefix(args[0], "curl") {
 		peers.Need(t, "curl")
 	}
-	return exec.Command(os.Args[0], streamProgram, kind, url)
+	return exec.Command(os.Args[0], streamProgram, args[0])
 }
 
 // streamClients are HTTP libraries without an SDK, each with one of its protocols.
@@ -96,53 +96,38 @@ func TestStreamClients(t *testing.T) {
 			}
 			t.Run(c.name+" "+c.protocol+" "+way, func(t *testing.T) {
 				t.Parallel()
+				client := startSDK(t, c.program, c.kind)
 				after := fmt.Sprintf("/v1/chat/completions?words=%d", streamWords)
 				read := func(isCut bool) sdkResult {
-					var terminate func()
-					var url string
-					var environment []string
 					if way == "httpdrain" {
 						p := &proxy{signals: make(chan drain.Signal, 4)}
 						p.serve(t, newModel().handler(t, "old"))
-						url = p.url
-						terminate = func() {
+						client.begin(t, p.url+after)
+						p.signals <- drain.Terminate
+						if isCut {
 							p.signals <- drain.Terminate
-							if isCut {
-								p.signals <- drain.Terminate
-							}
 						}
-					} else {
-						app := newModel().app
-						if c.grpc {
-							app = func(t *testing.T, _ *service, _ string) net.Addr { return startGRPC(t) }
-						}
-						s := startService(t, app)
-						url = "http://" + s.plain
-						if c.tls {
-							url = "https://" + s.tls
-							environment = []string{"SESSION_CA=" + s.ca}
-						}
-						terminate = func() {
-							if isCut {
-								s.cut(t)
-								return
-							}
-							ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-							defer cancel()
-							if r, err := s.roll(ctx); err != nil || r.Verdict != "clean" {
-								t.Errorf("the pod's report: %+v, %v", r, err)
-							}
-						}
+						return client.result(t)
 					}
-					client := startSDK(t, func(t *testing.T, kind, url string) *exec.Cmd {
-						command := c.program(t, kind, url)
-						if command.Env == nil {
-							command.Env = os.Environ()
-						}
-						command.Env = append(command.Env, environment...)
-						return command
-					}, c.kind, url+after)
-					terminate()
+					app := newModel().app
+					if c.grpc {
+						app = func(t *testing.T, _ *service, _ string) net.Addr { return startGRPC(t) }
+					}
+					s := startService(t, app)
+					if c.tls {
+						client.begin(t, "https://"+s.tls+after+" "+s.ca)
+					} else {
+						client.begin(t, "http://"+s.plain+after)
+					}
+					if isCut {
+						s.cut(t)
+						return client.result(t)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+					defer cancel()
+					if r, err := s.roll(ctx); err != nil || r.Verdict != "clean" {
+						t.Errorf("the pod's report: %+v, %v", r, err)
+					}
 					return client.result(t)
 				}
 				whole, cut := read(false), read(true)
@@ -161,8 +146,16 @@ func TestStreamClients(t *testing.T) {
 // streamProgram is the argument by which this program is a client of a stream.
 const streamProgram = "stream-client"
 
-// runStreamProgram reads a stream with net/http, grpc-go or curl, and prints what testdata/stream.py prints.
-func runStreamProgram(kind, url string) int {
+// runStreamProgram reads streams with net/http, grpc-go or curl, and prints what testdata/stream.py prints.
+func runStreamProgram(kind string) int {
+	for urls := bufio.NewScanner(os.Stdin); urls.Scan(); {
+		line, _ := json.Marshal(readStream(kind, urls.Text()))
+		fmt.Println(string(line))
+	}
+	return 0
+}
+
+func readStream(kind, url string) sdkResult {
 	var got sdkResult
 	var failures []string
 	take := func(line string) {
@@ -218,9 +211,7 @@ func runStreamProgram(kind, url string) int {
 		failures = append(failures, err.Error())
 	}
 	got.Error = strings.Join(failures, ", then ")
-	line, _ := json.Marshal(got)
-	fmt.Println(string(line))
-	return 0
+	return got
 }
 
 // readGRPC calls took for each message of a stream.

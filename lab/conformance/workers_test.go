@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,13 +119,7 @@ func TestWorkers(t *testing.T) {
 func workerPackages(t *testing.T) string {
 	t.Helper()
 	folder, err := workersFolder(peers.Need(t, "python"), "testdata/workers/requirements.txt", "requirements.txt", "packages", pipArguments)
-	switch {
-	case err == nil:
-	case peers.InCI():
-		t.Fatal(err)
-	default:
-		t.Skip(err)
-	}
+	installed(t, err)
 	return folder
 }
 
@@ -385,9 +377,8 @@ func startRedisBroker(t *testing.T) string {
 	t.Helper()
 	at := freeAddr(t)
 	// By its own name: Debian's is a link to another program that uses its name to select its role.
-	launch(t, &exec.Cmd{Path: peers.Need(t, "redis-server"), Dir: t.TempDir(), Args: []string{
+	startInstance(t, at, syscall.SIGTERM, syscall.SIGKILL, &exec.Cmd{Path: peers.Need(t, "redis-server"), Dir: t.TempDir(), Args: []string{
 		"redis-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(at.Port), "--save", "", "--appendonly", "no"}})
-	polltest.NoError(t, func() error { return dialOnce("tcp", at.String()) })
 	return "redis://" + at.String() + "/0"
 }
 
@@ -409,15 +400,7 @@ func startNATS(t *testing.T) string {
 }
 
 func startPostgres(t *testing.T) string {
-	t.Helper()
-	dir := shortFolder(t)
-	data := filepath.Join(dir, "data")
-	if out, err := notRoot(peers.Need(t, "initdb"), "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8").CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
-	}
-	launch(t, notRoot(peers.Need(t, "postgres"), "-D", data, "-h", "", "-k", dir, "-c", "fsync=off", "-c", "shared_buffers=8MB"))
-	polltest.NoError(t, func() error { return dialOnce("unix", filepath.Join(dir, ".s.PGSQL.5432")) })
-	return "postgresql://app@/postgres?host=" + url.QueryEscape(dir)
+	return "postgresql://app@" + startTCPPostgres(t).String() + "/postgres"
 }
 
 // notRoot is a command in a user namespace of its own, in which root has no special rights: PostgreSQL refuses to run as
@@ -446,26 +429,4 @@ func shortFolder(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-// launch starts a server that ends with the test.
-func launch(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGQUIT) // PostgreSQL ends its children
-		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		_ = cmd.Wait()
-	})
-}
-
-func dialOnce(network, address string) error {
-	conn, err := net.Dial(network, address)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err
 }

@@ -64,7 +64,7 @@ func idle(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// What is in flight is finished, of HTTP/1.1 and of HTTP/2, and no connection stays.
+// Requests in flight are finished, of HTTP/1.1 and of HTTP/2, and no connection stays.
 func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 	for _, onTerm := range []OnTerm{CloseListener, Drain} {
 		t.Run(string(onTerm), func(t *testing.T) {

@@ -14,14 +14,14 @@ import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 
 /**
- * Reads one stream of a model server without an SDK: java Stream KIND URL
+ * Reads streams of model servers without an SDK: java Stream KIND, and on each line of standard input a URL and, of https,
+ * the file of its authority
  *
- * <p>Prints "begun" when some words have come, at last what has come: a line of JSON.
+ * <p>Prints of each "begun" when some words have come, at last what has come: a line of JSON.
  */
 public class Stream {
   static int words;
-  static String error, end;
-  static String rest = "";
+  static String error, end, rest, authority;
 
   static synchronized void take(String line) {
     if (line.contains("w" + (words + 1) + " ")) {
@@ -43,15 +43,27 @@ public class Stream {
   }
 
   public static void main(String[] args) {
+    var in = new java.util.Scanner(System.in);
+    while (in.hasNextLine()) {
+      String[] line = in.nextLine().split(" ");
+      authority = line[line.length - 1];
+      session(args[0], line[0]);
+    }
+    System.exit(0);
+  }
+
+  static void session(String kind, String url) {
+    words = 0;
+    error = end = null;
+    rest = "";
     try {
-      ask(args[0], args[1]);
+      ask(kind, url);
     } catch (Throwable e) {
       while (e.getCause() != null && (e.getMessage() == null || e.getMessage().contains("Exception"))) e = e.getCause();
       String message = e.getClass().getSimpleName() + ": " + e.getMessage();
       error = error == null ? message : error + ", then " + message;
     }
     System.out.printf("{\"words\":%d,\"error\":%s,\"end\":%s}%n", words, quote(error), quote(end));
-    System.exit(0);
   }
 
   static String quote(String s) {
@@ -92,7 +104,7 @@ public class Stream {
   static void jdk(String url, boolean h2) throws Exception {
     var builder = java.net.http.HttpClient.newBuilder();
     builder.version(h2 ? java.net.http.HttpClient.Version.HTTP_2 : java.net.http.HttpClient.Version.HTTP_1_1);
-    if (h2) builder.sslContext(trusting(System.getenv("SESSION_CA")));
+    if (h2) builder.sslContext(trusting(authority));
     var request =
         java.net.http.HttpRequest.newBuilder(URI.create(url))
             .POST(java.net.http.HttpRequest.BodyPublishers.ofString("{}"))

@@ -1,6 +1,6 @@
-"""Asks a model server for a long answer by a client library: sdk.py KIND URL
+"""Asks model servers for a long answer by a client library: sdk.py KIND, and a URL on each line of standard input
 
-Prints "begun" when some words have come, at last what the user's code has got: a line of JSON.
+Prints of each "begun" when some words have come, at last what the user's code has got: a line of JSON.
 """
 
 import asyncio
@@ -10,14 +10,13 @@ import os
 import sys
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would fetch it
-kind, url = sys.argv[1:]
+kind, url = sys.argv[1], ""
 h2 = {"http1": False, "http2": True} if kind.endswith("-h2") else {}  # for the SDK's httpx client; prior knowledge
 kind = kind.removesuffix("-h2")
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # libraries print what they like
 question = [{"role": "user", "content": "?"}]
-words = 0
-got = {"words": 0, "error": None, "end": None}
+words, got = 0, {}
 
 
 def said(text):
@@ -153,10 +152,12 @@ def cause(e):
     return cause(e.exceptions[0]) if isinstance(e, BaseExceptionGroup) else e
 
 
-try:
-    kinds[kind]()
-except Exception as raised:
-    e = cause(raised)
-    got["error"] = f"{type(e).__module__}.{type(e).__name__}: {e}"
-got["words"] = words
-print(json.dumps(got), file=out, flush=True)
+for line in sys.stdin:
+    url, words, got = line.strip(), 0, {"words": 0, "error": None, "end": None}
+    try:
+        kinds[kind]()
+    except Exception as raised:
+        e = cause(raised)
+        got["error"] = f"{type(e).__module__}.{type(e).__name__}: {e}"
+    got["words"] = words
+    print(json.dumps(got), file=out, flush=True)

@@ -1,13 +1,12 @@
-"""Reads one stream of a model server without an SDK: stream.py KIND URL
+"""Reads streams of model servers without an SDK: stream.py KIND, and a URL on each line of standard input
 
-Prints "begun" when some words have come, at last what has come: a line of JSON.
+Prints of each "begun" when some words have come, at last what has come: a line of JSON.
 """
 
 import json
 import sys
 
-kind, url = sys.argv[1:]
-got = {"words": 0, "error": None, "end": None}
+kind, url, got = sys.argv[1], "", {}
 body = b"{}"
 
 
@@ -91,9 +90,11 @@ kinds = {
     "grpc": with_grpc,
 }
 
-try:
-    kinds[kind]()
-except Exception as e:
-    message = e.code().name if kind == "grpc" and hasattr(e, "code") else f"{type(e).__name__}: {e}"
-    got["error"] = ", then ".join(filter(None, [got["error"], message]))
-print(json.dumps(got), flush=True)
+for line in sys.stdin:
+    url, got = line.strip(), {"words": 0, "error": None, "end": None}
+    try:
+        kinds[kind]()
+    except Exception as e:
+        message = e.code().name if kind == "grpc" and hasattr(e, "code") else f"{type(e).__name__}: {e}"
+        got["error"] = ", then ".join(filter(None, [got["error"], message]))
+    print(json.dumps(got), flush=True)

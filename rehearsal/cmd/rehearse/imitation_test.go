@@ -70,7 +70,7 @@ func runRehearse(start func(*exec.Cmd) error, args ...string) (r result, err err
 }
 
 // delay is that of the imitation's requests, and lead how long before the scale-down a busy machine may have sent them:
-// what is left of them then is longer than the 7 s at which the last of the rows cuts them.
+// they then last longer than the 7 s at which the last of the rows cuts them.
 const delay, lead = 11_500, 4_000 // ms
 
 // ends returns when the request and the pod ended, in milliseconds. How much of the request was left at the scale-down

@@ -1,11 +1,11 @@
-// Asks a model server for a long answer by a client library: sdk.js KIND URL
+// Asks model servers for a long answer by a client library: sdk.js KIND, and a URL on each line of standard input
 //
-// Prints "begun" when some words have come, at last what the user's code has got: a line of JSON.
+// Prints of each "begun" when some words have come, at last what the user's code has got: a line of JSON.
 "use strict";
 const { setTimeout: sleep } = require("node:timers/promises");
 
-const [kind, url] = process.argv.slice(2);
-const got = { words: 0, error: null, end: null, events: [] };
+const kind = process.argv[2];
+let url, got;
 
 // said counts the words of a piece of the answer.
 function said(text) {
@@ -76,6 +76,7 @@ const kinds = {
       };
       source.addEventListener("end", () => {
         got.end = "end";
+        source.close();
         resolve();
       });
       source.onerror = (e) => {
@@ -84,8 +85,14 @@ const kinds = {
     }),
 };
 
-kinds[kind]()
-  .catch((e) => {
-    got.error = `${e?.constructor?.name}: ${e?.message ?? JSON.stringify(e)}`;
-  })
-  .then(() => process.stdout.write(JSON.stringify(got) + "\n", () => process.exit(0)));
+(async () => {
+  for await (const line of require("node:readline").createInterface({ input: process.stdin })) {
+    url = line;
+    got = { words: 0, error: null, end: null, events: [] };
+    await kinds[kind]().catch((e) => {
+      got.error = `${e?.constructor?.name}: ${e?.message ?? JSON.stringify(e)}`;
+    });
+    console.log(JSON.stringify(got));
+  }
+  process.exit();
+})();

@@ -1,10 +1,10 @@
-// Reads one stream of a model server without an SDK: stream.js fetch|undici|undici-h2|http|http2 URL
+// Reads streams of model servers without an SDK: stream.js fetch|undici|undici-h2|http|http2, and on each line of standard
+// input a URL and, of https, the file of its authority
 //
-// Prints "begun" when some words have come, at last what has come: a line of JSON.
+// Prints of each "begun" when some words have come, at last what has come: a line of JSON.
 "use strict";
-const [kind, url] = process.argv.slice(2);
-const ca = process.env.SESSION_CA && require("node:fs").readFileSync(process.env.SESSION_CA);
-const got = { words: 0, error: null, end: null };
+const kind = process.argv[2];
+let url, ca, got;
 
 const take = (line) => {
   if (line.includes(`w${got.words + 1} `)) {
@@ -52,12 +52,16 @@ const kinds = {
     }),
 };
 
-kinds[kind]()
-  .catch((e) => {
-    const cause = e.cause ? ` (${e.cause.code || e.cause.message})` : "";
-    got.error = [got.error, `${e.name}: ${e.message}${cause}`].filter(Boolean).join(", then ");
-  })
-  .then(() => {
+(async () => {
+  for await (const line of require("node:readline").createInterface({ input: process.stdin })) {
+    [url, ca] = line.split(" ");
+    ca = ca && require("node:fs").readFileSync(ca);
+    got = { words: 0, error: null, end: null };
+    await kinds[kind]().catch((e) => {
+      const cause = e.cause ? ` (${e.cause.code || e.cause.message})` : "";
+      got.error = [got.error, `${e.name}: ${e.message}${cause}`].filter(Boolean).join(", then ");
+    });
     console.log(JSON.stringify(got));
-    process.exit();
-  });
+  }
+  process.exit();
+})();
