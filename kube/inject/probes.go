@@ -54,13 +54,11 @@ func answersOf(c *corev1.Container) map[string]*corev1.Probe {
 }
 
 // turnProbes redirects the probes and the httpGet hooks of the apps to the agent, so that they work with any capture
-// and never count as traffic.
-func (j *injection) turnProbes(had string) error {
+// and never count as traffic. earlier is the sidecar of an earlier injection, or nil.
+func (j *injection) turnProbes(earlier *corev1.Container) error {
 	probers := map[string]corev1.Probe{}
-	if had != "" {
-		if err := json.Unmarshal([]byte(had), &probers); err != nil {
-			return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariableProbes, err)
-		}
+	if err := readProbes(earlier, probers); err != nil {
+		return err
 	}
 	if j.pod.Annotations[annotationRewrite] == "false" {
 		return nil
@@ -82,15 +80,35 @@ func (j *injection) turnProbes(had string) error {
 	if len(probers) == 0 {
 		return nil
 	}
+	text, err := probesText(probers)
+	if err == nil {
+		j.env.set(meshconfig.VariableProbes, text)
+	}
+	return err
+}
+
+// readProbes adds the probes that an agent answers, lastcall's or Istio's; those of the same path are replaced.
+func readProbes(c *corev1.Container, to map[string]corev1.Probe) error {
+	text, _ := carrier.Variable(c, meshconfig.VariableProbes)
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(unescape(text)), &to); err != nil {
+		return fmt.Errorf("read container %s's %s: %w", c.Name, meshconfig.VariableProbes, err)
+	}
+	return nil
+}
+
+// probesText is the variable for readProbes.
+func probesText(probers map[string]corev1.Probe) (string, error) {
 	text, err := json.Marshal(probers)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", meshconfig.VariableProbes, err)
+		return "", fmt.Errorf("write %s: %w", meshconfig.VariableProbes, err)
 	}
 	if len(text) > maxVariable {
-		return unableError{fmt.Sprintf("the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
+		return "", unableError{fmt.Sprintf("the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
 	}
-	j.env.set(meshconfig.VariableProbes, escape(string(text)))
-	return nil
+	return escape(string(text)), nil
 }
 
 // keepsPreStop reports whether the kubelet runs the container's own hook, not lastcall's.

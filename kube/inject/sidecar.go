@@ -149,12 +149,7 @@ var podInfo = corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSour
 func (j *injection) addSidecar() error {
 	spec := &j.pod.Spec
 	old := carrier.Find(spec, carrier.Sidecar)
-	had := ""
-	if old != nil {
-		text, _ := carrier.Variable(old, meshconfig.VariableProbes)
-		had = unescape(text)
-	}
-	if err := j.turnProbes(had); err != nil {
+	if err := j.turnProbes(old); err != nil {
 		return err
 	}
 	if j.merges() {

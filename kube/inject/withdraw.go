@@ -20,16 +20,23 @@ func (j *injection) withdraw() error {
 	spec := &j.pod.Spec
 	sidecar := carrier.Find(spec, carrier.Sidecar)
 	istioProxy := carrier.Find(spec, carrier.IstioProxy)
-	if text, _ := carrier.Variable(sidecar, meshconfig.VariableProbes); text != "" {
-		probers := map[string]corev1.Probe{}
-		if err := json.Unmarshal([]byte(unescape(text)), &probers); err != nil {
-			return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariableProbes, err)
-		}
-		if istioProxy == nil {
-			j.restoreProbes(probers)
-		} else if err := inherit(istioProxy, probers); err != nil {
+	probers := map[string]corev1.Probe{}
+	if err := readProbes(sidecar, probers); err != nil {
+		return err
+	}
+	switch {
+	case len(probers) == 0:
+	case istioProxy == nil:
+		j.restoreProbes(probers)
+	default:
+		if err := readProbes(istioProxy, probers); err != nil {
 			return err
 		}
+		text, err := probesText(probers)
+		if err != nil {
+			return err
+		}
+		setVariable(istioProxy, meshconfig.VariableProbes, text)
 	}
 	a := j.pod.Annotations
 	if text, isSet := carrier.Variable(sidecar, meshconfig.VariablePrometheus); a[prometheusPath] == mergedPath {
@@ -66,32 +73,6 @@ func (j *injection) withdraw() error {
 	delete(a, AnnotationStatus)
 	delete(a, capture.AnnotationCNI)
 	j.note("another proxy was added to the pod after lastcall's, which was taken out again")
-	return nil
-}
-
-// inherit adds probes to those that Istio's agent runs.
-func inherit(istioProxy *corev1.Container, probers map[string]corev1.Probe) error {
-	had := map[string]json.RawMessage{}
-	if text, _ := carrier.Variable(istioProxy, meshconfig.VariableProbes); text != "" {
-		if err := json.Unmarshal([]byte(unescape(text)), &had); err != nil {
-			return fmt.Errorf("read istio-proxy's %s: %w", meshconfig.VariableProbes, err)
-		}
-	}
-	for path, p := range probers {
-		if _, known := had[path]; known {
-			continue
-		}
-		text, err := json.Marshal(p)
-		if err != nil {
-			return err
-		}
-		had[path] = text
-	}
-	text, err := json.Marshal(had)
-	if err != nil {
-		return err
-	}
-	setVariable(istioProxy, meshconfig.VariableProbes, escape(string(text)))
 	return nil
 }
 
