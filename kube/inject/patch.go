@@ -16,7 +16,7 @@ import (
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
-	Value *any   `json:"value,omitempty"` // nil for remove; null, empty and false values are written, too
+	Value any    `json:"value"` // a remove has none: null
 }
 
 // Diff is the patch from before to after; both are converted to JSON first.
@@ -52,10 +52,8 @@ func asTree(v any) (any, error) {
 
 type differ struct{ operations []Operation }
 
-func (d *differ) add(path string, value any) { d.set("add", path, value) }
-
-func (d *differ) set(op, path string, value any) {
-	d.operations = append(d.operations, Operation{op, path, &value})
+func (d *differ) add(op, path string, value any) {
+	d.operations = append(d.operations, Operation{op, path, value})
 }
 
 func (d *differ) compare(path string, a, b any) {
@@ -71,21 +69,21 @@ func (d *differ) compare(path string, a, b any) {
 		}
 	}
 	if !reflect.DeepEqual(a, b) {
-		d.set("replace", path, b)
+		d.add("replace", path, b)
 	}
 }
 
 func (d *differ) compareMaps(path string, a, b map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(a)) {
 		if _, ok := b[key]; !ok {
-			d.operations = append(d.operations, Operation{Op: "remove", Path: at(path, key)})
+			d.add("remove", at(path, key), nil)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(b)) {
 		if old, ok := a[key]; ok {
 			d.compare(at(path, key), old, b[key])
 		} else {
-			d.add(at(path, key), b[key])
+			d.add("add", at(path, key), b[key])
 		}
 	}
 }
@@ -104,7 +102,7 @@ func (d *differ) compareLists(path string, a, b []any) bool {
 			d.compare(here, a[from], b[i])
 			from++
 		} else {
-			d.add(here, b[i])
+			d.add("add", here, b[i])
 		}
 	}
 	if from < len(a) { // an element was removed, or its position has changed
@@ -146,12 +144,8 @@ func (o Operation) apply(tree any) any {
 }
 
 func (o Operation) applyAt(tree any, keys []string) any {
-	var value any // null, too
-	if o.Value != nil {
-		value = *o.Value
-	}
 	if len(keys) == 0 {
-		return value
+		return o.Value
 	}
 	key, below := keys[0], keys[1:]
 	if list, ok := tree.([]any); ok {
@@ -160,7 +154,7 @@ func (o Operation) applyAt(tree any, keys []string) any {
 		case len(below) > 0 || o.Op == "replace":
 			list[i] = o.applyAt(list[i], below)
 		case o.Op == "add":
-			return slices.Insert(list, i, value)
+			return slices.Insert(list, i, o.Value)
 		}
 		return list // Diff removes no elements
 	}

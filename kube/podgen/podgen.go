@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // RuntimeClass is the one that some pods ask for. An API server admits them only if there is one of that name.
@@ -143,16 +145,6 @@ func (g *generator) merge(patch object) {
 	}
 }
 
-// each calls f for each container.
-func each(spec *corev1.PodSpec, f func(c *corev1.Container)) {
-	for i := range spec.InitContainers {
-		f(&spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		f(&spec.Containers[i])
-	}
-}
-
 // settle puts right what variations have made together and the API server would refuse.
 func settle(pod *corev1.Pod) {
 	spec := &pod.Spec
@@ -163,9 +155,11 @@ func settle(pod *corev1.Pod) {
 	if spec.OS != nil && spec.OS.Name == corev1.Windows { // without what only Linux has
 		spec.SecurityContext, spec.ShareProcessNamespace, spec.HostUsers, spec.Resources = nil, nil, nil, nil
 		spec.HostPID, spec.HostIPC, spec.HostNetwork = false, false, false
-		each(spec, func(c *corev1.Container) { c.SecurityContext = nil })
+		for _, c := range carrier.Containers(spec) {
+			c.SecurityContext = nil
+		}
 	}
-	each(spec, func(c *corev1.Container) {
+	for _, c := range carrier.Containers(spec) {
 		for i := range c.Ports {
 			if spec.HostNetwork { // a port is the node's then
 				c.Ports[i].HostPort = c.Ports[i].ContainerPort
@@ -174,7 +168,7 @@ func settle(pod *corev1.Pod) {
 		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil { // 0 to the grace period
 			c.Lifecycle.PreStop.Sleep.Seconds = min(c.Lifecycle.PreStop.Sleep.Seconds, grace)
 		}
-	})
+	}
 	if spec.HostPID {
 		spec.ShareProcessNamespace = nil
 	}

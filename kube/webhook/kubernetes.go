@@ -20,6 +20,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -82,13 +83,6 @@ func (k *Kubernetes) PutSecret(ctx context.Context, data map[string][]byte, vers
 	return err
 }
 
-// change is one operation of a JSON patch.
-type change struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 // Trust implements Cluster. It ignores configurations that do not exist.
 func (k *Kubernetes) Trust(ctx context.Context, bundle []byte) error {
 	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
@@ -116,10 +110,11 @@ func (k *Kubernetes) trust(ctx context.Context, resource string, bundle []byte) 
 	if err := json.Unmarshal(text, &have); err != nil {
 		return err
 	}
-	var changes []change
+	var changes []inject.Operation
 	for i, w := range have.Webhooks {
 		if at := "/webhooks/" + strconv.Itoa(i); !bytes.Equal(w.ClientConfig.CABundle, bundle) {
-			changes = append(changes, change{"test", at + "/name", w.Name}, change{"add", at + "/clientConfig/caBundle", bundle})
+			changes = append(changes, inject.Operation{Op: "test", Path: at + "/name", Value: w.Name},
+				inject.Operation{Op: "add", Path: at + "/clientConfig/caBundle", Value: bundle})
 		}
 	}
 	if changes == nil {
