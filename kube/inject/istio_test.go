@@ -309,10 +309,15 @@ func TestChooseIstio(t *testing.T) {
 		{"a template, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "sidecar,hosts" }, Istio, "its sidecar is expected"},
 		{"a template where Istio does not inject", map[string]string{"kubernetes.io/metadata.name": "shop"}, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "sidecar" }, Pipe, ""},
 		{"sockets", enabled, func(p *corev1.Pod) { p.Annotations[annotationProxy] = "sockets" }, Sockets, ""},
+		{"never a second proxy next to one that is there", nil, func(p *corev1.Pod) {
+			*p = *withIstio(p, native)
+			p.Annotations[annotationProxy] = "pipe"
+		}, Istio, "a second one is not added"},
 	} {
 		o := testOptions()
 		o.Namespace.Labels = c.ns
-		if _, r := Pod(pod(c.change), o); r.Proxy != c.want || !strings.Contains(strings.Join(r.Notes, "\n"), c.note) {
+		if p, r := Pod(pod(c.change), o); r.Proxy != c.want || r.Proxy == Istio && carrier.Find(&p.Spec, carrier.Sidecar) != nil ||
+			!strings.Contains(strings.Join(r.Notes, "\n"), c.note) {
 			t.Errorf("%s: %+v, want %s and a note %q", c.name, r, c.want, c.note)
 		}
 	}
@@ -323,7 +328,8 @@ func TestMergeStats(t *testing.T) {
 	const both = "proxyStatsMatcher:\n  inclusionPrefixes:\n  - p\n  inclusionSuffixes:\n"
 	for _, c := range []struct{ name, config, want string }{
 		{"nothing", "", both + "  - s\n  - t\n"},
-		{"other settings", "# ours\nconcurrency: 2 # few\n", "concurrency: 2\n" + both + "  - s\n  - t\n"},
+		{"other settings", "# ours\nconcurrency: 2 # few\nproxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'false'}",
+			"concurrency: 2\nproxyMetadata:\n  EXIT_ON_ZERO_ACTIVE_CONNECTIONS: \"false\"\n" + both + "  - s\n  - t\n"},
 		{"some of it", "proxyStatsMatcher:\n  inclusionSuffixes: [t, u]\n", both + "  - t\n  - u\n  - s\n"},
 		{"protobuf's names", "proxy_stats_matcher: {inclusion_suffixes: [u]}\n", "proxy_stats_matcher:\n  inclusion_suffixes:\n  - u\n  - s\n  - t\n  inclusionPrefixes:\n  - p\n"},
 		{"JSON", `{"concurrency":2}`, "concurrency: 2\n" + both + "  - s\n  - t\n"},

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
@@ -29,11 +28,7 @@ type serving struct {
 
 func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots *x509.CertPool, change ...func(*Server)) *serving {
 	t.Helper()
-	listen := func() net.Listener {
-		ln := nettest.Listen(t, "127.0.0.1:0")
-		return ln
-	}
-	reviews, plain := listen(), listen()
+	reviews, plain := nettest.Listen(t, "127.0.0.1:0"), nettest.Listen(t, "127.0.0.1:0")
 	draining := drain.DefaultConfig()
 	draining.MinimumDrain, draining.QuietTime, draining.IdleGrace = minimum, 0, 0
 	s := &Server{Handler: testHandler(t), Certificate: certificate, Drain: draining, Log: slog.New(slog.DiscardHandler)}
@@ -55,6 +50,14 @@ func serve(t *testing.T, minimum time.Duration, certificate func(*tls.ClientHell
 		run.client.CloseIdleConnections()
 	})
 	return run
+}
+
+// http1 is the client without HTTP/2.
+func (s *serving) http1(t *testing.T) *http.Client {
+	config := s.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	transport := &http.Transport{TLSClientConfig: config, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Timeout: s.client.Timeout, Transport: transport}
 }
 
 func (s *serving) post(t *testing.T, client *http.Client) *http.Response {
@@ -146,8 +149,7 @@ func TestNotReadyWithoutACertificate(t *testing.T) {
 func TestDrain(t *testing.T) {
 	o, c := ownCertificate(t)
 	s := serve(t, time.Second, o.Certificate, c.roots(t))
-	one := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12}, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
-	defer one.CloseIdleConnections()
+	one := s.http1(t)
 	s.post(t, s.client)
 	s.post(t, one)
 	began := time.Now()
@@ -178,8 +180,7 @@ func TestDelay(t *testing.T) {
 	o, c := ownCertificate(t)
 	signals := make(chan drain.Signal, 1)
 	s := serve(t, 0, o.Certificate, c.roots(t), func(s *Server) { s.Delay, s.Signals = time.Hour, signals })
-	one := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.roots(t), ServerName: "hook.system.svc", MinVersion: tls.VersionTLS12}, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
-	defer one.CloseIdleConnections()
+	one := s.http1(t)
 	var used []string
 	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used = append(used, i.Conn.LocalAddr().String()) }})
 	s.stop()

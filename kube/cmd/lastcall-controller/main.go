@@ -124,7 +124,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	webhook.NewHandler(h)
 	h.Metrics().MustRegister(written.Metric("own"))
 	if !f.offline {
-		config, err := kubeconfig.RESTConfig(f.kubeconfig)
+		config, err := kubeconfig.RESTConfig(f.kubeconfig, "")
 		if err != nil {
 			return cli.UsageError{Err: fmt.Errorf("connect to the API server (--offline needs none): %w", err)}
 		}

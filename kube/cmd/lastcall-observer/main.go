@@ -98,7 +98,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if os.Getenv("GOGC") == "" { // 5 MB less; what is live is small, so that a collection takes a few milliseconds
 		debug.SetGCPercent(50)
 	}
-	config, err := kubeconfig.RESTConfig(f.kubeconfig)
+	config, err := kubeconfig.RESTConfig(f.kubeconfig, "")
 	if err != nil {
 		return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}

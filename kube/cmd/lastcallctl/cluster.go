@@ -23,7 +23,7 @@ func (f *clusterFlags) register(flags *pflag.FlagSet, namespace string) {
 }
 
 func (f *clusterFlags) config() (*rest.Config, error) {
-	config, err := kubeconfig.RESTConfigOf(f.kubeconfig, f.context)
+	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
 		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}

@@ -8,12 +8,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// RESTConfig returns the connection to the API server: that of the kubeconfig file, of the pod's service account if
-// none is named, or else of KUBECONFIG.
-func RESTConfig(kubeconfig string) (*rest.Config, error) { return RESTConfigOf(kubeconfig, "") }
-
-// RESTConfigOf is RESTConfig for a context of the kubeconfig; empty for the current one.
-func RESTConfigOf(kubeconfig, context string) (*rest.Config, error) {
+// RESTConfig returns the connection to the API server: that of the kubeconfig file and its context, of the pod's service
+// account if neither is named, or else of KUBECONFIG.
+func RESTConfig(kubeconfig, context string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" || context != "" || errors.Is(err, rest.ErrNotInCluster) {
 		rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -26,7 +23,7 @@ func RESTConfigOf(kubeconfig, context string) (*rest.Config, error) {
 	return config, err
 }
 
-// NamespaceOf is the namespace of a context of the kubeconfig, as in RESTConfigOf; default without one.
+// NamespaceOf is the namespace of a context of the kubeconfig, as in RESTConfig; default without one.
 func NamespaceOf(kubeconfig, context string) string {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/inject"
@@ -18,18 +17,18 @@ import (
 type Sidecar struct {
 	Version string // of the program: see ReleasedImage
 
-	image, envoyImage, pullPolicy, logFormat, capture string
-	native                                            bool
+	options inject.Options
+	native  bool
 }
 
 // Register adds the flags.
 func (f *Sidecar) Register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", "", "`image` of lastcall in the pods, with its registry and a tag or a digest, such as registry.example.com/team/lastcall:1.2.0 (default that of the release, if this program is one)")
-	flags.StringVar(&f.envoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
-	cli.ChoiceFlag(flags, &f.pullPolicy, "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
+	flags.StringVar(&f.options.Image, "image", "", "`image` of lastcall in the pods, with its registry and a tag or a digest, such as registry.example.com/team/lastcall:1.2.0 (default that of the release, if this program is one)")
+	flags.StringVar(&f.options.EnvoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
+	cli.ChoiceFlag(flags, (*string)(&f.options.PullPolicy), "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true, "inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
-	cli.ChoiceFlag(flags, &f.capture, "capture", string(inject.CaptureSidecar), []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}, "what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
-	cli.ChoiceFlag(flags, &f.logFormat, "sidecar-log-format", "text", []string{"text", "json"}, "format of the sidecar's log")
+	cli.ChoiceFlag(flags, (*string)(&f.options.Capture), "capture", string(inject.CaptureSidecar), []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}, "what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
+	cli.ChoiceFlag(flags, &f.options.LogFormat, "sidecar-log-format", "text", []string{"text", "json"}, "format of the sidecar's log")
 }
 
 // MeshConfig adds the flag for Istio's MeshConfig.
@@ -51,7 +50,8 @@ func ReadMeshConfig(file string) (string, error) {
 
 // Options returns the injection's options. mesh is a file of Istio's MeshConfig, or empty.
 func (f *Sidecar) Options(mesh string) (inject.Options, error) {
-	o := inject.Options{Image: cmp.Or(f.image, ReleasedImage(f.Version)), EnvoyImage: f.envoyImage, PullPolicy: corev1.PullPolicy(f.pullPolicy), Sidecar: inject.Native, Capture: inject.Capture(f.capture), LogFormat: f.logFormat}
+	o := f.options
+	o.Image = cmp.Or(o.Image, ReleasedImage(f.Version))
 	if !f.native {
 		o.Sidecar = inject.Classic
 	}
