@@ -49,6 +49,16 @@ func setDefault(c *corev1.Container, name, value string) {
 	}
 }
 
+// setPreStop replaces a container's hook; nil removes it.
+func setPreStop(c *corev1.Container, h *corev1.LifecycleHandler) {
+	if c.Lifecycle == nil {
+		c.Lifecycle = &corev1.Lifecycle{}
+	}
+	if c.Lifecycle.PreStop = h; *c.Lifecycle == (corev1.Lifecycle{}) {
+		c.Lifecycle = nil
+	}
+}
+
 // addVolume adds a volume unless the pod has it.
 func addVolume(spec *corev1.PodSpec, volume corev1.Volume) {
 	if !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume.Name }) {

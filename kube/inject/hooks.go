@@ -80,15 +80,9 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 		if err != nil {
 			return err
 		}
-		if c.Lifecycle == nil {
-			c.Lifecycle = &corev1.Lifecycle{}
-		}
 		j.join(c, p, hook)
-		if isOurHook(c.Lifecycle.PreStop) {
+		if isOurHook(carrier.PreStop(c)) {
 			setDefault(c, timers.DrainedByHook, "true") // to a Go program with lastcall's library
-		}
-		if *c.Lifecycle == (corev1.Lifecycle{}) {
-			c.Lifecycle = nil
 		}
 	}
 	return nil
@@ -96,7 +90,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 
 // join sets one container's hook, and notes what becomes of its own.
 func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own := c.Lifecycle.PreStop
+	own := carrier.PreStop(c)
 	if p.Merge == MergeKeeps {
 		if own != nil && j.pod.Annotations[annotationPreStop] == preStopKeep {
 			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; "+
@@ -109,7 +103,7 @@ func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Conta
 		isExecHook(own) && isExecHook(h) && isPlaneHook(own) == isPlaneHook(h)) { // another form of the sidecar
 		return
 	}
-	c.Lifecycle.PreStop = h // of an earlier injection too: with another container added since, ports matter
+	setPreStop(c, h) // of an earlier injection too: with another container added since, ports matter
 	switch {
 	case isOurHook(own):
 	case p.Merge == MergeReplaces && p.Sleep > 0:

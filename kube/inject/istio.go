@@ -127,10 +127,7 @@ func (j *injection) hookIstioProxy() {
 		}
 		return
 	}
-	if proxy.Lifecycle == nil {
-		proxy.Lifecycle = &corev1.Lifecycle{}
-	}
-	proxy.Lifecycle.PreStop = hook
+	setPreStop(proxy, hook)
 }
 
 // proxyHook is the hook of a classic istio-proxy: it begins the drain and returns when the apps have ended. The report

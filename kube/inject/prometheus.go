@@ -21,6 +21,13 @@ const (
 	mergedPath = "/stats/prometheus"
 )
 
+// scrape is the pod's own, as the agent reads it.
+type scrape struct {
+	Scrape string `json:"scrape"`
+	Path   string `json:"path"`
+	Port   string `json:"port"`
+}
+
 // mergeMetrics redirects the pod's scrape to the agent, which scrapes the app. As in Istio, a pod without annotations
 // gets scraped; unlike in Istio, a scrape by TLS is unchanged, because the agent does not use TLS.
 func (j *injection) mergeMetrics() error {
@@ -39,11 +46,7 @@ func (j *injection) mergeMetrics() error {
 		if yes, err := strconv.ParseBool(text); err != nil || !yes {
 			return nil
 		}
-		text, err := json.Marshal(struct {
-			Scrape string `json:"scrape"`
-			Path   string `json:"path"`
-			Port   string `json:"port"`
-		}{"true", a[prometheusPath], a[prometheusPort]})
+		text, err := json.Marshal(scrape{"true", a[prometheusPath], a[prometheusPort]})
 		if err != nil {
 			return err
 		}

@@ -9,31 +9,21 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// defaultResources are the sidecar's requests: it uses some 15 MiB and little CPU. There is no CPU limit, which would
-// only slow it down.
-func defaultResources() corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
+// resources are those of every added container, adapted to the class of this pod.
+func (j *injection) resources() (r corev1.ResourceRequirements) {
+	list := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	}
-}
-
-// guaranteed are resources that keep a pod in the class Guaranteed, which decides about evictions and exclusive cores.
-func guaranteed() corev1.ResourceRequirements {
-	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
-	return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
-}
-
-// resources are those of every added container: the cluster's, adapted to the class of this pod.
-func (j *injection) resources() corev1.ResourceRequirements {
 	switch {
 	case j.pod.Spec.Resources != nil:
 		// The pod has resources as a whole (Kubernetes 1.34): those of its containers must not exceed them, and are optional.
-		return corev1.ResourceRequirements{}
-	case isGuaranteed(&j.pod.Spec):
-		return guaranteed()
+	case isGuaranteed(&j.pod.Spec): // a class that decides about evictions and exclusive cores
+		r.Requests, r.Limits = list("100m", "128Mi"), list("100m", "128Mi")
+	default: // it uses some 15 MiB and little CPU; a CPU limit would only slow it down
+		r.Requests = list("10m", "32Mi")
+		r.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
 	}
-	return defaultResources()
+	return r
 }
 
 // sidecarResources are resources, overridden by the pod's annotations.

@@ -64,10 +64,7 @@ func (j *injection) hookMeshProxies() {
 			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most", c.Name, GraceOf(spec))
 			continue
 		}
-		if c.Lifecycle == nil {
-			c.Lifecycle = &corev1.Lifecycle{}
-		}
-		c.Lifecycle.PreStop = j.waitCommand(nil, j.linkerdFlags(), sortWatched(ports))
+		setPreStop(c, j.waitCommand(nil, j.linkerdFlags(), sortWatched(ports)))
 	}
 }
 

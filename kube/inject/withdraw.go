@@ -45,7 +45,7 @@ func (j *injection) withdraw() error {
 			setVariable(istioProxy, meshconfig.VariablePrometheus, text)
 		case istioProxy != nil:
 		default:
-			var was struct{ Scrape, Path, Port string }
+			var was scrape
 			if err := json.Unmarshal([]byte(unescape(text)), &was); isSet && err != nil {
 				return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariablePrometheus, err)
 			}
@@ -64,10 +64,8 @@ func (j *injection) withdraw() error {
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumePodInfo || v.Name == volumeBinary })
 	for _, c := range carrier.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
-		if isOurHook(carrier.PreStop(c)) {
-			if c.Lifecycle.PreStop = Restored(c.Lifecycle.PreStop); *c.Lifecycle == (corev1.Lifecycle{}) {
-				c.Lifecycle = nil
-			}
+		if h := carrier.PreStop(c); isOurHook(h) {
+			setPreStop(c, Restored(h))
 		}
 	}
 	delete(a, AnnotationStatus)
