@@ -58,7 +58,7 @@ func (f *successionFlags) begin(run *agentFlags, settings *meshconfig.Settings, 
 			return nil, err
 		}
 	}
-	o.Watchdog = hotrestart.WatchdogTime(o.Handover != nil && o.Handover.Succeeds())
+	o.Watchdog = hotrestart.WatchdogTime(o.Handover.Succeeds())
 	if !f.isEnabled() {
 		o.RefusedBySignal = errors.New("a hot restart by signal needs --pid-file or systemd; use lastcall hot-restart, which asks on the status port")
 	}

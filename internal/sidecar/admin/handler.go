@@ -32,8 +32,6 @@ var commands = []command{
 
 // ServeHTTP handles one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.due.RLock()
-	defer s.due.RUnlock()
 	s.own.begin()
 	// The response is made while its request counts: as in Envoy, the count includes the request for it.
 	a := s.answer(r)

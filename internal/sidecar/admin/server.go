@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -42,10 +41,8 @@ type Server struct {
 	ctx      context.Context // ends when Close has waited for responses
 	cancel   context.CancelFunc
 
-	listener net.Listener
-	http     *http.Server
-	served   chan struct{}
-	due      sideport.Due
+	address net.Addr
+	http    *sideport.Server
 }
 
 // Start listens on address, host:port, and serves until Close.
@@ -64,23 +61,18 @@ func Start(address string, o Options) (*Server, error) {
 		Options:  o,
 		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
 		began:    time.Now(),
-		listener: ln,
-		served:   make(chan struct{}),
+		address:  ln.Addr(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.http = sideport.New(s, o.Log)
-	s.http.ConnState = s.own.connection
-	go func() {
-		defer close(s.served)
-		if err := s.http.Serve(sideport.Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
-			o.Log.Error("the admin server has stopped", "error", err)
-		}
-	}()
+	server := sideport.New(s, o.Log)
+	server.ConnState = s.own.connection
+	server.RegisterOnShutdown(s.cancel)
+	s.http = sideport.Serve(server, ln, o.Log)
 	return s, nil
 }
 
 // Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+func (s *Server) Addr() net.Addr { return s.address }
 
 // Resumed is called when the data plane serves again after a cancelled drain: requests to this API before that are
 // undone.
@@ -88,11 +80,7 @@ func (s *Server) Resumed() { s.draining.reset() }
 
 // Close waits for the requests in progress, and stops.
 func (s *Server) Close() {
-	rest := s.due.Wait()
-	s.cancel()
-	sideport.End(s.http)
-	<-s.served
-	rest()
+	s.http.End()
 	s.draining.close()
 }
 

@@ -145,7 +145,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		}
 		return CodeCrashed, err
 	}
-	defer a.status.close()
+	defer a.status.server.End()
 	defer a.presences.end()
 	defer a.stopAdmin()
 	var hearing sync.WaitGroup
@@ -240,7 +240,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 func (a *agent) abandonStart() {
 	a.stopAdmin()
 	if a.status != nil {
-		a.status.close()
+		a.status.server.End()
 	}
 	if a.plane != nil {
 		a.plane.Kill()

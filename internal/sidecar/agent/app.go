@@ -43,30 +43,23 @@ func (a *agent) awaitApp(ctx context.Context, atMost time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	for _, address := range a.appAddresses() {
-		if err := a.awaitAppOn(ctx, address, atMost); err != nil {
-			return err
+		var err error
+		late := poll.Until(ctx, appPoll, func() bool {
+			var conn net.Conn
+			if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
+				err = conn.Close()
+				return true
+			}
+			return a.app.HasExited()
+		})
+		switch {
+		case late != nil:
+			return fmt.Errorf("wait for the app to accept connections on %s: not within %v: %w", address, atMost, err)
+		case err != nil:
+			return fmt.Errorf("wait for the app to accept connections on %s: it has exited with code %d", address, a.app.Code())
 		}
 	}
 	return nil
-}
-
-func (a *agent) awaitAppOn(ctx context.Context, address string, atMost time.Duration) error {
-	var dialer net.Dialer
-	tick := time.NewTicker(appPoll)
-	defer tick.Stop()
-	for {
-		conn, err := dialer.DialContext(ctx, "tcp", address)
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-a.app.Done():
-			return fmt.Errorf("wait for the app to accept connections on %s: it has exited with code %d", address, a.app.Code())
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the app to accept connections on %s: not within %v: %w", address, atMost, err)
-		case <-tick.C:
-		}
-	}
 }
 
 // startupWait is longer than any service manager waits for a start.

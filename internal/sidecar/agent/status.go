@@ -26,11 +26,9 @@ import (
 type status struct {
 	a       *agent
 	address net.Addr
-	server  *http.Server
-	served  chan struct{}
+	server  *sideport.Server
 	metrics *metrics
 	merge   merge // its proxy is set before readiness
-	due     sideport.Due
 }
 
 // statusAddress is where the status server listens.
@@ -44,7 +42,7 @@ func (a *agent) startStatus() (*status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
-	s := &status{a: a, address: ln.Addr(), served: make(chan struct{}), metrics: newMetrics(a.phases, a.Status.Metrics...)}
+	s := &status{a: a, address: ln.Addr(), metrics: newMetrics(a.phases, a.Status.Metrics...)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz/ready", s.ready)
 	mux.HandleFunc("/quitquitquit", own(s.quit))
@@ -65,16 +63,10 @@ func (a *agent) startStatus() (*status, error) {
 	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
 	mux.Handle("/metrics", scrapes)
 	mux.Handle("/stats/prometheus", scrapes)
-	s.server = sideport.New(s.counted(mux), a.log)
 	if a.plane != nil {
 		s.watch(a.plane)
 	}
-	go func() {
-		defer close(s.served)
-		if err := s.server.Serve(sideport.Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
-			a.log.Error("the status server has ended", "error", err)
-		}
-	}()
+	s.server = sideport.Serve(sideport.New(mux, a.log), ln, a.log)
 	return s, nil
 }
 
@@ -92,24 +84,6 @@ func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.merge.ServeHTTP(w, r)
-}
-
-// counted makes close wait for the requests in progress.
-func (s *status) counted(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.due.RLock()
-		defer s.due.RUnlock()
-		h.ServeHTTP(w, r)
-		_ = http.NewResponseController(w).Flush()
-	})
-}
-
-// close waits for outstanding responses, most importantly those to hooks, and closes the server.
-func (s *status) close() {
-	rest := s.due.Wait()
-	sideport.End(s.server)
-	<-s.served
-	rest()
 }
 
 // ready is the readiness of the inbound side, and of an app that the agent has started. It stays true during a drain:

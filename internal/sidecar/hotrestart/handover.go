@@ -32,7 +32,7 @@ type Options struct {
 	Timeout time.Duration // for a successor to become ready; it is killed 5 s later. Zero is DefaultTimeout
 }
 
-// Handover is a process's link to its predecessor and its successor.
+// Handover is a process's link to its predecessor and its successor. A nil one has neither.
 type Handover struct {
 	upgrader      *tableflip.Upgrader
 	timeout       time.Duration
@@ -105,7 +105,7 @@ func Explain(why error) {
 }
 
 // Succeeds reports whether this process was started by a predecessor.
-func (h *Handover) Succeeds() bool { return h.upgrader.HasParent() }
+func (h *Handover) Succeeds() bool { return h != nil && h.upgrader.HasParent() }
 
 // Reserve opens or inherits a listener that Listen will return. All addresses are then known to be available before the
 // first connection is accepted.
@@ -122,6 +122,9 @@ func (h *Handover) Reserve(network, address string) error {
 
 // Listen returns the predecessor's listener of this address, or a new one.
 func (h *Handover) Listen(network, address string) (net.Listener, error) {
+	if h == nil {
+		return listen.Open(network, address)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	key := network + " " + address
@@ -138,6 +141,9 @@ func (h *Handover) Listen(network, address string) (net.Listener, error) {
 // Ready makes the predecessor drain: this process serves. The first process has to call it too: no Restart is possible
 // before.
 func (h *Handover) Ready() error {
+	if h == nil {
+		return nil
+	}
 	if !h.Succeeds() {
 		if err := h.writePID(os.Getpid()); err != nil {
 			return err

@@ -155,7 +155,7 @@ func (h *Handover) writePID(pid int) error {
 
 // RemovePIDFile removes the file if it names this process. It is a process's last act.
 func (h *Handover) RemovePIDFile() error {
-	if h.pidFile == "" {
+	if h == nil || h.pidFile == "" {
 		return nil
 	}
 	if pid, err := ReadPIDFile(h.pidFile); err != nil || pid != os.Getpid() {

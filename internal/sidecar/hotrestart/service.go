@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
@@ -52,20 +51,15 @@ func NewService(o ServiceOptions) *Service {
 		lastCall: make(chan struct{}, 1)}
 }
 
-func (s *Service) isSuccessor() bool { return s.o.Handover != nil && s.o.Handover.Succeeds() }
-
 // Listen returns the predecessor's listener of this address, or a new one.
 func (s *Service) Listen(network, address string) (net.Listener, error) {
-	if s.o.Handover == nil {
-		return listen.Open(network, address)
-	}
 	return s.o.Handover.Listen(network, address)
 }
 
 // TakeOver reserves the addresses, if this process replaces another. appWithin is then how long the app may take to
 // accept connections; 0 if there is no predecessor.
 func (s *Service) TakeOver(addresses []string) (appWithin time.Duration, err error) {
-	if !s.isSuccessor() {
+	if !s.o.Handover.Succeeds() {
 		return 0, nil
 	}
 	for _, address := range addresses {
@@ -78,13 +72,10 @@ func (s *Service) TakeOver(addresses []string) (appWithin time.Duration, err err
 
 // Ready makes the predecessor drain: this process accepts connections.
 func (s *Service) Ready() error {
-	if s.o.Handover == nil {
-		return nil
-	}
 	if err := s.o.Handover.Ready(); err != nil {
 		return err
 	}
-	if s.isSuccessor() {
+	if s.o.Handover.Succeeds() {
 		s.log.Info("hot restart: took over from the predecessor", "predecessor", os.Getppid())
 	}
 	return nil
@@ -92,7 +83,7 @@ func (s *Service) Ready() error {
 
 // Serving notifies the service manager that the app serves. A predecessor has done so for its successor.
 func (s *Service) Serving() {
-	if !s.isSuccessor() {
+	if !s.o.Handover.Succeeds() {
 		s.notify(func(n *Notifier) error { return n.Ready("serving") })
 	}
 }
@@ -108,7 +99,7 @@ func (s *Service) notify(f func(*Notifier) error) {
 func (s *Service) Run(ctx context.Context, alive func(context.Context) error, stop func()) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	if s.isSuccessor() {
+	if s.o.Handover.Succeeds() {
 		all.Go(func() {
 			if s.o.Handover.AwaitPredecessor(ctx) == nil {
 				if err := s.o.Handover.writePID(os.Getpid()); err != nil {
@@ -308,10 +299,8 @@ func (s *Service) Leave(ctx context.Context, by time.Time) error {
 
 // Close removes the pid file, unless it names a successor.
 func (s *Service) Close() {
-	if h := s.o.Handover; h != nil {
-		if err := h.RemovePIDFile(); err != nil {
-			s.log.Warn("cannot remove the pid file", "error", err)
-		}
+	if err := s.o.Handover.RemovePIDFile(); err != nil {
+		s.log.Warn("cannot remove the pid file", "error", err)
 	}
 }
 

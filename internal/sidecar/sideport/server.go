@@ -167,36 +167,57 @@ func hold(w http.ResponseWriter, r *http.Request, share func(*listener) *Slots) 
 	return func() { _ = control.SetWriteDeadline(time.Now().Add(WriteTime)) }
 }
 
-// answerTime limits how long the end of a server waits for the responses that are due.
-const answerTime = 200 * time.Millisecond
+const (
+	// answerTime limits how long the end of a server waits for the responses that are due.
+	answerTime = 200 * time.Millisecond
 
-// Due is read-locked by each request in progress: the end of a server waits for them, and only for them, while
-// http.Server.Shutdown also waits for connections without a request.
-type Due struct{ sync.RWMutex }
+	// lastChunk is how long it then waits for their last chunks, which net/http writes after the handler.
+	lastChunk = 20 * time.Millisecond
+)
 
-// Wait waits for the requests in progress, for 200 ms at most. The caller then ends the server, which cancels the
-// contexts of the others, and calls rest to wait for these.
-func (d *Due) Wait() (rest func()) {
+// Server is a server of New that serves.
+type Server struct {
+	*http.Server
+	due    sync.RWMutex // read-locked by each request in progress
+	served chan struct{}
+}
+
+// Serve serves a listener until End.
+func Serve(server *http.Server, ln net.Listener, log *slog.Logger) *Server {
+	s := &Server{Server: server, served: make(chan struct{})}
+	handler := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.due.RLock()
+		defer s.due.RUnlock()
+		handler.ServeHTTP(w, r)
+		_ = http.NewResponseController(w).Flush()
+	})
+	go func() {
+		defer close(s.served)
+		if err := server.Serve(Limit(ln)); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("a server has ended", "listen", ln.Addr().String(), "error", err)
+		}
+	}()
+	return s
+}
+
+// End waits for the requests in progress, for 200 ms at most, and only for them: Shutdown also waits for connections
+// without a request. It then ends the server, which cancels the contexts of the others, and waits for these.
+func (s *Server) End() {
 	answered := make(chan struct{})
-	go func() { defer close(answered); d.Lock() }()
+	go func() { defer close(answered); s.due.Lock() }()
 	select {
 	case <-answered:
 	case <-time.After(answerTime):
 	}
-	return func() { <-answered; d.Unlock() }
-}
-
-// lastChunk is how long End waits for the last chunks of responses.
-const lastChunk = 20 * time.Millisecond
-
-// End closes a server whose handlers have returned. net/http writes a response's last chunk after the handler, so End
-// waits for that, but not for long: a connection without a request would block Shutdown.
-func End(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastChunk)
 	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close()
+	if err := s.Shutdown(ctx); err != nil {
+		_ = s.Close()
 	}
+	<-s.served
+	<-answered
+	s.due.Unlock()
 }
 
 // Local refuses requests from web pages: on the machine of a user with a browser, or through a forwarded port, these

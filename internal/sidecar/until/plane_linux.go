@@ -26,17 +26,19 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Plane is a worker that is busy until its signals are idle. It implements drain.DataPlane as far as watching allows.
+// Plane is a worker that is busy until its signals are idle. It implements drain.DataPlane as far as watching allows, for
+// one drain.
 type Plane struct {
-	o       Options
-	changes chan struct{}
-	exited  chan struct{}
+	o         Options
+	changes   chan struct{}
+	ctx       context.Context // ends the asking
+	cancel    context.CancelFunc
+	following sync.WaitGroup
+	exited    chan struct{}
+	exit      func() // closes exited
 
-	mu        sync.Mutex // guards what follows
-	watches   []*watch
-	cancel    context.CancelFunc // nil before Drain
-	following *sync.WaitGroup
-	ended     bool
+	mu      sync.Mutex // guards what follows
+	watches []*watch
 }
 
 var (
@@ -57,35 +59,32 @@ func (w *watch) isBusy() bool { return !w.last.isIdle && w.stale == "" }
 
 // New returns a plane that asks nothing yet. Close or Kill ends it.
 func New(o Options) *Plane {
-	return &Plane{o: o, changes: make(chan struct{}, 1), exited: make(chan struct{})}
+	p := &Plane{o: o, changes: make(chan struct{}, 1), exited: make(chan struct{})}
+	p.exit = sync.OnceFunc(func() { close(p.exited) })
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
 }
 
 // Drain begins to ask.
 func (p *Plane) Drain(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cancel != nil || p.ended {
-		return nil
-	}
-	p.watches = nil
-	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel, p.following = cancel, &sync.WaitGroup{}
 	for _, s := range p.o.Signals {
 		p.o.Log.Info("waiting until the worker is idle", "signal", s.text)
 		w := &watch{signal: s, begun: time.Now()}
 		p.watches = append(p.watches, w)
 		p.following.Go(func() {
-			s.follow(ctx, func(a answer) { p.take(ctx, w, a) })
+			s.follow(p.ctx, func(a answer) { p.take(w, a) })
 		})
 	}
 	return nil
 }
 
 // take notes an answer.
-func (p *Plane) take(ctx context.Context, w *watch, a answer) {
+func (p *Plane) take(w *watch, a answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ctx.Err() != nil {
+	if p.ctx.Err() != nil {
 		return
 	}
 	before := w.last
@@ -97,22 +96,22 @@ func (p *Plane) take(ctx context.Context, w *watch, a answer) {
 	case a.err != nil && before.err == nil:
 		p.o.Log.Warn("the signal does not answer: whether the worker is idle is unknown", "signal", w.signal.text,
 			"error", a.err, "holds_for", p.o.Stale)
-		p.limit(ctx, w, p.o.Stale)
+		p.limit(w, p.o.Stale)
 	case a.err != nil:
 	case a.isIdle && before.isIdle:
 	case a.isIdle:
 		p.o.Log.Info("idle", "signal", w.signal.text, "after", time.Since(w.begun).Round(time.Millisecond))
 		w.stale = ""
-		p.limit(ctx, w, 0)
+		p.limit(w, 0)
 	case !isSame || w.limit == nil:
 		w.stale = ""
-		p.limit(ctx, w, p.o.Heartbeat)
+		p.limit(w, p.o.Heartbeat)
 	}
 	p.change()
 }
 
 // limit sets when the present state no longer holds the drain; p.mu is held.
-func (p *Plane) limit(ctx context.Context, w *watch, d time.Duration) {
+func (p *Plane) limit(w *watch, d time.Duration) {
 	if w.limit != nil {
 		w.limit.Stop()
 		w.limit = nil
@@ -124,7 +123,7 @@ func (p *Plane) limit(ctx context.Context, w *watch, d time.Duration) {
 	timer = time.AfterFunc(d, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if w.limit != timer || ctx.Err() != nil {
+		if w.limit != timer || p.ctx.Err() != nil {
 			return
 		}
 		if w.stale = fmt.Sprintf("has reported the same for %v", d); w.last.err != nil {
@@ -207,28 +206,8 @@ func (p *Plane) Assumed() (out []string) {
 // Warnings are none: Assumed has the reasons.
 func (p *Plane) Warnings() []string { return nil }
 
-// stop ends the asking, and returns what waits for its end.
-func (p *Plane) stop() *sync.WaitGroup {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cancel != nil {
-		p.cancel()
-		p.cancel = nil
-	}
-	for _, w := range p.watches {
-		if w.limit != nil {
-			w.limit.Stop()
-			w.limit = nil
-		}
-	}
-	return p.following
-}
-
-// Resume ends the asking.
-func (p *Plane) Resume(context.Context) error {
-	p.stop()
-	return nil
-}
+// Resume does nothing: the hook of a worker is not cancelled.
+func (p *Plane) Resume(context.Context) error { return nil }
 
 // CloseIdle has nothing to close.
 func (p *Plane) CloseIdle(context.Context, time.Duration) error { return nil }
@@ -238,17 +217,12 @@ func (p *Plane) StopAccepting(context.Context) error { return nil }
 
 // Close ends the asking, and waits for commands that run.
 func (p *Plane) Close(ctx context.Context) error {
-	following := p.stop()
+	p.stop()
 	done := make(chan struct{})
-	go func() {
-		if following != nil {
-			following.Wait()
-		}
-		close(done)
-	}()
+	go func() { defer close(done); p.following.Wait() }()
 	select {
 	case <-done:
-		p.Kill()
+		p.exit()
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("end the signals' requests: %w", ctx.Err())
@@ -256,13 +230,14 @@ func (p *Plane) Close(ctx context.Context) error {
 }
 
 // Kill ends the asking.
-func (p *Plane) Kill() {
-	p.stop()
+func (p *Plane) Kill() { p.stop(); p.exit() }
+
+func (p *Plane) stop() {
+	p.cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.ended {
-		p.ended = true
-		close(p.exited)
+	for _, w := range p.watches {
+		p.limit(w, 0)
 	}
 }
 

@@ -225,7 +225,7 @@ func TestLimits(t *testing.T) {
 				for i, step := range answers {
 					time.Sleep(step.after)
 					synctest.Wait()
-					p.take(t.Context(), w, step.answer)
+					p.take(w, step.answer)
 					if a, _ := p.Activity(t.Context()); (a.Busy == 1) != step.busy {
 						t.Errorf("after answer %d: %+v", i, a)
 					}
