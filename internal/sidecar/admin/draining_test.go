@@ -93,36 +93,6 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-func TestHealthcheckIsSeenEverywhere(t *testing.T) {
-	s, plane := startServer(t)
-	look := func(status int, state, live, number string) {
-		t.Helper()
-		if resp, body := ask(t, s, "GET", "/ready"); resp.StatusCode != status || body != state+"\n" {
-			t.Errorf("/ready: %s %q", resp.Status, body)
-		}
-		if _, body := ask(t, s, "GET", "/stats?filter=^server\\.(live|state)$"); body != "server.live: "+live+"\nserver.state: "+number+"\n" {
-			t.Errorf("/stats: %q", body)
-		}
-	}
-	look(200, "LIVE", "1", "0")
-	ask(t, s, "POST", "/healthcheck/fail")
-	look(503, "DRAINING", "0", "1")
-	ask(t, s, "POST", "/healthcheck/ok")
-	look(200, "LIVE", "1", "0")
-	ask(t, s, "POST", "/drain_listeners") // a drain is no failure
-	look(200, "LIVE", "1", "0")
-	if _, body := ask(t, s, "GET", "/stats?filter=listener_stopped|total_listeners_active"); body != "listener_manager.listener_stopped: 2\nlistener_manager.total_listeners_active: 2\n" {
-		t.Error(body)
-	}
-	if was := plane.was(); was != "drain resume drain stop" {
-		t.Errorf("asked of the plane: %s", was)
-	}
-	s.Resumed()
-	if _, body := ask(t, s, "GET", "/stats?filter=listener_stopped"); body != "listener_manager.listener_stopped: 0\n" {
-		t.Error(body)
-	}
-}
-
 func TestListenersOnEveryAddressAreNamedAsIstioDoes(t *testing.T) {
 	for address, want := range map[string]string{
 		"[::]:80":             "0.0.0.0_80",

@@ -98,7 +98,7 @@ func TestPeersDrainThePipe(t *testing.T) {
 			answer := r.inFlight("/slow")
 			wantCount(2)
 			for _, path := range peer.posts {
-				if status, body := postTo(t, address, path); status != 200 || body != "OK\n" {
+				if status, body := postTo(address, path); status != 200 || body != "OK\n" {
 					t.Fatalf("POST %s: %d %q", path, status, body)
 				}
 			}
@@ -119,28 +119,14 @@ func TestPeersDrainThePipe(t *testing.T) {
 	}
 }
 
-func postTo(t *testing.T, admin, path string) (int, string) {
-	t.Helper()
-	resp, err := http.Post("http://"+admin+"/"+path, "application/json", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(b)
-}
+func postTo(admin, path string) (int, string) { return fetch("POST", "http://"+admin+"/"+path) }
 
 func getFrom(admin, path string) (string, error) {
-	resp, err := http.Get("http://" + admin + path)
-	if err != nil {
-		return "", err
+	code, body := fetch("GET", "http://"+admin+path)
+	if code != http.StatusOK {
+		return "", fmt.Errorf("%s: %d: %s", path, code, body)
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %s: %s", path, resp.Status, b)
-	}
-	return string(b), err
+	return body, nil
 }
 
 // istioCount counts as pilot-agent does: used listener gauges, less those of

@@ -26,11 +26,11 @@ func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 	if keep(t, r.inbound()).ask() {
 		t.Error("Connection: close before any request to the admin API")
 	}
-	postTo(t, address, "healthcheck/fail")
+	postTo(address, "healthcheck/fail")
 	if !keep(t, r.inbound()).ask() {
 		t.Error("no Connection: close after /healthcheck/fail")
 	}
-	postTo(t, address, "healthcheck/ok")
+	postTo(address, "healthcheck/ok")
 	client := keep(t, r.inbound())
 	for range 3 {
 		if client.ask() {
@@ -40,10 +40,10 @@ func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 
 	// Once the agent drains by itself, the admin API cannot undo that.
 	answer := r.inFlight("/slow")
-	postTo(t, address, "healthcheck/fail")
+	postTo(address, "healthcheck/fail")
 	r.signals <- drain.Terminate
 	r.logged(`"phase":"waiting"`)
-	postTo(t, address, "healthcheck/ok")
+	postTo(address, "healthcheck/ok")
 	if !keep(t, r.inbound()).ask() {
 		t.Error("no Connection: close during the termination after /healthcheck/ok")
 	}
@@ -57,8 +57,8 @@ func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 func TestAdminForgetsWithTheHook(t *testing.T) {
 	admin, address := withAdmin(t, "")
 	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1", "LASTCALL_LAST_CALL_MARGIN=500ms"}, admin)
-	postTo(t, address, "healthcheck/fail")
-	postTo(t, address, "drain_listeners")
+	postTo(address, "healthcheck/fail")
+	postTo(address, "drain_listeners")
 	if !refused(r.inbound()) {
 		t.Error("it still accepts after /drain_listeners")
 	}
@@ -76,7 +76,7 @@ func TestAdminQuit(t *testing.T) {
 	admin, address := withAdmin(t, "")
 	r := start(t, nil, admin)
 	answer := r.inFlight("/never")
-	if status, body := postTo(t, address, "quitquitquit"); status != http.StatusOK || body != "OK\n" {
+	if status, body := postTo(address, "quitquitquit"); status != http.StatusOK || body != "OK\n" {
 		t.Errorf("%d %q", status, body)
 	}
 	r.wantEnd(CodeIntended)
@@ -94,13 +94,6 @@ func TestAdminAddressThatSomebodyHas(t *testing.T) {
 		t.Errorf("no log line:\n%s", r.log)
 	}
 	r.terminates()
-
-	r = start(t, nil, func(o *Options) { o.Admin = Admin{Address: ln.Addr().String()} })
-	<-r.done
-	if r.code != CodeCrashed || r.err == nil || !strings.Contains(r.err.Error(),
-		"choose another by --admin-address, or off") {
-		t.Errorf("code %d, %v", r.code, r.err)
-	}
 }
 
 // A signal is not lost when its sender disconnects before the drain takes it:

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,11 +100,8 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	}()
 	t.Cleanup(func() { cancel(); <-r.done })
 	r.until("ready", func() bool {
-		resp, err := http.Get(r.status + "/healthz/ready")
-		if err == nil {
-			resp.Body.Close()
-		}
-		return err == nil && resp.StatusCode == http.StatusOK || r.ended()
+		code, _ := fetch("GET", r.status+"/healthz/ready")
+		return code == http.StatusOK || r.ended()
 	})
 	return r
 }
@@ -182,8 +180,15 @@ func (r *running) terminates() {
 }
 
 // post asks the status server.
-func (r *running) post(path string) (int, string) {
-	resp, err := http.Post(r.status+path, "", nil)
+func (r *running) post(path string) (int, string) { return fetch(http.MethodPost, r.status+path) }
+
+// fetch sends a request and returns the response's status and body; 0 and the error if there is none.
+func fetch(method, url string) (int, string) {
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -213,19 +218,14 @@ func TestTerminate(t *testing.T) {
 	answer := r.inFlight("/slow")
 	r.signals <- drain.Terminate
 	r.logged(`"phase":"waiting"`)
-	resp, err := http.Get(r.status + "/metrics") // still there
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, _ := io.ReadAll(resp.Body)
-	resp.Body.Close()
+	_, metrics := fetch("GET", r.status+"/metrics") // still there
 	for _, want := range []string{
 		`lastcall_drain_phase{phase="waiting"} 1`,
 		`lastcall_connections{state="busy"} 1`,
 		"lastcall_deadline_remaining_seconds 29.",
 		`envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="inbound"} 1`,
 	} {
-		if !strings.Contains(string(b), want) {
+		if !strings.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
@@ -360,25 +360,13 @@ func TestStatusServer(t *testing.T) {
 		{"GET", "/drain", 405, "Method Not Allowed\n"},
 		{"PUT", "/wait", 405, "Method Not Allowed\n"},
 		{"GET", "/nowhere", 404, "404 page not found\n"},
+		{"GET", "/metrics", 200, ""},
+		{"GET", "/stats/prometheus", 200, ""},
 	} {
-		req, _ := http.NewRequest(tt.method, r.status+tt.path, nil)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
+		code, body := fetch(tt.method, r.status+tt.path)
+		if code != tt.code || tt.body != "" && body != tt.body {
+			t.Errorf("%s %s: %d %q; want %d %q", tt.method, tt.path, code, body, tt.code, tt.body)
 		}
-		b, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if resp.StatusCode != tt.code || string(b) != tt.body {
-			t.Errorf("%s %s: %d %q; want %d %q", tt.method, tt.path, resp.StatusCode, b, tt.code, tt.body)
-		}
-	}
-	for _, path := range []string{"/metrics", "/stats/prometheus"} {
-		resp, err := http.Get(r.status + path)
-		if err != nil || resp.StatusCode != 200 {
-			t.Errorf("%s: %v %v", path, resp, err)
-			continue
-		}
-		resp.Body.Close()
 	}
 }
 
@@ -390,22 +378,13 @@ func TestOnlyThisPod(t *testing.T) {
 		"10.0.0.1:1": false, "[fe80::1]:1": false, "": false,
 	} {
 		reached = false
-		w := &recorder{header: http.Header{}}
+		w := httptest.NewRecorder()
 		h(w, &http.Request{Method: "POST", RemoteAddr: peer})
-		if reached != want || !want && w.code != 403 {
-			t.Errorf("from %q: reached %v, %d", peer, reached, w.code)
+		if reached != want || !want && w.Code != 403 {
+			t.Errorf("from %q: reached %v, %d", peer, reached, w.Code)
 		}
 	}
 }
-
-type recorder struct {
-	header http.Header
-	code   int
-}
-
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) WriteHeader(code int)        { r.code = code }
-func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestApp(t *testing.T) {
 	run := func(script string) func(*Options) {
@@ -469,18 +448,12 @@ func TestApp(t *testing.T) {
 			status := fmt.Sprintf("http://%s:%d", o.Status.Address, o.Settings.StatusPort.Value)
 			go func() {
 				for {
-					resp, err := http.Get(status + "/healthz/ready")
-					if err != nil {
-						time.Sleep(time.Millisecond)
-						continue
-					}
-					b, _ := io.ReadAll(resp.Body)
-					_ = resp.Body.Close()
-					if strings.Contains(string(b), "started") {
+					code, body := fetch("GET", status+"/healthz/ready")
+					if code == 0 || strings.Contains(body, "started") {
 						continue
 					}
 					opened, _ = net.Listen("tcp", late)
-					unready <- fmt.Sprint(resp.StatusCode, " ", string(b))
+					unready <- fmt.Sprint(code, " ", body)
 					return
 				}
 			}()

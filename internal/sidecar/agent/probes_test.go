@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -83,47 +82,22 @@ func TestParseProbesRefuses(t *testing.T) {
 func TestHookToken(t *testing.T) {
 	r := start(t, nil, func(o *Options) { o.Status.HookToken = "7f3a" })
 	for _, path := range []string{"/wait/7f3b", "/wait/", "/wait/7f3", "/wait/7f3a7"} {
-		resp, err := http.Get(r.status + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != 404 {
-			t.Errorf("%s: %d; want 404", path, resp.StatusCode)
+		if code, _ := fetch("GET", r.status+path); code != 404 {
+			t.Errorf("%s: %d; want 404", path, code)
 		}
 	}
-	resp, err := http.Get(r.status + "/metrics")
-	if err != nil {
-		t.Fatal(err)
+	if _, metrics := fetch("GET", r.status+"/metrics"); !strings.Contains(metrics, "lastcall_hook_refused_total 4") {
+		t.Errorf("the refusals are not counted:\n%s", metrics)
 	}
-	b := new(strings.Builder)
-	_, _ = io.Copy(b, resp.Body)
-	resp.Body.Close()
-	if !strings.Contains(b.String(), "lastcall_hook_refused_total 4") {
-		t.Errorf("the refusals are not counted:\n%s", b)
+	if code, body := fetch("GET", r.status+"/wait/7f3a"); code != 200 {
+		t.Fatal(code, body)
 	}
-	if resp, err = http.Get(r.status + "/wait/7f3a"); err != nil || resp.StatusCode != 200 {
-		t.Fatal(resp, err)
-	}
-	resp.Body.Close()
 	close(r.free)
 }
 
 func TestProfiles(t *testing.T) {
-	get := func(r *running, path string) (int, string) {
-		resp, err := http.Get(r.status + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(body)
-	}
 	off := start(t, nil)
-	if code, _ := get(off, "/debug/pprof/goroutine?debug=2"); code != http.StatusNotFound {
+	if code, _ := fetch("GET", off.status+"/debug/pprof/goroutine?debug=2"); code != http.StatusNotFound {
 		t.Errorf("without Profiles: %d", code)
 	}
 	on := start(t, nil, func(o *Options) { o.Status.Profiles = true })
@@ -139,7 +113,7 @@ func TestProfiles(t *testing.T) {
 		"/debug/pprof/nothing":            {404, "must be goroutine"},
 		"/debug/pprof/heap?debug=x":       {400, "debug must be"},
 	} {
-		if code, body := get(on, path); code != want.code || !strings.HasPrefix(body, want.text) &&
+		if code, body := fetch("GET", on.status+path); code != want.code || !strings.HasPrefix(body, want.text) &&
 			!strings.Contains(body[:min(len(body), 200)], want.text) {
 			t.Errorf("%s: %d, %.100q; want %d, %q", path, code, body, want.code, want.text)
 		}

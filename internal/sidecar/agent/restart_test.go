@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -139,22 +138,14 @@ func TestRestart(t *testing.T) {
 			}
 		})
 	}
-	hook := func(token string) (int, error) {
-		resp, err := http.Get(r.status + "/wait/" + token)
-		if err != nil {
-			return 0, err
-		}
-		return resp.StatusCode, resp.Body.Close()
-	}
+	hook := func(token string) (int, string) { return fetch("GET", r.status+"/wait/"+token) }
 	_, port, _ := net.SplitHostPort(address) // ignores this machine's other listeners
-	if code, err := hook("app0?ports=" + port); err != nil || code != http.StatusOK {
-		t.Fatal(code, err)
+	if code, body := hook("app0?ports=" + port); code != http.StatusOK {
+		t.Fatal(code, body)
 	}
 	_ = app.Shutdown(t.Context()) // the container's SIGTERM
 	serve(address)
-	waits := make(chan string, 1)
-	go func() { waits <- <-r.get("/") }()
-	if got := <-waits; got != "200 done<nil>" {
+	if got := <-r.get("/"); got != "200 done<nil>" {
 		t.Errorf("after the restart: %s", got)
 	}
 	stop()
@@ -164,16 +155,8 @@ func TestRestart(t *testing.T) {
 	}
 
 	// The sidecar's own hook is the end of the pod.
-	ended := make(chan error, 1)
-	go func() {
-		code, err := hook("sidecar0")
-		if err == nil && code != http.StatusOK {
-			err = errors.New(http.StatusText(code))
-		}
-		ended <- err
-	}()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	if code, body := hook("sidecar0"); code != http.StatusOK {
+		t.Error(code, body)
 	}
 	r.terminates()
 }

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	playPart() // of an agent or of an Envoy, for the tests of processes
+	playPart()
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16") // those that are parallel wait for deadlines
 	goleak.VerifyTestMain(m)

@@ -1,13 +1,10 @@
 package envoy
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -15,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
@@ -135,31 +130,13 @@ func (o *termination) want(t *testing.T, verdict drain.Verdict, lines ...string)
 	panic("unreachable")
 }
 
-// The parts that this test's program plays when it is started again.
-const (
-	partVariable       = "LASTCALL_ENVOY_TEST_PART"
-	partAgent          = "agent" // starts a real Envoy, says its number, and stays
-	partIgnoresSignals = "deaf"  // an Envoy that serves its admin, and that nothing ends but SIGKILL
-	optionsOf          = "LASTCALL_ENVOY_TEST_OPTIONS"
-)
+// ignoresSignals has the address at which this test's program, started again, is an Envoy that nothing ends but SIGKILL.
+const ignoresSignals = "LASTCALL_ENVOY_TEST_IGNORES_SIGNALS"
 
 func playPart() {
-	switch os.Getenv(partVariable) {
-	case partAgent:
-		var o Options
-		if err := json.Unmarshal([]byte(os.Getenv(optionsOf)), &o); err != nil {
-			panic(err)
-		}
-		o.Log, o.Stdout = discard, os.Stderr
-		p, err := Start(ctx, o)
-		if err != nil {
-			panic(err)
-		}
-		fmt.Println(p.running().Pid())
-		select {}
-	case partIgnoresSignals:
+	if admin := os.Getenv(ignoresSignals); admin != "" {
 		signal.Ignore(syscall.SIGTERM)
-		panic(http.ListenAndServe(os.Getenv(optionsOf), http.HandlerFunc(answerIgnoringSignals)))
+		panic(http.ListenAndServe(admin, http.HandlerFunc(answerIgnoringSignals)))
 	}
 }
 
@@ -180,7 +157,7 @@ func TestSignalsIgnored(t *testing.T) {
 	admin := nettest.FreeAddress(t, "127.0.0.1")
 	log := &logstest.Buffer{}
 	script := filepath.Join(t.TempDir(), "envoy")
-	text := fmt.Sprintf("#!/bin/sh\n%s=%s %s=%s exec %s\n", partVariable, partIgnoresSignals, optionsOf, admin, os.Args[0])
+	text := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", ignoresSignals, admin, os.Args[0])
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -214,47 +191,5 @@ func TestBehindScript(t *testing.T) {
 	}
 	if groupLives(r.running()) {
 		t.Error("something of it is still there")
-	}
-}
-
-// When the agent is killed, its Envoy is killed as well, although it is in its own
-// process group.
-func TestNoOrphan(t *testing.T) {
-	envoy := peers.Need(t, "envoy")
-	options, err := json.Marshal(map[string]any{
-		"Admin": nettest.FreeAddress(t, "127.0.0.1"), "Path": envoy, "DrainTime": time.Minute, "ParentShutdown": time.Minute, "Concurrency": 1,
-		"Bootstrap": Bootstrap{Inbound: []Route{{nettest.FreeAddress(t, "127.0.0.1"), "127.0.0.1:1", "http"}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent := exec.Command(os.Args[0])
-	agent.Env = append(os.Environ(), partVariable+"="+partAgent, optionsOf+"="+string(options))
-	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	log := &logstest.Buffer{}
-	agent.Stderr = log
-	out, err := agent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pid int
-	if _, err := fmt.Fscan(bufio.NewReader(out), &pid); err != nil {
-		t.Fatal(err, log)
-	}
-	if group, err := syscall.Getpgid(pid); group != pid || err != nil {
-		t.Errorf("Envoy %d stands in group %d, %v", pid, group, err)
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	_ = agent.Process.Kill()
-	_ = agent.Wait()
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); n != 1 {
-		t.Fatalf("Envoy outlives its agent: %d, %v", n, err)
 	}
 }

@@ -111,29 +111,6 @@ func TestTheFirstProcess(t *testing.T) {
 	}
 }
 
-func TestMessage(t *testing.T) {
-	m, err := newMessage()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.file.Close()
-	m.write("the app has ended")
-	if got := m.read(); got != "the app has ended" {
-		t.Errorf("read %q", got)
-	}
-	if pid := readyPID(m.read()); pid != 0 {
-		t.Errorf("read pid %d of a reason", pid)
-	}
-	if err := m.clear(); err != nil {
-		t.Fatal(err)
-	}
-	m.write(readyMessage(42))
-	if pid := readyPID(m.read()); pid != 42 {
-		t.Errorf("read pid %d, want 42, of %q", pid, m.read())
-	}
-	(*message)(nil).write("without a predecessor")
-}
-
 func TestIsAlive(t *testing.T) {
 	if !IsAlive(os.Getpid()) {
 		t.Error("this process is not alive")

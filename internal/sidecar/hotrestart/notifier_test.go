@@ -46,56 +46,50 @@ func manager(t *testing.T, name string) (heard func() map[string]string) {
 	}
 }
 
+// A socket with a path is in cmd/lastcall's TestHotRestartLosesNothing.
 func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
-	for _, row := range []struct{ name, socket string }{
-		{"a path", filepath.Join(t.TempDir(), "notify")},
-		{"an abstract name", "@lastcall-test-" + strconv.Itoa(os.Getpid())},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			heard := manager(t, row.socket)
-			n := NotifierFromEnvironment()
+	heard := manager(t, "@lastcall-test-"+strconv.Itoa(os.Getpid()))
+	n := NotifierFromEnvironment()
 
-			if err := n.Ready("serving"); err != nil {
-				t.Fatal(err)
-			}
-			if state := heard(); state["READY"] != "1" || state["STATUS"] != "serving" {
-				t.Errorf("when ready: %v", state)
-			}
+	if err := n.Ready("serving"); err != nil {
+		t.Fatal(err)
+	}
+	if state := heard(); state["READY"] != "1" || state["STATUS"] != "serving" {
+		t.Errorf("when ready: %v", state)
+	}
 
-			var before, after unix.Timespec
-			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &before); err != nil {
-				t.Fatal(err)
-			}
-			if err := n.Reloading(); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &after); err != nil {
-				t.Fatal(err)
-			}
-			state := heard()
-			at, err := strconv.ParseInt(state["MONOTONIC_USEC"], 10, 64)
-			if state["RELOADING"] != "1" || err != nil || at < before.Nano()/1000 || at > after.Nano()/1000 {
-				t.Errorf("when reloading: %v, want a moment between %d and %d", state, before.Nano()/1000, after.Nano()/1000)
-			}
+	var before, after unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Reloading(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &after); err != nil {
+		t.Fatal(err)
+	}
+	state := heard()
+	at, err := strconv.ParseInt(state["MONOTONIC_USEC"], 10, 64)
+	if state["RELOADING"] != "1" || err != nil || at < before.Nano()/1000 || at > after.Nano()/1000 {
+		t.Errorf("when reloading: %v, want a moment between %d and %d", state, before.Nano()/1000, after.Nano()/1000)
+	}
 
-			if err := n.HandedOver(4711); err != nil {
-				t.Fatal(err)
-			}
-			if state := heard(); state["MAINPID"] != "" || state["STATUS"] != "serving (pid 4711)" || state["READY"] != "1" || state["WATCHDOG"] != "1" {
-				t.Errorf("when handed over: %v", state)
-			}
+	if err := n.HandedOver(4711); err != nil {
+		t.Fatal(err)
+	}
+	if state := heard(); state["MAINPID"] != "" || state["STATUS"] != "serving (pid 4711)" || state["READY"] != "1" || state["WATCHDOG"] != "1" {
+		t.Errorf("when handed over: %v", state)
+	}
 
-			// The old process is no longer the service.
-			if err := n.Stopping(); err != nil {
-				t.Fatal(err)
-			}
-			if err := NotifierFromEnvironment().Stopping(); err != nil {
-				t.Fatal(err)
-			}
-			if state := heard(); state["STOPPING"] != "1" {
-				t.Errorf("when another one stops: %v", state)
-			}
-		})
+	// The old process is no longer the service.
+	if err := n.Stopping(); err != nil {
+		t.Fatal(err)
+	}
+	if err := NotifierFromEnvironment().Stopping(); err != nil {
+		t.Fatal(err)
+	}
+	if state := heard(); state["STOPPING"] != "1" {
+		t.Errorf("when another one stops: %v", state)
 	}
 }
 
@@ -113,13 +107,6 @@ func TestWithoutAServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
 	if err := NotifierFromEnvironment().Ready(""); err == nil || !strings.Contains(err.Error(), "notify the service manager of READY=1") {
 		t.Errorf("a socket that is gone: %v", err)
-	}
-}
-
-func TestEnviron(t *testing.T) {
-	got := AppEnviron([]string{"A=1", "NOTIFY_SOCKET=/x", "WATCHDOG_USEC=1", "WATCHDOG_PID=2", "NOTIFY_SOCKETS=3"})
-	if want := []string{"A=1", "NOTIFY_SOCKETS=3"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

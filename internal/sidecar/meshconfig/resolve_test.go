@@ -88,21 +88,7 @@ func TestWhichPlaceWins(t *testing.T) {
 		want    string
 		source  string
 	}{
-		{"nothing set: terminationDrainDuration", places{}, termination, "5s", "default"},
-		{"nothing set: drainDuration", places{}, "drainDuration", "45s", "default"},
-		{"nothing set: parentShutdownDuration", places{}, "parentShutdownDuration", "1m0s", "default"},
-		{"nothing set: minimum drain", places{}, minimum, "5s", "default"},
-		{"nothing set: exit on zero", places{}, zero, "true", "default"},
 		{"nothing set, Istio's way: fixed wait", places{compat: "istio"}, zero, "false", "default"},
-		{"nothing set: status port", places{}, "statusPort", "15020", "default"},
-		{"nothing set: admin port", places{}, "proxyAdminPort", "15000", "default"},
-		{"nothing set: concurrency", places{}, "concurrency", "null", "default"},
-		{"nothing set: hold", places{}, "holdApplicationUntilProxyStarts", "null", "default"},
-		{"nothing set: grace period", places{}, "TERMINATION_GRACE_PERIOD_SECONDS", "30", "default"},
-		{"nothing set: quiet time", places{}, "LASTCALL_QUIET_TIME", "2s", "default"},
-		{"nothing set: margin", places{}, "LASTCALL_LAST_CALL_MARGIN", "2s", "default"},
-		{"nothing set: idle grace", places{}, "LASTCALL_IDLE_GRACE", "2s", "default"},
-		{"nothing set: stats", places{}, "proxyStatsMatcher.inclusionRegexps", "[]", "default"},
 
 		{"mesh over default", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}"}, termination, "8s", "mesh file mesh.yaml"},
 		{"PROXY_CONFIG over mesh", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}", proxy: "terminationDrainDuration: 9s"}, termination, "9s", "PROXY_CONFIG"},
