@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"strconv"
@@ -22,28 +21,15 @@ func TestPod(t *testing.T) {
 	w := watched(t, n.Pod.Path(), Options{}, begun)
 	exchange := func(from *nettest.Namespace, to net.Listener) {
 		t.Helper()
-		c, err := from.Dial(context.Background(), "tcp", to.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := to.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, "request")
-		_, _ = io.ReadFull(s, make([]byte, 7))
+		c, s := join(t, from, netip.Addr{}, to)
+		pass(t, c, s, "request")
 		_, _ = s.Close(), c.Close()
 	}
 	exchange(n.Client, front) // unanswered
 	exchange(n.Pod, back)     // the sidecar's
 	_, _ = front.Close(), back.Close()
 	polltest.Eventually(t, "the listeners have closed", func() bool { return len(w.Listening()) == 0 })
-	for range 3 {
-		if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
-			_ = c.Close()
-			t.Fatal("connected")
-		}
-	}
+	refused(t, n, "tcp4", n.Pod.TCP4(80), 3)
 	got := w.End(time.Now(), Exit{})
 	if want := (Lost{Unanswered: 1, Refused: 3}); got.Lost != want || got.Open+got.Arrivals.Count != 4 { // to a tick of the kernel's clock
 		t.Errorf("%+v: %s", got.Lost, got.Text())
@@ -59,45 +45,22 @@ func TestStandby(t *testing.T) {
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	own := n.Client.IPv4
 	w := watched(t, n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }}, (*Watch).Standby)
-	dial := func() net.Conn {
-		t.Helper()
-		c, err := n.Client.Dial(context.Background(), "tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, "request")
-		return c
-	}
 	for range 300 { // before the termination: no part of it
-		c := dial()
-		s, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.ReadFull(s, make([]byte, 7))
-		_, _ = io.WriteString(s, "answer")
-		_, _ = io.ReadFull(c, make([]byte, 6))
+		c, s := join(t, n.Client, netip.Addr{}, ln)
+		pass(t, c, s, "request")
+		pass(t, s, c, "answer")
 		_, _ = c.Close(), s.Close()
 	}
 	early := time.Now()
-	c := dial()
-	s, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.ReadFull(s, make([]byte, 7))
+	c, s := join(t, n.Client, netip.Addr{}, ln)
+	pass(t, c, s, "request")
 	before := time.Now()
 	_, _ = ln.Close(), s.Close()
 	at := awaitReaction(t, w, early)
 	if at.Before(before) || at.After(time.Now()) {
 		t.Errorf("the listener closed between %v and %v, not at %v", before, time.Now(), at)
 	}
-	for range 3 {
-		if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
-			_ = c.Close()
-			t.Fatal("connected")
-		}
-	}
+	refused(t, n, "tcp4", n.Pod.TCP4(80), 3)
 	if err := w.Begin(at, "listener closed"); err != nil {
 		t.Fatal(err)
 	}
@@ -128,32 +91,22 @@ func TestDualStack(t *testing.T) {
 			n := nettest.New(t)
 			listener := n.Pod.Listen(t, tt.network, net.JoinHostPort("", strconv.Itoa(port)))
 			w := watched(t, n.Pod.Path(), Options{}, (*Watch).Start)
-			dial := func(from *nettest.Namespace, family string) (net.Conn, error) {
-				to := n.Pod.TCP4(port)
-				if family == "tcp6" {
-					to = n.Pod.TCP6(port)
-				}
-				return from.Dial(context.Background(), family, to)
-			}
+			to := map[string]string{"tcp4": n.Pod.TCP4(port), "tcp6": n.Pod.TCP6(port)}
 			// exchange connects, sends a request, and answers it or not.
-			exchange := func(from *nettest.Namespace, family string, answer bool) (client, server net.Conn) {
+			exchange := func(from *nettest.Namespace, family string, answer bool) (server net.Conn) {
 				t.Helper()
-				client, err := dial(from, family)
+				client, err := from.Dial(context.Background(), family, to[family])
+				if err == nil {
+					server, err = listener.Accept()
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { _ = client.Close() })
-				if server, err = listener.Accept(); err != nil {
-					t.Fatal(err)
+				t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+				if pass(t, client, server, "request"); answer {
+					pass(t, server, client, "answer")
 				}
-				t.Cleanup(func() { _ = server.Close() })
-				_, _ = io.WriteString(client, "request")
-				_, _ = io.ReadFull(server, make([]byte, 7))
-				if answer {
-					_, _ = io.WriteString(server, "answer")
-					_, _ = io.ReadFull(client, make([]byte, 6))
-				}
-				return client, server
+				return server
 			}
 			var servers []net.Conn
 			for _, family := range tt.families {
@@ -161,8 +114,7 @@ func TestDualStack(t *testing.T) {
 					from   *nettest.Namespace
 					answer bool
 				}{{n.Client, true}, {n.Client, false}, {n.Client, false}, {n.Pod, false}} { // the last one is a sidecar's
-					_, server := exchange(one.from, family, one.answer)
-					servers = append(servers, server)
+					servers = append(servers, exchange(one.from, family, one.answer))
 				}
 			}
 			awaitBusy(t, w, 2*len(tt.families))
@@ -178,11 +130,7 @@ func TestDualStack(t *testing.T) {
 				_ = s.Close()
 			}
 			for _, family := range tt.families {
-				for range 3 {
-					if c, err := dial(n.Client, family); !errors.Is(err, syscall.ECONNREFUSED) {
-						t.Fatalf("connected: %v, %v", c, err)
-					}
-				}
+				refused(t, n, family, to[family], 3)
 			}
 			got := w.End(time.Now(), Exit{})
 			k := len(tt.families)
@@ -190,5 +138,15 @@ func TestDualStack(t *testing.T) {
 				t.Errorf("%+v, want %+v: %s", got.Lost, want, got.Text())
 			}
 		})
+	}
+}
+
+// refused has so many clients that nothing answers.
+func refused(t *testing.T, n *nettest.Net, network, address string, clients int) {
+	t.Helper()
+	for range clients {
+		if c, err := n.Client.Dial(context.Background(), network, address); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatalf("connected: %v, %v", c, err)
+		}
 	}
 }

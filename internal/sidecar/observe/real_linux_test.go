@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // opened is a watch of an app, after start.
@@ -53,16 +55,15 @@ func observed(t *testing.T, a *program) *Watch {
 // awaitBusy waits until the table shows n connections with a request in flight.
 func awaitBusy(t *testing.T, w *Watch, n int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	polltest.NoError(t, func() error {
 		w.mu.Lock()
 		w.tickLocked()
 		w.mu.Unlock()
-		if got := w.Peek().Maybe.Unfinished; got == n {
-			return
-		} else if time.Now().After(end) {
-			t.Fatalf("%d busy connections; want %d", got, n)
+		if got := w.Peek().Maybe.Unfinished; got != n {
+			return fmt.Errorf("%d busy connections; want %d", got, n)
 		}
-	}
+		return nil
+	})
 }
 
 // endings are ways in which real servers end.
@@ -101,7 +102,7 @@ func TestLosses(t *testing.T) {
 				see := observed(t, a)
 				w := see
 				if late {
-					w = onStandby(t, a)
+					w = opened(t, a, (*Watch).Standby)
 				}
 				var clients []*caller
 				for i := range tt.idle + tt.busy {
@@ -153,22 +154,14 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// onStandby puts a watch on standby, of an app that has begun.
-func onStandby(t *testing.T, a *program) *Watch {
-	t.Helper()
-	return opened(t, a, (*Watch).Standby)
-}
-
 // awaitReaction waits until the close of the listener has been reported.
-func awaitReaction(t *testing.T, w *Watch, since time.Time) time.Time {
+func awaitReaction(t *testing.T, w *Watch, since time.Time) (at time.Time) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if at := w.Reacted(since); !at.IsZero() {
-			return at
-		}
-	}
-	t.Fatal("no listener has closed")
-	return time.Time{}
+	polltest.Eventually(t, "a listener has closed", func() bool {
+		at = w.Reacted(since)
+		return !at.IsZero()
+	})
+	return at
 }
 
 // Clients with answers in the same tick as their requests, killed in mid-stream: the total may miss what no byte shows.

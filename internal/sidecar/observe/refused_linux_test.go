@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/netip"
@@ -16,7 +15,7 @@ import (
 // Clients that send something after the app's close, as TLS does, are not refused, whether its report has come or not;
 // nor are those that close, nor the app's servers.
 func TestHalfClosed(t *testing.T) {
-	const clients, refused = 8, 3
+	const clients, late = 8, 3
 	for _, tt := range []struct {
 		name              string
 		late, open, sends bool // Begin is late; the listener stays; the peers send
@@ -25,14 +24,14 @@ func TestHalfClosed(t *testing.T) {
 		want              Lost
 		crossed           int
 	}{
-		{"they close", false, false, false, false, 0, Lost{Refused: refused}, 0},
-		{"they send", false, false, true, false, 0, Lost{Refused: refused}, clients},
-		{"they send, some without an answer", false, false, true, false, 2, Lost{Refused: refused, Unanswered: 2}, clients - 2},
-		{"they close, the news is late", true, false, false, false, 0, Lost{Refused: refused}, 0},
-		{"they send, the news is late", true, false, true, false, 0, Lost{Refused: refused}, clients},
+		{"they close", false, false, false, false, 0, Lost{Refused: late}, 0},
+		{"they send", false, false, true, false, 0, Lost{Refused: late}, clients},
+		{"they send, some without an answer", false, false, true, false, 2, Lost{Refused: late, Unanswered: 2}, clients - 2},
+		{"they close, the news is late", true, false, false, false, 0, Lost{Refused: late}, 0},
+		{"they send, the news is late", true, false, true, false, 0, Lost{Refused: late}, clients},
 		{"they close, the listener stays", false, true, false, false, 0, Lost{}, 0},
-		{"the app's servers send", false, false, true, true, 0, Lost{Refused: refused}, 0},
-		{"the app's servers close", false, false, false, true, 0, Lost{Refused: refused}, 0},
+		{"the app's servers send", false, false, true, true, 0, Lost{Refused: late}, 0},
+		{"the app's servers close", false, false, false, true, 0, Lost{Refused: late}, 0},
 		{"they send, the listener stays", false, true, true, false, 0, Lost{}, clients},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,12 +89,7 @@ func TestHalfClosed(t *testing.T) {
 				begin()
 			}
 			await(t, w, func() bool { return len(w.ledger.halfClosed) == 0 && len(w.buffered.sockets) == 0 })
-			for range tt.want.Refused {
-				if c, err := n.Client.Dial(context.Background(), "tcp", n.Pod.TCP4(80)); err == nil {
-					_ = c.Close()
-					t.Fatal("connected")
-				}
-			}
+			refused(t, n, "tcp4", n.Pod.TCP4(80), tt.want.Refused)
 			got := w.End(time.Now(), Exit{})
 			if got.Lost != tt.want || got.Maybe.Crossed != tt.crossed || got.Open+got.Arrivals.Count != known+tt.want.Refused { // to a tick of the kernel's clock
 				t.Errorf("%+v", got)
