@@ -91,10 +91,7 @@ func TestAnnounce(t *testing.T) {
 			port, received := agent(t, http.StatusOK)
 			n := newNode(t)
 			pod := injected(1, port)
-			endSandbox, endApp, endAgent := n.process(pod, "pause"), n.process(pod, "app"), n.process(pod, "lastcall")
-			n.list = []corev1.Pod{*pod}
-			n.run(announces)
-			n.watched(1)
+			_, end := n.observe(pod, "pause app lastcall", announces)
 			sent := time.Now()
 			pod = tt.change(pod)
 			n.changes.Modify(pod)
@@ -107,9 +104,7 @@ func TestAnnounce(t *testing.T) {
 				}
 				polltest.Eventually(t, "the observer has the answer", func() bool { return testutil.CollectAndCount(n.count.deadlines) > 0 })
 			}
-			endApp()
-			endAgent()
-			endSandbox()
+			end()
 			n.changes.Modify(exited(pod, 0))
 			n.changes.Delete(exited(pod, 0))
 			r := n.next()
@@ -131,12 +126,7 @@ func TestAnnounceAgain(t *testing.T) {
 	port, received := agent(t, http.StatusOK)
 	n := newNode(t)
 	pod := injected(1, port)
-	for _, name := range []string{"pause", "app", "lastcall"} {
-		n.process(pod, name)
-	}
-	n.list = []corev1.Pod{*pod}
-	n.run(announces)
-	n.watched(1)
+	n.observe(pod, "pause app lastcall", announces)
 	in := func(from string) time.Duration {
 		t.Helper()
 		q := <-received
@@ -175,19 +165,14 @@ func TestAnnounceFails(t *testing.T) {
 			}
 			n := newNode(t)
 			pod := injected(1, port)
-			ends := []func(){n.process(pod, "app"), n.process(pod, "lastcall"), n.process(pod, "pause")}
-			n.list = []corev1.Pod{*pod}
-			n.run(announces)
-			n.watched(1)
+			_, end := n.observe(pod, "app lastcall pause", announces)
 			pod = deleted(pod, 8)
 			n.changes.Modify(pod)
 			n.wait(1)
 			polltest.Eventually(t, "counted as "+tt.result, func() bool {
 				return testutil.ToFloat64(n.count.deadlines.WithLabelValues(FromDelete, tt.result)) > 0
 			})
-			for _, end := range ends {
-				end()
-			}
+			end()
 			n.changes.Delete(exited(pod, 0))
 			r := n.next()
 			text, err := json.Marshal(r)

@@ -243,6 +243,23 @@ func (n *node) process(pod *corev1.Pod, container string, network ...string) (en
 	return end
 }
 
+// observe starts processes of a pod and an observer, and waits until it watches the pod. end ends the last process first.
+func (n *node) observe(pod *corev1.Pod, containers string, change ...func(*Observer)) (stop, end func()) {
+	n.t.Helper()
+	var ends []func()
+	for name := range strings.FieldsSeq(containers) {
+		ends = append(ends, n.process(pod, name))
+	}
+	n.list = []corev1.Pod{*pod}
+	stop = n.run(change...)
+	n.watched(1)
+	return stop, func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+	}
+}
+
 func uidOf(number int) types.UID {
 	return types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", number))
 }
@@ -319,18 +336,14 @@ func TestTerminations(t *testing.T) {
 			if tt.ports {
 				pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
 			}
-			endSandbox, endApp := n.process(pod, "pause"), n.process(pod, "app")
-			n.list = []corev1.Pod{*pod}
-			stop := n.run()
-			n.watched(1)
+			stop, end := n.observe(pod, "pause app")
 			if got := testutil.CollectAndCount(n.count.lost); got != 5 {
 				t.Errorf("%d counters of lost requests before the termination, want one for each reason", got)
 			}
 			pod = deleted(pod, tt.grace)
 			n.changes.Modify(pod)
 			n.wait(1)
-			endApp()
-			endSandbox()
+			end()
 			n.changes.Modify(exited(pod, tt.code))
 			r := n.next()
 			n.changes.Delete(exited(pod, tt.code))
@@ -372,12 +385,10 @@ func TestNotObserved(t *testing.T) {
 	t.Run("it began before the observer", func(t *testing.T) {
 		n := newNode(t)
 		pod := running(1)
-		end, last := n.process(pod, "app"), deleted(pod, 30)
+		last := deleted(pod, 30)
 		early := metav1.NewTime(last.DeletionTimestamp.Add(-10 * time.Second))
 		last.DeletionTimestamp = &early
-		n.list = []corev1.Pod{*last}
-		n.run()
-		n.watched(1)
+		_, end := n.observe(last, "app")
 		end()
 		n.changes.Delete(exited(last, 0))
 		if r := n.next(); r.Verdict != losses.Unknown || r.Unknown[0] != UnknownLate {
@@ -387,10 +398,7 @@ func TestNotObserved(t *testing.T) {
 	t.Run("the observer ends first", func(t *testing.T) {
 		n := newNode(t)
 		pod := running(1)
-		n.process(pod, "app")
-		n.list = []corev1.Pod{*deleted(pod, 30)}
-		stop := n.run()
-		n.watched(1)
+		stop, _ := n.observe(deleted(pod, 30), "app")
 		stop()
 		if r := n.next(); r.Verdict != losses.Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownEnd) {
 			t.Errorf("%+v", r)
@@ -399,10 +407,7 @@ func TestNotObserved(t *testing.T) {
 	t.Run("deleted with --force", func(t *testing.T) {
 		n := newNode(t)
 		pod := running(1)
-		end := n.process(pod, "app")
-		n.list = []corev1.Pod{*pod}
-		n.run()
-		n.watched(1)
+		_, end := n.observe(pod, "app")
 		n.changes.Delete(deleted(pod, 0))
 		n.wait(1)
 		end()
@@ -414,10 +419,7 @@ func TestNotObserved(t *testing.T) {
 	t.Run("the kubelet ends it by itself", func(t *testing.T) {
 		n := newNode(t)
 		pod := running(1)
-		end := n.process(pod, "app")
-		n.list = []corev1.Pod{*pod}
-		n.run()
-		n.watched(1)
+		_, end := n.observe(pod, "app")
 		pod = pod.DeepCopy()
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet}}
 		n.changes.Modify(pod)
@@ -491,10 +493,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestAPIServerAway(t *testing.T) {
 	n := newNode(t)
 	pod := running(1)
-	end := n.process(pod, "app")
-	n.list = []corev1.Pod{*pod}
-	stop := n.run()
-	n.watched(1)
+	stop, end := n.observe(pod, "app")
 	n.listErr = errors.New("connection refused")
 	n.changes.Stop()
 	end()
@@ -529,10 +528,7 @@ func TestNewsAfterTheSignal(t *testing.T) {
 	n := newNode(t)
 	n.kernel.seen = observe.Termination{Lost: observe.Lost{Unanswered: 3}}
 	pod := running(1)
-	end := n.process(pod, "app")
-	n.list = []corev1.Pod{*pod}
-	n.run()
-	n.watched(1)
+	_, end := n.observe(pod, "app")
 	pod = deleted(pod, 30)
 	n.kernel.mu.Lock()
 	n.kernel.reacted = time.Now()

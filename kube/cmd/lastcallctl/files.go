@@ -2,11 +2,14 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // files are manifests: a command takes them as arguments and with -f.
@@ -23,4 +26,17 @@ func (f files) and(args []string) ([]string, error) {
 		return nil, cli.UsageError{Err: errors.New("missing FILE: a manifest, a folder, or - for standard input")}
 	}
 	return all, nil
+}
+
+// read reads all that were given.
+func (f files) read(cmd *cobra.Command, args []string) ([]*manifest.File, error) {
+	given, err := f.and(args)
+	if err != nil {
+		return nil, err
+	}
+	read, err := manifest.Read(given, cmd.InOrStdin())
+	if err != nil {
+		return nil, cli.UsageError{Err: fmt.Errorf("FILE must be a file, a folder, a pattern or -: %w", err)}
+	}
+	return read, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/lint/report"
-	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 const lintHelp = `Find settings of manifests with which pods lose requests when they stop.
@@ -56,7 +55,7 @@ func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	files, err := f.input(cmd, args)
+	files, err := f.files.read(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -72,16 +71,4 @@ func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
 		return cli.ErrReported
 	}
 	return nil
-}
-
-func (f *lintFlags) input(cmd *cobra.Command, args []string) ([]*manifest.File, error) {
-	given, err := f.files.and(args)
-	if err != nil {
-		return nil, err
-	}
-	files, err := manifest.Read(given, cmd.InOrStdin())
-	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("FILE must be a file, a folder, a pattern or -: %w", err)}
-	}
-	return files, nil
 }

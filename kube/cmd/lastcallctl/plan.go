@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,95 +69,28 @@ func reactionNames() []string {
 }
 
 func (f *planFlags) run(cmd *cobra.Command, args []string) error {
-	given, err := f.files.and(args)
-	if err != nil {
-		return err
-	}
 	if min(f.request, f.propagation) < 0 || max(f.request, f.propagation) > 24*time.Hour {
 		return cli.UsageError{Err: errors.New("--request and --propagation must be 0s to 24h")}
 	}
-	if isSet := cmd.Flags().Changed; f.advise && (!isSet("request") || !isSet("propagation") || isSet("output")) {
+	isSet := cmd.Flags().Changed
+	if f.advise && (!isSet("request") || !isSet("propagation") || isSet("output")) {
 		return cli.UsageError{Err: errors.New("--advise needs --request and --propagation, and has no -o")}
+	}
+	files, err := f.files.read(cmd, args)
+	if err != nil {
+		return err
+	}
+	all, err := manifest.Serving(files)
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("%s has no Pod, Deployment or other workload that serves", strings.Join(slices.Concat(f.files, args), ", "))
+	}
+	if err != nil {
+		return cli.UsageError{Err: err}
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.App, o.Istio = course.Reaction(f.app), inject.Sidecar(f.istio)
 	if o.MeshConfig, err = kubeflags.ReadMeshConfig(f.mesh); err != nil {
 		return err
-	}
-	pods, err := f.pods(cmd, given, o)
-	if err != nil {
-		return err
-	}
-	out := cmd.OutOrStdout()
-	if f.advise {
-		return writeAdvice(out, pods)
-	}
-	var plans []*plan.Plan
-	for _, p := range pods {
-		plans = append(plans, plan.New(p.String(), p.Pod, p.options))
-	}
-	style := console.StyleFor(os.Stdout)
-	switch f.output {
-	case "svg":
-		err = plan.WriteSVG(out, plans)
-	case cli.JSON:
-		err = plan.WriteJSON(out, plans)
-	default:
-		for i, p := range plans {
-			if i > 0 {
-				_, _ = fmt.Fprintln(out)
-			}
-			if err = p.WriteText(out, style); err != nil {
-				break
-			}
-		}
-	}
-	if err == nil && cmd.Flags().Changed("request") {
-		for _, p := range plans {
-			if p.Lost() > 0 {
-				return cli.ErrReported
-			}
-		}
-	}
-	return err
-}
-
-func writeAdvice(out io.Writer, pods []planned) error {
-	found := true
-	for i, p := range pods {
-		if i > 0 {
-			_, _ = fmt.Fprintln(out)
-		}
-		isFound, err := plan.WriteAdvice(out, p.String(), p.Pod, p.options)
-		if err != nil {
-			return err
-		}
-		found = found && isFound
-	}
-	if !found {
-		return cli.ErrReported
-	}
-	return nil
-}
-
-// planned is a workload with what decides how its pods end.
-type planned struct {
-	*manifest.Workload
-	options plan.Options
-}
-
-// pods are the workloads of the input that serve clients.
-func (f *planFlags) pods(cmd *cobra.Command, given []string, o plan.Options) ([]planned, error) {
-	files, err := manifest.Read(given, cmd.InOrStdin())
-	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("the manifest must be a file, a folder, a pattern or -: %w", err)}
-	}
-	all, err := manifest.Serving(files)
-	if err != nil {
-		return nil, cli.UsageError{Err: err}
-	}
-	if len(all) == 0 {
-		return nil, cli.UsageError{Err: fmt.Errorf("%s has no Pod, Deployment or other workload that serves", strings.Join(given, ", "))}
 	}
 	namespaces := map[string]inject.Namespace{}
 	for _, file := range files {
@@ -167,14 +100,41 @@ func (f *planFlags) pods(cmd *cobra.Command, given []string, o plan.Options) ([]
 			}
 		}
 	}
-	out := make([]planned, 0, len(all))
-	for _, w := range all {
-		o := o
-		o.Namespace.Name = cmp.Or(w.Namespace, f.namespace)
+	out, style, failed := cmd.OutOrStdout(), console.StyleFor(os.Stdout), false
+	var plans []*plan.Plan
+	for i, w := range all {
+		o.Namespace = inject.Namespace{Name: cmp.Or(w.Namespace, f.namespace)}
 		if ns, ok := namespaces[o.Namespace.Name]; ok {
 			o.Namespace = ns
 		}
-		out = append(out, planned{w, o})
+		isText := f.advise || f.output == cli.PlainText
+		if isText && i > 0 {
+			_, _ = fmt.Fprintln(out)
+		}
+		if f.advise {
+			isFound, err := plan.WriteAdvice(out, w.String(), w.Pod, o)
+			if err != nil {
+				return err
+			}
+			failed = failed || !isFound
+			continue
+		}
+		p := plan.New(w.String(), w.Pod, o)
+		plans = append(plans, p)
+		failed = failed || isSet("request") && p.Lost() > 0
+		if isText {
+			err = errors.Join(err, p.WriteText(out, style))
+		}
 	}
-	return out, nil
+	switch {
+	case f.advise:
+	case f.output == "svg":
+		err = plan.WriteSVG(out, plans)
+	case f.output == cli.JSON:
+		err = plan.WriteJSON(out, plans)
+	}
+	if err == nil && failed {
+		err = cli.ErrReported
+	}
+	return err
 }
