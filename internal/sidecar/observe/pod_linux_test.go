@@ -14,31 +14,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
-// In a pod's namespace, a sidecar's connection to its app does not count; a refused client does.
-func TestPod(t *testing.T) {
-	n := nettest.New(t)
-	front, back := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80)), n.Pod.Listen(t, "tcp", n.Pod.TCP4(8080))
-	w := watched(t, n.Pod.Path(), Options{}, begun)
-	exchange := func(from *nettest.Namespace, to net.Listener) {
-		t.Helper()
-		c, s := join(t, from, netip.Addr{}, to)
-		pass(t, c, s, "request")
-		_, _ = s.Close(), c.Close()
-	}
-	exchange(n.Client, front) // unanswered
-	exchange(n.Pod, back)     // the sidecar's
-	_, _ = front.Close(), back.Close()
-	polltest.Eventually(t, "the listeners have closed", func() bool { return len(w.Listening()) == 0 })
-	refused(t, n, "tcp4", n.Pod.TCP4(80), 3)
-	got := w.End(time.Now(), Exit{})
-	if want := (Lost{Unanswered: 1, Refused: 3}); got.Lost != want || got.Open+got.Arrivals.Count != 4 { // to a tick of the kernel's clock
-		t.Errorf("%+v: %s", got.Lost, got.Text())
-	}
-	if !w.Gone() {
-		t.Error("something is left")
-	}
-}
-
 // A watch on standby knows the ends and refusals between the close of the listener and Begin, and the time of the close.
 func TestStandby(t *testing.T) {
 	n := nettest.New(t)
@@ -68,6 +43,9 @@ func TestStandby(t *testing.T) {
 	got := w.End(time.Now(), Exit{})
 	if want := (Lost{Unanswered: 1, Refused: 3}); got.Lost != want || got.Open+got.Arrivals.Count != 4 || got.Overruns > 0 { // the first is a tick of the kernel's clock old
 		t.Errorf("%+v: %s", got, got.Text())
+	}
+	if !w.Gone() {
+		t.Error("something is left")
 	}
 	if w.Reacted(time.Now()) != (time.Time{}) {
 		t.Error("a reaction before its cause")

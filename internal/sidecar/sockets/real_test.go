@@ -236,24 +236,6 @@ func TestRealRequest(t *testing.T) {
 	}
 }
 
-// A pool does not hold it, even one that was used until just now.
-func TestRealPool(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, "127.0.0.1:0")
-	for range 20 {
-		c := dial(t, s.address)
-		for range 5 {
-			c.asks("/")
-			c.reads()
-			<-s.requests
-		}
-	}
-	r := startHook(t, s.port, nil).ends(drain.Assumed)
-	if took := time.Duration(r.Duration); took > hunchTime+second {
-		t.Errorf("it took %v", took)
-	}
-}
-
 func TestRealUpload(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
