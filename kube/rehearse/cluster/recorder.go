@@ -21,17 +21,8 @@ import (
 type recorder struct {
 	hook course.Hook // of the pods' app
 
-	mu   sync.Mutex         // guards what follows
-	old  map[types.UID]bool // pods of the beginning that have not gone
+	mu   sync.Mutex // guards what follows
 	ends map[types.UID]*outcome.Ending
-}
-
-func newRecorder(t *target) *recorder {
-	r := &recorder{hook: t.hook(), old: map[types.UID]bool{}, ends: map[types.UID]*outcome.Ending{}}
-	for i := range t.pods {
-		r.old[t.pods[i].UID] = true
-	}
-	return r
 }
 
 // set records a state of a pod.
@@ -57,26 +48,23 @@ func (r *recorder) set(p *corev1.Pod, gone bool) {
 	if e.Ended.IsZero() && (gone || carrier.HasEnded(p)) {
 		e.Ended = now
 		e.EndedBy = endedBy(p)
-		if isKilled(p, e) {
+		// The kubelet's times are whole seconds.
+		if slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+			end := s.State.Terminated
+			return carrier.IsKilled(end) && end.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
+		}) {
 			e.Killed = now
 		}
 	}
 	if gone {
 		e.Gone = now
-		delete(r.old, p.UID)
 	}
 }
 
-// haveGone reports whether the pods of the beginning have gone, and none is ending.
-func (r *recorder) haveGone() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.ends {
-		if e.Gone.IsZero() {
-			return false
-		}
-	}
-	return len(r.old) == 0
+// haveGone reports whether so many pods have gone, and none is ending.
+func (r *recorder) haveGone(pods int) bool {
+	all := r.endings()
+	return len(all) >= pods && !slices.ContainsFunc(all, func(e outcome.Ending) bool { return e.Gone.IsZero() })
 }
 
 // endings returns the ends of pods, by the time of their deletion.
@@ -113,13 +101,4 @@ func endedBy(p *corev1.Pod) string {
 		all = append(all, text)
 	}
 	return strings.Join(all, ", ")
-}
-
-// isKilled reports whether SIGKILL ended a container at the end of the grace period. The kubelet's times are whole
-// seconds.
-func isKilled(p *corev1.Pod, e *outcome.Ending) bool {
-	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		t := s.State.Terminated
-		return carrier.IsKilled(t) && t.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
-	})
 }

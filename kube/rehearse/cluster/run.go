@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
@@ -130,7 +132,7 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 	case !yes:
 		return nil, errDeclined
 	}
-	seen := newRecorder(t)
+	seen := &recorder{hook: t.hook(), ends: map[types.UID]*outcome.Ending{}}
 	end, err := w.Follow(ctx, clients, seen.set)
 	if err != nil {
 		return nil, err
@@ -146,7 +148,7 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 		if err := w.Restart(ctx, clients, done.Began); err != nil {
 			return err
 		}
-		complete = await(ctx, clients, &o, seen)
+		complete = o.await(ctx, clients, seen, len(t.pods))
 		return nil
 	}); err != nil {
 		return nil, err
@@ -155,21 +157,19 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 	return o.result(t, l, &done, complete), nil
 }
 
-// await waits until the pods of the beginning have gone, none is ending, and the workload has settled; false: it has
-// not within the limit.
-func await(ctx context.Context, clients workload.Clients, o *Options, seen *recorder) bool {
+// await waits until so many pods have gone, none is ending, and the workload has settled; false: it has not within the
+// limit.
+func (o *Options) await(ctx context.Context, clients workload.Clients, seen *recorder, pods int) bool {
 	ctx, stop := context.WithTimeout(ctx, o.Limit)
 	defer stop()
-	for {
-		if seen.haveGone() {
+	for load.Pause(ctx, recheck) == nil {
+		if seen.haveGone(pods) {
 			if s, err := o.Workload.Read(ctx, clients); err == nil && s.Settled() {
 				return true
 			}
 		}
-		if load.Pause(ctx, recheck) != nil {
-			return false
-		}
 	}
+	return false
 }
 
 func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complete bool) *outcome.Result {

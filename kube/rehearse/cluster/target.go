@@ -80,9 +80,8 @@ func (t *target) hook() course.Hook {
 
 // preStop is the app's hook in words.
 func (t *target) preStop() string {
-	h := t.hook()
-	if h.Kind == course.NoHook {
-		return "no preStop hook"
+	if h := t.hook(); h.Kind != course.NoHook {
+		return "preStop " + h.Text
 	}
-	return "preStop " + h.Text
+	return "no preStop hook"
 }
