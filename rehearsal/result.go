@@ -79,7 +79,7 @@ func (p *experiment) result(path string, rows []Row) *Result {
 		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace,
 	}
 	res.IstioAgent = "imitated by lastcall agent --compat istio"
-	if agent := p.pilotAgent; agent != "" {
+	if agent := p.env.Programs.PilotAgent; agent != "" {
 		res.IstioAgent = strings.TrimSpace("pilot-agent " + strategy.PilotAgentVersion(agent))
 	}
 	judged := false

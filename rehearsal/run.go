@@ -33,33 +33,17 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for _, s := range strategies {
 		p.rows = append(p.rows, &row{strategy: s, answered: make(chan struct{})})
 	}
-	if o.Progress != nil {
-		p.progress = console.NewProgress(o.Progress, func() string { return "looking for lastcall, which is built if it does not exist" })
-		defer p.progress.End()
+	p.progress = console.NewProgress(o.Progress, func() string { return "looking for lastcall, which is built if it does not exist" })
+	defer p.progress.End()
+	p.env = strategy.Env{
+		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy,
 	}
-	n := node.New()
-	defer n.Close()
-	dir, done, err := strategy.Folder(o.KeepLogs)
+	dir, end, err := p.env.Begin(ctx, o.KeepLogs, strategies)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer end()
 	p.dir = dir
-	p.env = &strategy.Env{Node: n, Ports: &node.Ports{}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy}
-	if p.env.Programs, err = strategy.FindPrograms(ctx, o.Lastcall, o.Self, strategies); err != nil {
-		return nil, err
-	}
-	if strategy.UsesEnvoy(o.Proxy) {
-		if p.env.Programs.Envoy, err = strategy.FindEnvoy(); err != nil {
-			return nil, err
-		}
-	}
-	if o.Proxy == strategy.ProxyIstioAgent {
-		if p.env.Programs.PilotAgent, err = strategy.FindPilotAgent(); err != nil {
-			return nil, err
-		}
-		p.pilotAgent = p.env.Programs.PilotAgent
-	}
 	p.meter = lag.Start()
 	defer p.meter.End()
 	return p.run(ctx)
@@ -67,27 +51,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // experiment is one run.
 type experiment struct {
-	options    Options
-	dir        string
-	env        *strategy.Env
-	rows       []*row
-	pilotAgent string // path of Istio's agent, if it takes part
-	began      time.Time
-	progress   *console.Progress
-	meter      *lag.Meter
-}
-
-func (p *experiment) show(line func() string) {
-	if p.progress != nil {
-		p.progress.Show(line)
-	}
-}
-
-// printRow prints a row as soon as it is complete; the table comes when all are.
-func (p *experiment) printRow(r Row) {
-	if p.progress != nil {
-		p.progress.Print(func(s console.Style) string { return line(r, s) })
-	}
+	options  Options
+	dir      string
+	env      strategy.Env
+	rows     []*row
+	began    time.Time
+	progress *console.Progress
+	meter    *lag.Meter
 }
 
 func (p *experiment) run(ctx context.Context) (*Result, error) {
@@ -124,10 +94,8 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 	}
 
 	scaled := time.Now()
-	if p.progress != nil {
-		p.progress.Print(func(console.Style) string { return columns() })
-	}
-	p.show(func() string { return p.status(scaled) })
+	p.progress.Print(func(console.Style) string { return columns() })
+	p.progress.Show(func() string { return p.status(scaled) })
 	errs := make([]error, len(p.rows))
 	results := make([]Row, len(p.rows))
 	var ending sync.WaitGroup
@@ -140,7 +108,8 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 			}
 			if errs[i] = r.settle(path); errs[i] == nil {
 				results[i] = p.judge(r, path)
-				p.printRow(results[i])
+				// As soon as the row is complete; the table comes when all are.
+				p.progress.Print(func(s console.Style) string { return line(results[i], s) })
 			}
 		})
 	}
@@ -162,7 +131,7 @@ func (p *experiment) start(ctx context.Context) error {
 	defer cancel(nil)
 	turns := make(chan struct{}, parallelStarts)
 	ready := make(chan struct{}, len(p.rows))
-	p.show(func() string {
+	p.progress.Show(func() string {
 		return fmt.Sprintf("starting %d pods and gateways: %d are ready", len(p.rows), len(ready))
 	})
 	var starting sync.WaitGroup
@@ -173,7 +142,7 @@ func (p *experiment) start(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return
 			}
-			if err := r.start(ctx, p.env, p.dir); err != nil {
+			if err := r.start(ctx, &p.env, p.dir); err != nil {
 				cancel(err) // the first error; the others follow from it
 				return
 			}

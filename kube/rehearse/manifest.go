@@ -134,16 +134,16 @@ func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
 	return &spec.Containers[i], nil
 }
 
-func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *service.Hook {
+func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *strategy.Hook {
 	switch {
 	case h == nil:
 		return nil
 	case h.Exec != nil && len(h.Exec.Command) > 0:
-		return &service.Hook{Exec: h.Exec.Command}
+		return &strategy.Hook{Exec: h.Exec.Command}
 	case h.Sleep != nil:
-		return &service.Hook{Sleep: carrier.Seconds(h.Sleep.Seconds)}
+		return &strategy.Hook{Sleep: carrier.Seconds(h.Sleep.Seconds)}
 	case h.HTTPGet != nil:
-		return &service.Hook{Path: "/" + strings.TrimPrefix(h.HTTPGet.Path, "/")}
+		return &strategy.Hook{Path: "/" + strings.TrimPrefix(h.HTTPGet.Path, "/")}
 	}
 	note("the preStop hook is of an unknown kind and does not run")
 	return nil

@@ -15,7 +15,7 @@ const (
 )
 
 // Progress shows the state of a long operation: one line that is rewritten when it changes on a terminal, and a line
-// every ten seconds elsewhere.
+// every ten seconds elsewhere. A nil Progress shows nothing.
 type Progress struct {
 	f        *os.File
 	terminal bool
@@ -29,8 +29,11 @@ type Progress struct {
 	ended sync.WaitGroup
 }
 
-// NewProgress starts to show line on f, until End.
+// NewProgress starts to show line on f, until End; nil if there is no file.
 func NewProgress(f *os.File, line func() string) *Progress {
+	if f == nil {
+		return nil
+	}
 	p := &Progress{f: f, terminal: IsTerminal(f), style: StyleFor(f), line: line, done: make(chan struct{})}
 	p.ended.Go(p.run)
 	return p
@@ -38,6 +41,9 @@ func NewProgress(f *os.File, line func() string) *Progress {
 
 // Print writes a line that stays, above the one that is rewritten.
 func (p *Progress) Print(line func(Style) string) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.terminal {
@@ -51,6 +57,9 @@ func (p *Progress) Print(line func(Style) string) {
 
 // Show replaces the line: at once on a terminal.
 func (p *Progress) Show(line func() string) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line = line
@@ -61,6 +70,9 @@ func (p *Progress) Show(line func() string) {
 
 // End removes the line from a terminal.
 func (p *Progress) End() {
+	if p == nil {
+		return
+	}
 	close(p.done)
 	p.ended.Wait()
 	if p.terminal {

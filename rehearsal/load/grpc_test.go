@@ -72,7 +72,7 @@ func TestGRPC(t *testing.T) {
 	calling.Wait()
 	l.One(t.Context(), 0, 0)
 	for i, s := range l.Sent() {
-		if s.Reason != Unavailable || i == 0 && (s.Address != address || s.Conn == 0) {
+		if s.Reason != "UNAVAILABLE" || i == 0 && (s.Address != address || s.Conn == 0) {
 			t.Errorf("call %d: %+v", i, s)
 		}
 	}

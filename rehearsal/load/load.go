@@ -45,8 +45,8 @@ type Load struct {
 
 // Sent is one request, and how it ended.
 type Sent struct {
-	Request, Client int    // indexes
-	Reason          Reason // why it was lost; empty: it was not
+	Request, Client int             // indexes
+	Reason          traffic.Failure // why it was lost; empty: it was not
 	traffic.Outcome
 }
 
@@ -96,6 +96,17 @@ func (l *Load) One(ctx context.Context, request, client int) {
 	if *n++; *n <= maxKept {
 		l.sent = append(l.sent, s)
 	}
+}
+
+// reason judges an outcome; empty: the client got what it should.
+func reason(r Request, ref Reference, o traffic.Outcome) traffic.Failure {
+	switch {
+	case o.Failure == "" && !r.IsEndless() && ref.isShort(o):
+		return traffic.Short
+	case o.Failure == traffic.NoPods:
+		return traffic.Refused
+	}
+	return o.Failure
 }
 
 // Counts returns how many requests were answered as they should be, and how many were not.

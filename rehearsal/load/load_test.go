@@ -68,14 +68,12 @@ func TestReason(t *testing.T) {
 	for _, tt := range []struct {
 		request Request
 		outcome traffic.Outcome
-		want    Reason
+		want    traffic.Failure
 	}{
-		{Request{}, traffic.Outcome{Failure: traffic.Ended}, Dropped},
-		{Request{}, traffic.Outcome{Failure: traffic.NoPods}, Refused},
-		{Request{}, traffic.Outcome{Failure: traffic.Truncated}, Truncated},
-		{Request{Request: traffic.Request{Protocol: traffic.Events}}, traffic.Outcome{Failure: traffic.Truncated}, NoClose},
+		{Request{}, traffic.Outcome{Failure: traffic.Ended}, traffic.Ended},
+		{Request{}, traffic.Outcome{Failure: traffic.NoPods}, traffic.Refused},
 		{Request{}, traffic.Outcome{Failure: "503"}, "503"},
-		{Request{}, traffic.Outcome{Bytes: 99, Framing: traffic.ByClose}, Short},
+		{Request{}, traffic.Outcome{Bytes: 99, Framing: traffic.ByClose}, traffic.Short},
 		{Request{}, traffic.Outcome{Bytes: 100}, ""},
 	} {
 		if got := reason(tt.request, ref, tt.outcome); got != tt.want {

@@ -6,14 +6,14 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // What would have saved a request that was lost for a reason, where that does not depend on the phase.
-var adviceFor = map[load.Reason]string{
-	load.NoClose: "end the stream in order at SIGTERM: the last chunk of an event stream, a close frame 1001 on a WebSocket",
-	load.Short:   "the response has neither a length nor chunks, so its client takes a part for the whole: send one of them, and finish before the exit",
-	load.Late:    "no complete response within --timeout: the app hangs after SIGTERM",
+var adviceFor = map[traffic.Failure]string{
+	traffic.NoClose: "end the stream in order at SIGTERM: the last chunk of an event stream, a close frame 1001 on a WebSocket",
+	traffic.Short:   "the response has neither a length nor chunks, so its client takes a part for the whole: send one of them, and finish before the exit",
+	traffic.Late:    "no complete response within --timeout: the app hangs after SIGTERM",
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 
 // advice is what would have saved a request. e is the ending that explains its loss, nil if none does; took is how long
 // the undisturbed request takes; isKept: its connection had carried others.
-func (r *Rollout) advice(e *Ending, when Phase, why load.Reason, took time.Duration, isKept bool) string {
+func (r *Rollout) advice(e *Ending, when Phase, why traffic.Failure, took time.Duration, isKept bool) string {
 	switch {
 	case when == Between:
 		return "no pod was ending: a new pod got requests before it could answer them; give it a readiness probe that fails until then"
@@ -44,14 +44,14 @@ func (r *Rollout) advice(e *Ending, when Phase, why load.Reason, took time.Durat
 		return adviceLingers
 	case when == Killed:
 		return fmt.Sprintf("the grace period ended: terminationGracePeriodSeconds of at least %d", r.graceNeeded(e, took))
-	case (why == load.Refused || when == Gone) && r.Propagation == 0:
+	case (why == traffic.Refused || when == Gone) && r.Propagation == 0:
 		return "clients still used the pod when it no longer listened: keep its listener open for some seconds, with a preStop sleep or lastcall"
-	case why == load.Refused || when == Gone:
+	case why == traffic.Refused || when == Gone:
 		return fmt.Sprintf("clients learn of the deletion up to %s late: keep the listener open for that long, with a preStop sleep of %d or lastcall",
 			console.Round(r.Propagation), int(course.WholeSeconds(r.Propagation+time.Second)/time.Second))
 	case why.IsStatus():
 		return "the app refuses requests that clients still send, or a proxy had no pod for them: continue to serve until the endpoint is gone, fail readiness at most"
-	case why == load.NoClose && when == Terminating, why == load.Short, why == load.Late:
+	case why == traffic.NoClose && when == Terminating, why == traffic.Short, why == traffic.Late:
 		return adviceFor[why]
 	case when == InHook && isKept:
 		return adviceKept

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // Schema is the address of the schema of Result's JSON.
@@ -47,16 +48,16 @@ func Kinds(l *load.Load) (all []Kind) {
 
 // Row is the outcome of one strategy. Times are in milliseconds from the deletion of the old pod.
 type Row struct {
-	Strategy string              `json:"strategy"`
-	Words    string              `json:"words"`
-	Load     float64             `json:"load_per_s"`
-	Requests int                 `json:"requests"`
-	Lost     int                 `json:"lost"`
-	Short    int                 `json:"silently_short"` // of the lost
-	Faults   int                 `json:"faults"`         // failures that the rollout did not cause
-	Reasons  map[load.Reason]int `json:"lost_by"`
-	Losses   []Loss              `json:"losses,omitempty"`
-	Runs     []Round             `json:"runs"`
+	Strategy string                  `json:"strategy"`
+	Words    string                  `json:"words"`
+	Load     float64                 `json:"load_per_s"`
+	Requests int                     `json:"requests"`
+	Lost     int                     `json:"lost"`
+	Short    int                     `json:"silently_short"` // of the lost
+	Faults   int                     `json:"faults"`         // failures that the rollout did not cause
+	Reasons  map[traffic.Failure]int `json:"lost_by"`
+	Losses   []Loss                  `json:"losses,omitempty"`
+	Runs     []Round                 `json:"runs"`
 }
 
 // Round is one rollout.
@@ -74,14 +75,14 @@ type Round struct {
 
 // Loss is a group of requests that were lost in the same way.
 type Loss struct {
-	Request string      `json:"request"`
-	Reason  load.Reason `json:"reason"`
-	Phase   Phase       `json:"phase"`
-	Count   int         `json:"count"`
-	FirstMS int64       `json:"first_ms"`
-	LastMS  int64       `json:"last_ms"`
-	Detail  string      `json:"detail,omitempty"` // of the first
-	Fix     string      `json:"fix"`
+	Request string          `json:"request"`
+	Reason  traffic.Failure `json:"reason"`
+	Phase   Phase           `json:"phase"`
+	Count   int             `json:"count"`
+	FirstMS int64           `json:"first_ms"`
+	LastMS  int64           `json:"last_ms"`
+	Detail  string          `json:"detail,omitempty"` // of the first
+	Fix     string          `json:"fix"`
 
 	// Pods are those that were ending when the first of the requests was lost, if there are several: one of them lost it.
 	Pods []string `json:"pods,omitempty"`
@@ -105,7 +106,7 @@ func (row *Row) lose(lost Loss) {
 	} else {
 		row.Lost++
 		row.Reasons[lost.Reason]++
-		if lost.Reason == load.Short {
+		if lost.Reason == traffic.Short {
 			row.Short++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // Rollout is pods that were replaced under load.
@@ -92,7 +93,7 @@ func (r *Rollout) blame(s load.Sent) (e *Ending, phase Phase, pods []string) {
 
 // failedAt is when a pod lost the request: a refused one at its beginning, which its client may have repeated.
 func failedAt(s load.Sent) time.Time {
-	if s.Reason == load.Refused {
+	if s.Reason == traffic.Refused {
 		return s.Began
 	}
 	return s.Last

@@ -13,7 +13,7 @@ var zero = time.Now()
 
 func at(s float64) time.Time { return zero.Add(time.Duration(s * float64(time.Second))) }
 
-func lost(why load.Reason, began, last float64, address string) load.Sent {
+func lost(why traffic.Failure, began, last float64, address string) load.Sent {
 	return load.Sent{Reason: why, Outcome: traffic.Outcome{Began: at(began), Last: at(last), Address: address}}
 }
 
@@ -27,12 +27,12 @@ func TestPhase(t *testing.T) {
 		lost load.Sent
 		want Phase
 	}{
-		{"cut by the exit", exits, lost(load.Dropped, 0.5, 1.004, "old"), Terminating},
-		{"refused after the end", exits, lost(load.Refused, 2, 2.001, "old"), Gone},
-		{"refused while the app drains", killed, lost(load.Refused, 2, 2.001, "old"), Terminating},
-		{"cut by SIGKILL", killed, lost(load.Truncated, 2, 5.001, "old"), Killed},
+		{"cut by the exit", exits, lost(traffic.Ended, 0.5, 1.004, "old"), Terminating},
+		{"refused after the end", exits, lost(traffic.Refused, 2, 2.001, "old"), Gone},
+		{"refused while the app drains", killed, lost(traffic.Refused, 2, 2.001, "old"), Terminating},
+		{"cut by SIGKILL", killed, lost(traffic.Truncated, 2, 5.001, "old"), Killed},
 		{"503 in the hook", exits, lost("503", 0.1, 0.2, "old"), InHook},
-		{"before", exits, lost(load.Dropped, -0.5, -0.1, "old"), Serving},
+		{"before", exits, lost(traffic.Ended, -0.5, -0.1, "old"), Serving},
 		{"of the new pod", exits, lost("500", 1.5, 1.6, "new"), Elsewhere},
 		{"through the gateway", exits, lost("503", 0.5, 1.006, "gateway"), Terminating},
 		{"long after, through the gateway", exits, lost("503", 9, 9.1, "gateway"), Between},
@@ -61,21 +61,21 @@ func TestBlame(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		hook        float64
-		why         load.Reason
+		why         traffic.Failure
 		began, last float64
 		phase       Phase
 		pods        string
 	}{
-		{"before", 0, load.Dropped, -2, -1, Serving, ""},
-		{"no pod ends", 0, load.Dropped, 0, 0.5, Between, ""},
-		{"in the hook", 3, load.Dropped, 0, 2, InHook, "first"},
-		{"after the hook", 3, load.Dropped, 0, 5, Terminating, "first"},
-		{"at SIGTERM, before another's deletion", 7, load.Dropped, 0, 8.01, Terminating, "first second"},
-		{"two pods", 0, load.Dropped, 7, 8.1, Terminating, "second first"},
-		{"unknown hook", unknown, load.Dropped, 0, 5, WhileEnding, "first"},
-		{"refused after the end", 0, load.Refused, 10.2, 12.2, Gone, "first second"},
-		{"SIGKILL", 0, load.Dropped, 30, 40.1, Killed, "killed"},
-		{"long after", 0, load.Refused, 50, 50, Between, ""},
+		{"before", 0, traffic.Ended, -2, -1, Serving, ""},
+		{"no pod ends", 0, traffic.Ended, 0, 0.5, Between, ""},
+		{"in the hook", 3, traffic.Ended, 0, 2, InHook, "first"},
+		{"after the hook", 3, traffic.Ended, 0, 5, Terminating, "first"},
+		{"at SIGTERM, before another's deletion", 7, traffic.Ended, 0, 8.01, Terminating, "first second"},
+		{"two pods", 0, traffic.Ended, 7, 8.1, Terminating, "second first"},
+		{"unknown hook", unknown, traffic.Ended, 0, 5, WhileEnding, "first"},
+		{"refused after the end", 0, traffic.Refused, 10.2, 12.2, Gone, "first second"},
+		{"SIGKILL", 0, traffic.Ended, 30, 40.1, Killed, "killed"},
+		{"long after", 0, traffic.Refused, 50, 50, Between, ""},
 	} {
 		killed := ending("killed", tt.hook, 20, 40, 41)
 		killed.Killed = killed.Ended
@@ -105,13 +105,13 @@ func TestAdvice(t *testing.T) {
 		{"the request is too long", 0, 10, 12 * time.Second, "at least 17"},
 	} {
 		e := &Ending{Deleted: zero, HookEnded: at(tt.hook), Term: at(tt.hook), Killed: at(tt.kill)}
-		if got := r.advice(e, Killed, load.Dropped, tt.took, true); !strings.Contains(got, tt.want) {
+		if got := r.advice(e, Killed, traffic.Ended, tt.took, true); !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	// A loss before SIGTERM is the hook's only if its client had not kept the connection.
 	for isKept, want := range map[bool]string{true: adviceKept, false: "the preStop hook stops the app too early"} {
-		if got := r.advice(&Ending{}, InHook, load.Dropped, time.Second, isKept); !strings.Contains(got, want) {
+		if got := r.advice(&Ending{}, InHook, traffic.Ended, time.Second, isKept); !strings.Contains(got, want) {
 			t.Errorf("kept %v: %q", isKept, got)
 		}
 	}

@@ -2,9 +2,9 @@ package outcome
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // Sizes of the table, columns. It fits a terminal of 80.
@@ -111,27 +111,19 @@ func (t *table) byLoss(r Row, text string) string {
 	return t.style.Good(text)
 }
 
-// reasons lists the rows' reasons in a constant order: the known ones, then statuses.
-func reasons(rows []Row) (all []load.Reason) {
-	list := []load.Reason{load.Refused, load.Dropped, load.Truncated, load.Short, load.Late, load.NoClose}
-	for status := 400; status < 600; status++ {
-		list = append(list, load.Reason(strconv.Itoa(status)))
-	}
-	for _, row := range rows { // gRPC's
-		for _, reason := range slices.Sorted(maps.Keys(row.Reasons)) {
-			if !slices.Contains(list, reason) {
-				list = append(list, reason)
-			}
-		}
-	}
-	for _, reason := range list {
-		for _, row := range rows {
-			if row.Reasons[reason] > 0 {
+// reasons lists the rows' reasons in a constant order: those that are no statuses first.
+func reasons(rows []Row) (all []traffic.Failure) {
+	for _, row := range rows {
+		for reason, n := range row.Reasons {
+			if n > 0 && !slices.Contains(all, reason) {
 				all = append(all, reason)
-				break
 			}
 		}
 	}
+	first := []traffic.Failure{traffic.NoClose, traffic.Late, traffic.Short, traffic.Truncated, traffic.Ended, traffic.Refused}
+	slices.SortFunc(all, func(a, b traffic.Failure) int {
+		return cmp.Or(slices.Index(first, b)-slices.Index(first, a), cmp.Compare(a, b))
+	})
 	return all
 }
 

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 // Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes
@@ -27,29 +27,24 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		return nil, err
 	}
 	began := time.Now()
-	if o.Progress != nil {
-		progress := console.NewProgress(o.Progress, func() string {
-			return fmt.Sprintf("%d s: rehearsing (strategies: %d)", int(time.Since(began).Seconds()), len(strategies))
-		})
-		defer progress.End()
+	progress := console.NewProgress(o.Progress, func() string {
+		return fmt.Sprintf("%d s: rehearsing (strategies: %d)", int(time.Since(began).Seconds()), len(strategies))
+	})
+	defer progress.End()
+	env := &strategy.Env{
+		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self, App: o.Command}, Grace: o.Pod.Grace, MaxDelay: 10 * time.Second,
 	}
-	n := node.New()
-	defer n.Close()
-	dir, done, err := strategy.Folder(o.KeepLogs)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	programs, err := findPrograms(ctx, o, strategies)
-	if err != nil {
-		return nil, err
-	}
-	env := &strategy.Env{Node: n, Ports: &node.Ports{}, Programs: programs, Grace: o.Pod.Grace, MaxDelay: 10 * time.Second}
 	if !o.IsBuiltIn {
-		env.Service = o.Pod.service(o.isTCP())
+		env.Service = &o.Pod.Service
+		env.Service.IsTCP = o.isTCP()
 	}
+	dir, end, err := env.Begin(ctx, o.KeepLogs, strategies)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	// When ctx ends, the node kills the pods.
-	broken := context.AfterFunc(ctx, n.Close)
+	broken := context.AfterFunc(ctx, env.Node.Close)
 	defer broken()
 
 	res := &outcome.Result{
@@ -58,7 +53,7 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
 	}
 	for _, s := range strategies {
-		res.Rows = append(res.Rows, outcome.Row{Strategy: s.Name, Words: s.Words, Reasons: map[load.Reason]int{}})
+		res.Rows = append(res.Rows, outcome.Row{Strategy: s.Name, Words: s.Words, Reasons: map[traffic.Failure]int{}})
 	}
 	for run := range o.Repeat {
 		trials, err := runAll(ctx, env, &o, strategies, filepath.Join(dir, "run-"+strconv.Itoa(run+1)))
@@ -76,19 +71,6 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	res.OK = res.Rows[0].Lost == 0
 	res.TookMS = time.Since(began).Milliseconds()
 	return res, nil
-}
-
-func findPrograms(ctx context.Context, o Options, strategies []strategy.Strategy) (strategy.Programs, error) {
-	needed := []strategy.Strategy{}
-	for _, s := range strategies {
-		if s.SocketWait {
-			s.Sidecar = strategy.Lastcall // it needs the program as well
-		}
-		needed = append(needed, s)
-	}
-	programs, err := strategy.FindPrograms(ctx, o.Lastcall, o.Self, needed)
-	programs.App = o.Command
-	return programs, err
 }
 
 // runAll runs one trial of each strategy.

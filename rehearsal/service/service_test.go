@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 func TestMain(m *testing.M) { httpbintest.Main(m) }
@@ -61,7 +62,7 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	asIs, sleep := res.Rows[0], res.Rows[1]
-	if res.OK || asIs.Reasons[load.Dropped] < callers || asIs.Reasons[load.Refused] == 0 {
+	if res.OK || asIs.Reasons[traffic.Ended] < callers || asIs.Reasons[traffic.Refused] == 0 {
 		t.Errorf("as-is: %+v", asIs)
 	}
 	for _, l := range sleep.Losses {
@@ -69,7 +70,7 @@ func TestService(t *testing.T) {
 			t.Errorf("with a sleep: advice %q", l.Fix)
 		}
 	}
-	if sleep.Reasons[load.Refused] > 0 || sleep.Requests < 10 || sleep.GoneMS() < 5000 {
+	if sleep.Reasons[traffic.Refused] > 0 || sleep.Requests < 10 || sleep.GoneMS() < 5000 {
 		t.Errorf("with a sleep: %+v", sleep)
 	}
 	write := func(f func(*bytes.Buffer) error) string {

@@ -21,11 +21,6 @@ const (
 // UsesEnvoy reports whether a proxy is a real Envoy.
 func UsesEnvoy(proxy string) bool { return proxy == ProxyEnvoy || proxy == ProxyIstioAgent }
 
-// FindEnvoy finds a real Envoy: LASTCALL_PEER_ENVOY's, or else envoy in PATH.
-func FindEnvoy() (string, error) {
-	return findPeer("envoy", "`make peers` fetches one")
-}
-
 // findPeer finds a program: the path in LASTCALL_PEER_<NAME>, as for the tests, or else name in PATH. how to get it is
 // for errors.
 func findPeer(name, how string) (string, error) {

@@ -28,7 +28,7 @@ func TestFindEnvoy(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("LASTCALL_PEER_ENVOY", tt.variable)
 			t.Setenv("PATH", tt.path)
-			got, err := FindEnvoy()
+			got, err := findPeer("envoy", "how")
 			var option load.OptionError
 			switch {
 			case tt.wrong != "" && (!errors.As(err, &option) || !strings.Contains(err.Error(), tt.wrong)):
@@ -54,9 +54,10 @@ func TestEnvoySettings(t *testing.T) {
 // Istio's agent is found in the same way, and the way to get it is in the error.
 func TestFindPilotAgent(t *testing.T) {
 	t.Setenv("LASTCALL_PEER_PILOT_AGENT", "")
+	t.Setenv("LASTCALL_PEER_ENVOY", "/bin/sh")
 	t.Setenv("PATH", "/no/such")
 	const want = "no pilot-agent: set LASTCALL_PEER_PILOT_AGENT to its path, or put it into PATH (`make peers ISTIO=1` builds it)"
-	if _, err := FindPilotAgent(); err == nil || !strings.Contains(err.Error(), want) {
+	if err := new(Programs).find(t.Context(), ProxyIstioAgent, nil); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
 	if version := PilotAgentVersion("/dev/null"); version != "" {

@@ -1,12 +1,14 @@
 package strategy
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
 const maxGrace = time.Hour
@@ -19,9 +21,23 @@ func CheckGrace(d time.Duration) error {
 	return nil
 }
 
-// Folder creates the folder for all logs: keep, which must be empty or not exist, or a temporary one, which done
-// removes.
-func Folder(keep string) (dir string, done func(), err error) {
+// Begin starts the environment's node and finds its programs. It creates the folder for all logs: keep, which must be empty or
+// not exist, or a temporary one. end ends all processes, and removes a temporary folder.
+func (env *Env) Begin(ctx context.Context, keep string, strategies []Strategy) (dir string, end func(), err error) {
+	dir, done, err := folder(keep)
+	if err != nil {
+		return "", nil, err
+	}
+	env.Node, env.Ports = node.New(), &node.Ports{}
+	end = func() { env.Node.Close(); done() }
+	if err := env.Programs.find(ctx, env.Proxy, strategies); err != nil {
+		end()
+		return "", nil, err
+	}
+	return dir, end, nil
+}
+
+func folder(keep string) (dir string, done func(), err error) {
 	if keep == "" {
 		dir, err = os.MkdirTemp("", "lastcall-rehearsal-")
 		if err != nil {

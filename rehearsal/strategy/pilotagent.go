@@ -13,11 +13,6 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// FindPilotAgent finds Istio's agent: LASTCALL_PEER_PILOT_AGENT's, or else pilot-agent in PATH.
-func FindPilotAgent() (string, error) {
-	return findPeer("pilot-agent", "`make peers ISTIO=1` builds it")
-}
-
 // PilotAgentVersion is the version of the module that a pilot-agent was built from; empty if the program does not
 // record it.
 func PilotAgentVersion(path string) string {

@@ -239,7 +239,7 @@ func (env *Env) ownHook(p *Pod) node.Hook {
 	if env.Service == nil || env.Service.PreStop == nil {
 		return nil
 	}
-	hook := env.Service.PreStop(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
+	hook := env.Service.hook(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
 	if h, isExec := hook.(node.Exec); isExec {
 		h.Command.Env = env.Service.variables(environment("PORT="+strconv.Itoa(p.AppPort)), p.AppPort)
 		h.Command = p.App.Within(h.Command)

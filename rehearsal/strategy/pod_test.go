@@ -117,23 +117,22 @@ func TestSelect(t *testing.T) {
 
 func TestFindPrograms(t *testing.T) {
 	dir := t.TempDir()
-	self := filepath.Join(dir, "lastcallctl")
 	sidecar := []Strategy{{Sidecar: Lastcall}}
-	if _, err := FindPrograms(t.Context(), "", self, []Strategy{{Sidecar: NoSidecar}}); err != nil {
+	p := Programs{Self: filepath.Join(dir, "lastcallctl")}
+	if err := p.find(t.Context(), "", []Strategy{{Sidecar: NoSidecar}}); err != nil {
 		t.Error("lastcall was looked for without need: ", err)
 	}
 	beside := filepath.Join(dir, "lastcall")
 	if err := os.WriteFile(beside, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := FindPrograms(t.Context(), "", self, sidecar); err == nil || !strings.Contains(err.Error(), "permission denied") {
+	if err := p.find(t.Context(), "", sidecar); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("got %v", err)
 	}
 	if err := os.Chmod(beside, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p, err := FindPrograms(t.Context(), "", self, sidecar)
-	if err != nil || p.Lastcall != beside {
+	if err := p.find(t.Context(), "", sidecar); err != nil || p.Lastcall != beside {
 		t.Errorf("got %v, %v", p, err)
 	}
 }

@@ -27,21 +27,27 @@ type Programs struct {
 	PilotAgent string // Istio's agent; empty if it does not take part
 }
 
-// FindPrograms finds lastcall, unless its path is given or no strategy has a sidecar. self has the built-in app.
-func FindPrograms(ctx context.Context, lastcall, self string, strategies []Strategy) (Programs, error) {
-	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Sidecar != NoSidecar })
-	var err error
-	if lastcall == "" && needed {
-		lastcall, err = findLastcall(ctx, self)
-	} else if lastcall != "" {
-		if lastcall, err = filepath.Abs(lastcall); err == nil {
-			_, err = exec.LookPath(lastcall)
+// find completes the programs: lastcall, unless its path is given or no strategy needs it, and those of the proxy. Self has
+// the built-in app.
+func (p *Programs) find(ctx context.Context, proxy string, strategies []Strategy) (err error) {
+	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Sidecar != NoSidecar || s.SocketWait })
+	if p.Lastcall == "" && needed {
+		p.Lastcall, err = findLastcall(ctx, p.Self)
+	} else if p.Lastcall != "" {
+		if p.Lastcall, err = filepath.Abs(p.Lastcall); err == nil {
+			_, err = exec.LookPath(p.Lastcall)
 		}
 		if err != nil {
 			err = load.OptionError{Err: fmt.Errorf("--lastcall: %w", err)}
 		}
 	}
-	return Programs{Lastcall: lastcall, Self: self}, err
+	if err == nil && UsesEnvoy(proxy) {
+		p.Envoy, err = findPeer("envoy", "`make peers` fetches one")
+	}
+	if err == nil && proxy == ProxyIstioAgent {
+		p.PilotAgent, err = findPeer("pilot-agent", "`make peers ISTIO=1` builds it")
+	}
+	return err
 }
 
 // findLastcall returns the path of lastcall: in the folder of self, or built by `go build` into the user's cache

@@ -17,13 +17,48 @@ type Service struct {
 	StopSignal syscall.Signal // zero: SIGTERM
 	ReadyPath  string         // of its readiness probe by HTTP; empty: ready when the port is open
 	IsTCP      bool           // the app's protocol is not HTTP
+	Port       int            // the containerPort that the app's own port takes the place of; 0: unknown
+	PreStop    *Hook          // the app's own, which a strategy with a hook for the app replaces or joins; nil: none
+	Join       Join           // what lastcall's injection does with PreStop
+}
 
-	// PreStop returns the app's own hook, which a strategy with a hook for the app replaces or joins; nil: none. The
-	// hook's output goes to the file log.
-	PreStop func(n *node.Node, port int, log string) node.Hook
+// Hook is a preStop hook; one of its fields is set.
+type Hook struct {
+	Sleep time.Duration
+	Exec  []string
+	Path  string // of httpGet
+}
 
-	// Join is what lastcall's injection does with the app's own hook.
-	Join Join
+// String is the hook in the words of the manifest.
+func (h *Hook) String() string {
+	switch {
+	case h == nil:
+		return "no preStop hook"
+	case len(h.Exec) > 0:
+		return "preStop exec " + strings.Join(h.Exec, " ")
+	case h.Path != "":
+		return "preStop httpGet " + h.Path
+	}
+	return "preStop sleep " + strconv.Itoa(int(h.Sleep/time.Second))
+}
+
+// hook returns the own hook of an app that listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with the
+// containerPort stand for the app's address. Its output goes to the file log.
+func (s *Service) hook(n *node.Node, port int, log string) node.Hook {
+	h := s.PreStop
+	switch {
+	case len(h.Exec) > 0:
+		args := make([]string, len(h.Exec))
+		own, declared := strconv.Itoa(port), strconv.Itoa(s.Port)
+		names := strings.NewReplacer("{port}", own, "localhost:"+declared, "127.0.0.1:"+own, "127.0.0.1:"+declared, "127.0.0.1:"+own)
+		for i, a := range h.Exec {
+			args[i] = names.Replace(a)
+		}
+		return node.Exec{Node: n, Command: node.Command{Args: args, Output: log}}
+	case h.Path != "":
+		return node.HTTPGet("http://" + node.Loopback(port) + h.Path)
+	}
+	return node.Sleep(h.Sleep)
 }
 
 // Join is how lastcall's hook and the app's own become one. The zero value replaces the app's.

@@ -240,7 +240,11 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 	defer func() { _ = resp.Body.Close() }()
 	o.Framing = framing(resp)
 	if _, err := io.Copy(o, resp.Body); err != nil {
-		o.fail(ctx, err, Truncated)
+		failure = Truncated
+		if r.Protocol == Events {
+			failure = NoClose
+		}
+		o.fail(ctx, err, failure)
 		return
 	}
 	keep = !resp.Close
@@ -263,7 +267,7 @@ func framing(resp *http.Response) Framing {
 func (k *kept) talk(ctx context.Context, message string, o *Outcome) {
 	o.Framing = ByClose
 	if _, err := io.WriteString(k, message); err != nil {
-		o.fail(ctx, err, NotSent)
+		o.fail(ctx, err, Ended)
 		return
 	}
 	if _, err := k.r.Peek(1); err != nil {

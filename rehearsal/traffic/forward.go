@@ -40,7 +40,7 @@ func (c *Client) Forward(req *http.Request) (*http.Response, Outcome) {
 // exchange sends a request, and reads the head of the response.
 func (k *kept) exchange(req *http.Request) (*http.Response, Failure, error) {
 	if err := req.Write(k); err != nil {
-		return nil, NotSent, err
+		return nil, Ended, err
 	}
 	if _, err := k.r.Peek(1); err != nil {
 		return nil, Ended, err

@@ -4,24 +4,29 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// Failure is why a request failed; empty if it succeeded. A status of 400 or more is a failure as well: "503".
+// Failure is why a request failed; empty if it succeeded. A status of 400 or more is a failure as well: "503"; so is gRPC's:
+// "UNAVAILABLE".
 type Failure string
 
 // The failures.
 const (
-	Refused   Failure = "refused"        // no connection, on each try
-	Ended     Failure = "no response"    // the connection was reset or ended before the response
-	Truncated Failure = "cut response"   // within the response
-	Late      Failure = "timeout"        // not within the client's Timeout
-	NoPods    Failure = "no pods"        // the list of endpoints was empty
-	Stopped   Failure = "not counted"    // the client was stopped
-	NotSent   Failure = "not sent whole" // the connection failed while the request was written
-	NoClose   Failure = "no close frame" // a WebSocket's connection ended without a close frame, or with an error's code
+	Refused   Failure = "refused"               // no connection, on each try
+	Ended     Failure = "no response"           // the connection was reset or ended before the response
+	Truncated Failure = "truncated"             // within the response, and the client can see it
+	Short     Failure = "silently short"        // a part of the response that looks complete; only package load can see it
+	Late      Failure = "timeout"               // not within the client's Timeout
+	NoPods    Failure = "no pods"               // the list of endpoints was empty
+	Stopped   Failure = "not counted"           // the client was stopped
+	NoClose   Failure = "ended without a close" // of a stream or WebSocket: no orderly end, or a close frame with an error's code
 )
+
+// IsStatus reports whether it is a response of 500 or more.
+func (f Failure) IsStatus() bool { return len(f) == 3 && strings.HasPrefix(string(f), "5") }
 
 // Framing is what delimits a response.
 type Framing string

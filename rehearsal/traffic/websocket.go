@@ -24,7 +24,7 @@ func (k *kept) holdWebSocket(ctx context.Context, message string, o *Outcome) {
 	o.Framing = Chunked
 	if message != "" {
 		if _, err := k.Write(textFrame(message)); err != nil {
-			o.fail(ctx, err, NotSent)
+			o.fail(ctx, err, Ended)
 			return
 		}
 	}

@@ -182,7 +182,7 @@ func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complet
 	if !complete {
 		r.Notes = append(r.Notes, fmt.Sprintf("not complete within %v: kubectl --namespace %s rollout status %s", o.Limit, w.Namespace, w))
 	}
-	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.update, Reasons: map[load.Reason]int{}}
+	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.update, Reasons: map[traffic.Failure]int{}}
 	row.Record(l, done)
 	r.Rows = []outcome.Row{row}
 	r.OK = row.Lost == 0 && complete
