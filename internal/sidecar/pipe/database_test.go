@@ -259,8 +259,9 @@ func TestDatabaseHalfClose(t *testing.T) {
 
 func TestDatabaseHasNoIdleTimeout(t *testing.T) {
 	app := startDatabase(t)
-	p := startPipe(t, app, Auto, func(c *Config) { c.IdleTimeout = time.Millisecond })
+	p := startPipe(t, app, Auto, func(c *Config) { c.IdleTimeout = time.Minute })
 	c := dialDatabase(t, p, app)
+	sinceLong(p)
 	for _, one := range p.all() {
 		_ = one.endOverdue()
 	}

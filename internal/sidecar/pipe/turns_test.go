@@ -195,7 +195,6 @@ const tries = 5
 
 // Only the app can end its own TLS. One that finishes loses no request.
 func TestOwnTLS(t *testing.T) {
-	t.Parallel()
 	tls12 := &tls.Config{MaxVersion: tls.VersionTLS12}
 	for _, c := range []*struct {
 		name string
