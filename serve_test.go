@@ -237,47 +237,38 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A request that does not end gets a 503 before SIGKILL would come, and the report names it.
+// A request that does not end gets a 503 before SIGKILL would come, or at a second SIGTERM, and the report names it.
 func TestServeLastCall(t *testing.T) {
-	t.Parallel()
-	r := start(t, "MINIMUM_DRAIN_DURATION=300ms", "LASTCALL_QUIET_TIME=0s", "TERMINATION_GRACE_PERIOD_SECONDS=2")
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		r.get(r.client(), "/slow?takes=1h", 503, true)
-	}()
-	r.await("in the handler")
-	began := time.Now()
-	r.terminate()
-	code, report := r.end()
-	<-answered
-	if took := time.Since(began); code != 3 || report.Verdict != drain.Cut || took > 2*time.Second {
-		t.Errorf("exit %d after %v, %+v", code, took, report)
-	}
-	if len(report.Open) != 1 || report.Open[0].Ending != "503" || report.Open[0].Request != "GET /slow?takes=1h" {
-		t.Errorf("cut: %+v", report.Open)
-	}
-}
-
-// A second SIGTERM makes the last call at once.
-func TestServeSecondSignal(t *testing.T) {
-	t.Parallel()
-	r := start(t)
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		r.get(r.client(), "/slow?takes=1h", 503, true)
-	}()
-	r.await("in the handler")
-	r.terminate()
-	began := time.Now()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	code, report := r.end()
-	<-answered
-	if took := time.Since(began); code != 3 || report.Verdict != drain.Cut || took > 2*time.Second {
-		t.Errorf("exit %d after %v, %+v", code, took, report)
+	for name, env := range map[string][]string{
+		"before SIGKILL":      {"MINIMUM_DRAIN_DURATION=300ms", "LASTCALL_QUIET_TIME=0s", "TERMINATION_GRACE_PERIOD_SECONDS=2"},
+		"at a second SIGTERM": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, env...)
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				r.get(r.client(), "/slow?takes=1h", 503, true)
+			}()
+			r.await("in the handler")
+			began := time.Now()
+			r.terminate()
+			if env == nil {
+				began = time.Now()
+				if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}
+			code, report := r.end()
+			<-answered
+			if took := time.Since(began); code != 3 || report.Verdict != drain.Cut || took > 2*time.Second {
+				t.Errorf("exit %d after %v, %+v", code, took, report)
+			}
+			if len(report.Open) != 1 || report.Open[0].Ending != "503" || report.Open[0].Request != "GET /slow?takes=1h" {
+				t.Errorf("cut: %+v", report.Open)
+			}
+		})
 	}
 }
 

@@ -563,23 +563,6 @@ func TestTrailersAndInterimAnswers(t *testing.T) {
 	}
 }
 
-// TestBrokenListener is an error, and an end of the plane.
-func TestBrokenListener(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := New(&http.Server{}, Options{})
-	if err := p.Serve(broken{ln}); err == nil {
-		t.Error("nil")
-	}
-	<-p.Exited()
-}
-
-type broken struct{ net.Listener }
-
-func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
-
 // No client, whenever it connects, delays the end to the last call.
 func TestClients(t *testing.T) {
 	t.Parallel()
