@@ -26,9 +26,9 @@ func New(body http1.Body, content Content, isSubscription bool) Body {
 	b := Body{Body: body, content: content}
 	switch content {
 	case Events:
-		b.events = eventstream.New(isSubscription)
+		b.events = eventstream.Follow(eventstream.Events, isSubscription)
 	case JSONLines:
-		b.events = eventstream.NewJSONLines()
+		b.events = eventstream.Follow(eventstream.JSONLines, isSubscription)
 	}
 	return b
 }

@@ -75,10 +75,20 @@ func TestEnding(t *testing.T) {
 		{"MCP, the response", "event: message\nid: 7\ndata: {\"result\":{\"content\":[{\"type\":\"text\"}]},\"jsonrpc\":\"2.0\",\"id\":1}\n\n", proper},
 		{"MCP, an error", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"error\":{\"code\":-1}}\n\n", proper},
 		{"A2A, one of many responses", "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"kind\":\"status-update\"}}\n\n", truncated},
+
+		{"Ollama's lines", ollamaLine + ollamaLine, failed(ollamaError)},
+		{"Ollama, within a line", ollamaLine + ollamaLine[:20], truncated},
+		{"Ollama, whole", ollamaLine + `{"model":"m","created_at":"t","done":true}` + "\n", proper},
+		{"Ollama, the app has failed", ollamaLine + ollamaError, proper},
+		{"other lines", `{"done":false}` + "\n" + `{"model":1,"data: ":2}` + "\n\n", truncated},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			media := Events
+			if strings.HasPrefix(tt.body, "{") {
+				media = JSONLines
+			}
 			for _, step := range []int{1, 2, 7, len(tt.body) + 1} {
-				s := New(false)
+				s := Follow(media, false)
 				for p := []byte(tt.body); len(p) > 0; p = p[min(step, len(p)):] {
 					s.Follow(p[:min(step, len(p))])
 				}
@@ -88,29 +98,6 @@ func TestEnding(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestJSONLines(t *testing.T) {
-	for _, tt := range []struct {
-		name, body string
-		want       Ending
-	}{
-		{"Ollama", ollamaLine + ollamaLine, Ending{Name: ErrorEvent, Last: []byte(ollamaError)}},
-		{"Ollama, within a line", ollamaLine + ollamaLine[:20], Ending{Name: Truncated}},
-		{"Ollama, whole", ollamaLine + `{"model":"m","created_at":"t","done":true}` + "\n", Ending{Proper: true}},
-		{"Ollama, the app has failed", ollamaLine + ollamaError, Ending{Proper: true}},
-		{"other lines", `{"done":false}` + "\n" + `{"model":1,"data: ":2}` + "\n\n", Ending{Name: Truncated}},
-	} {
-		for _, step := range []int{1, 7, len(tt.body)} {
-			s := NewJSONLines()
-			for p := []byte(tt.body); len(p) > 0; p = p[min(step, len(p)):] {
-				s.Follow(p[:min(step, len(p))])
-			}
-			if got := s.Ending(); got.Proper != tt.want.Proper || got.Name != tt.want.Name || !bytes.Equal(got.Last, tt.want.Last) {
-				t.Errorf("%s, in pieces of %d bytes: %+v, want %+v", tt.name, step, got, tt.want)
-			}
-		}
 	}
 }
 
@@ -146,7 +133,7 @@ func TestSubscription(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			seen := map[int]bool{}
 			for range 50 {
-				s := New(true)
+				s := Follow(Events, true)
 				s.Follow([]byte(tt.body))
 				got := s.Ending()
 				if got.Proper != tt.proper {
@@ -185,7 +172,7 @@ func TestSpreadRetries(t *testing.T) {
 	} {
 		quarters := map[int]int{}
 		for range 400 {
-			s := New(true)
+			s := Follow(Events, true)
 			s.Follow([]byte(tt.body))
 			s.SpreadRetries(9 * time.Second)
 			var retry int
@@ -219,7 +206,7 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(seed), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
-		whole, pieces := New(false), New(false)
+		whole, pieces := Follow(Events, false), Follow(Events, false)
 		whole.Follow(body)
 		for p := body; len(p) > 0; {
 			n := min(int(step)+1, len(p))
@@ -244,7 +231,7 @@ func FuzzStream(f *testing.F) {
 func BenchmarkFollow(b *testing.B) {
 	body := []byte(chunkEvent)
 	b.SetBytes(int64(len(body)))
-	s := New(false)
+	s := Follow(Events, false)
 	for b.Loop() {
 		s.Follow(body)
 	}

@@ -40,15 +40,13 @@ func MediaOf(contentType []byte, isGET bool) Media {
 // other one is generated for its request.
 func IsSubscription(isGET bool, status int) bool { return isGET && status == http.StatusOK }
 
-// Follow follows a response's body from its first byte; nil if it cannot be followed.
+// Follow follows a response's body from its first byte; nil if it cannot be followed. Each of JSONLines counts as an event
+// with these data.
 func Follow(m Media, isSubscription bool) *Stream {
-	switch m {
-	case Events:
-		return New(isSubscription)
-	case JSONLines:
-		return NewJSONLines()
+	if m == Other {
+		return nil
 	}
-	return nil
+	return &Stream{isSubscription: isSubscription, jsonLines: m == JSONLines}
 }
 
 // Stream is the state of an event stream after the last byte that was passed to Follow.
@@ -74,12 +72,6 @@ type Stream struct {
 	sequence int  // sequence_number of the last event
 	complete bool // the last event was the terminal one
 }
-
-// New follows a response's body from its first byte. isSubscription is true for status 200 in response to a GET.
-func New(isSubscription bool) *Stream { return &Stream{isSubscription: isSubscription} }
-
-// NewJSONLines follows a response of JSONLines, whose lines count as events with these data.
-func NewJSONLines() *Stream { return &Stream{jsonLines: true} }
 
 // field is the field of a line (HTML, 9.2.6).
 type field uint8
