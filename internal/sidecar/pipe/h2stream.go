@@ -55,17 +55,7 @@ func (s *stream) free() {
 type streams []*stream
 
 func (list streams) find(id uint32) (int, bool) {
-	// Mostly there are few, and the stream is near the end.
-	i := len(list)
-	for i > 0 && len(list)-i < 8 {
-		if i--; list[i].id <= id {
-			if list[i].id == id {
-				return i, true
-			}
-			return i + 1, false
-		}
-	}
-	return slices.BinarySearchFunc(list[:i], id, func(s *stream, id uint32) int { return int(s.id) - int(id) })
+	return slices.BinarySearchFunc(list, id, func(s *stream, id uint32) int { return int(s.id) - int(id) })
 }
 
 // get returns nil if there is no such stream.

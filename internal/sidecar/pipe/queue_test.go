@@ -16,7 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
 
-func TestQueueIsARing(t *testing.T) {
+func TestQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue
 		var want []int // statuses stand for the requests
