@@ -6,19 +6,15 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
 )
 
 func TestConnections(t *testing.T) {
 	authority := certificatetest.New(t)
 	g := startGate(t)
-	p := startPipe(t, g, HTTP, secured(t, authority, func(c *tlsserver.Options) {
-		c.ClientCA = strings.Replace(c.Cert, "tls.crt", "ca.crt", 1)
-	}), func(cfg *Config) {
+	p := startPipe(t, g, HTTP, secured(t, authority, mutualTLS), func(cfg *Config) {
 		cfg.Inbound[0].Name = "web"
 		cfg.Inbound = append(cfg.Inbound, Inbound{Listen: "127.0.0.1:0", App: cfg.Inbound[0].App, Protocol: TCP})
 	})

@@ -48,21 +48,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// However the bytes arrive, the answer is the same.
-func TestByteByByte(t *testing.T) {
-	p := startPipe(t, startHTTP(t, echo), Auto)
-	c := dialPipe(t, p)
-	for range 2 {
-		for _, b := range []byte("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n") {
-			c.send(string(b))
-			time.Sleep(50 * time.Microsecond) // pieces; nothing depends on it
-		}
-		if got := bodyOf(c.response("POST")); got != "POST /c 5 " {
-			t.Fatalf("got %q", got)
-		}
-	}
-}
-
 func TestInterimResponses(t *testing.T) {
 	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)

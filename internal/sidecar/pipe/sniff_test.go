@@ -116,28 +116,6 @@ func TestAutoFollowsWhatLooksLikeHTTP(t *testing.T) {
 			awaitActivity(t, p, 1, 0) // not a tunnel
 		}
 	})
-	t.Run("what no request may begin with", func(t *testing.T) {
-		for _, before := range []string{"\n", "\r", " ", "\t", "\r\n ", "\n\r\n"} {
-			p := startPipe(t, app, Auto)
-			c := dialPipe(t, p)
-			c.send(before + get("/"))
-			if resp := c.response("GET"); resp.StatusCode != http.StatusBadRequest {
-				t.Errorf("%q: status %d", before, resp.StatusCode)
-			}
-			c.wantEnd()
-			if n := p.Stats().Requests; n != 0 {
-				t.Errorf("%q: %d requests were forwarded", before, n)
-			}
-		}
-	})
-	t.Run("empty lines before it", func(t *testing.T) {
-		p := startPipe(t, app, Auto)
-		c := dialPipe(t, p)
-		c.send("\r\n\r\n" + get("/"))
-		if resp := c.response("GET"); resp.StatusCode != http.StatusOK {
-			t.Errorf("status %d", resp.StatusCode)
-		}
-	})
 }
 
 // An idle connection's first bytes come in pieces: the limit of a request's time counts

@@ -216,7 +216,6 @@ func TestSlowHandshake(t *testing.T) {
 func TestHandshakeFailures(t *testing.T) {
 	authority, other := certificatetest.New(t), certificatetest.New(t)
 	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-	mutual := func(c *tlsserver.Options) { c.ClientCA = strings.Replace(c.Cert, "tls.crt", "ca.crt", 1) }
 	trusting := tls.Config{RootCAs: authority.Pool(), ServerName: "app.test"}
 	with := func(change func(*tls.Config)) *tls.Config { c := trusting.Clone(); change(c); return c }
 	for _, c := range []struct {
@@ -226,9 +225,9 @@ func TestHandshakeFailures(t *testing.T) {
 		reason tlsserver.Reason
 	}{
 		{"authority unknown to the client", nil, with(func(c *tls.Config) { c.RootCAs = other.Pool() }), tlsserver.ClientAlert},
-		{"no certificate of the client's", mutual, &trusting, tlsserver.NoCertificate},
-		{"another authority's client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{other.Sign("client", 0)} }), tlsserver.BadCertificate},
-		{"an expired client", mutual, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{authority.Sign("client", time.Hour)} }), tlsserver.BadCertificate},
+		{"no certificate of the client's", mutualTLS, &trusting, tlsserver.NoCertificate},
+		{"another authority's client", mutualTLS, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{other.Sign("client", 0)} }), tlsserver.BadCertificate},
+		{"an expired client", mutualTLS, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{authority.Sign("client", time.Hour)} }), tlsserver.BadCertificate},
 		{"TLS 1.1", nil, with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 }), tlsserver.NoVersion},
 		{"TLS 1.2 where 1.3 is needed", func(c *tlsserver.Options) { c.MinVersion = tls.VersionTLS13 }, with(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }), tlsserver.NoVersion},
 		{"no cipher suite", nil, with(func(c *tls.Config) {
@@ -282,7 +281,7 @@ func TestHandshakeFailures(t *testing.T) {
 		}
 	})
 	t.Run("a client of the authority", func(t *testing.T) {
-		p := startPipe(t, app, HTTP, secured(t, authority, mutual))
+		p := startPipe(t, app, HTTP, secured(t, authority, mutualTLS))
 		c := dialTLS(t, p, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{authority.Sign("client", 0)} }))
 		if _, err := io.WriteString(c, get("/")); err != nil {
 			t.Fatal(err)

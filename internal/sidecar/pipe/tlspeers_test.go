@@ -88,38 +88,6 @@ func TestTLSWithRealClients(t *testing.T) {
 	}
 }
 
-func TestMutualTLSWithCurl(t *testing.T) {
-	curl := peers.Need(t, "curl")
-	authority := certificatetest.New(t)
-	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") })
-	p := startPipe(t, app, HTTP, secured(t, authority, mutualTLS))
-	url := "https://" + p.Addr(0).String() + "/"
-	for _, c := range []struct {
-		name   string
-		signer *certificatetest.Authority // nil: no certificate
-		reason tlsserver.Reason           // 0: it is served
-	}{{"of the authority", authority, 0}, {"of another", certificatetest.New(t), tlsserver.BadCertificate}, {"none", nil, tlsserver.NoCertificate}} {
-		t.Run(c.name, func(t *testing.T) {
-			files := certificatetest.NewSecret(t)
-			args := []string{"-sS", "--cacert", files.CA(), url}
-			signer := authority
-			if c.signer != nil {
-				signer = c.signer
-				args = append(args, "--cert", files.Cert(), "--key", files.Key())
-			}
-			files.Write(signer.Sign("caller", 0), authority.PEM())
-			got, err := outputOf(t, "", curl, args...)
-			awaitActivity(t, p, 0, 0) // what has failed is counted by then
-			switch isServed := c.reason == 0; {
-			case isServed && (err != nil || got != "served"):
-				t.Errorf("%v: %s", err, got)
-			case !isServed && (err == nil || failedHandshakes(p, c.reason) != 1):
-				t.Errorf("%v: %s", err, got)
-			}
-		})
-	}
-}
-
 // A session is resumed only as long as the client's authority is trusted.
 func TestResumptionWithMutualTLS(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {

@@ -152,29 +152,6 @@ func TestWebSocketLastCall(t *testing.T) {
 	}
 }
 
-// net/http forgets connections that were hijacked: its Shutdown does not wait for
-// them, and a proxy in front of it that counts requests does not either
-// (traefik/traefik#3630, knative/serving#15759).
-func TestHijackedConnectionsAreWaitedFor(t *testing.T) {
-	app := startChat(t)
-	p := startPipe(t, app, HTTP)
-	ws := dialChat(t, p)
-	if err := app.server.Shutdown(ctx); err != nil { // returns: it sees no connection
-		t.Fatal(err)
-	}
-	_ = p.Drain(ctx)
-	_ = p.CloseIdle(ctx, 0)
-	_ = p.StopAccepting(ctx)
-	awaitActivity(t, p, 1, 1)
-	say(t, ws, "in the middle of a game")
-	if err := ws.Close(websocket.StatusNormalClosure, "won"); err != nil {
-		t.Fatal(err)
-	}
-	app.wantEnd(t, websocket.StatusNormalClosure)
-	awaitActivity(t, p, 0, 0)
-	closePipe(t, p)
-}
-
 // With CloseEarly clients are sent elsewhere while there is time: nothing is left
 // for the last call, and nothing was cut.
 func TestWebSocketCloseEarly(t *testing.T) {
