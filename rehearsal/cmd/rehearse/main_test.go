@@ -1,11 +1,18 @@
 package main
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
-func TestMain(m *testing.M) { programtest.Main(m, map[string]func(){"rehearse": main}) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "5") // they wait for time to pass, not for a core; -parallel has precedence
+	programtest.Main(m, map[string]func(){"rehearse": main})
+}
 
-func TestScripts(t *testing.T) { programtest.Scripts(t) }
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	programtest.Scripts(t)
+}
