@@ -10,36 +10,16 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
-// program is the path of the plugin, built once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "lastcall-cni")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "lastcall-cni")
-	if out, err := exec.Command("go", "build", "-race=false", "-o", path, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { programtest.Main(m, map[string]func(){"lastcall-cni": main}) }
 
 // call calls the plugin as a container runtime does, and returns what it writes to standard output.
 func call(t *testing.T, command, version, netns string, annotations map[string]string, more map[string]any) (map[string]any, error) {
@@ -55,11 +35,7 @@ func call(t *testing.T, command, version, netns string, annotations map[string]s
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(ctx, path)
+	cmd := exec.CommandContext(ctx, programtest.Build(t))
 	cmd.Stdin = bytes.NewReader(text)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID=c1", "CNI_NETNS="+netns, "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1;K8S_POD_INFRA_CONTAINER_ID=c1")
