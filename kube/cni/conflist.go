@@ -11,61 +11,47 @@ import (
 const entry = `{"type":"` + Name + `","capabilities":{"io.kubernetes.cri.pod-annotations":true}}`
 
 // insert returns a network configuration list with the plugin at the end of its chain. A list that has it already is
-// returned as it is.
-func insert(text []byte) ([]byte, error) {
-	l, err := readList(text)
-	if err != nil || l.hasEntry {
-		return text, err
-	}
-	return l.write(append(l.others, json.RawMessage(entry)))
-}
+// returned unchanged.
+func insert(text []byte) ([]byte, error) { return chain(text, true) }
 
 // remove returns the list without the plugin.
-func remove(text []byte) ([]byte, error) {
-	l, err := readList(text)
-	if err != nil || !l.hasOurs {
+func remove(text []byte) ([]byte, error) { return chain(text, false) }
+
+// chain reads only the list's plugins; all other fields stay.
+func chain(text []byte, isIn bool) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	var all, others []json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
 		return text, err
 	}
-	return l.write(l.others)
-}
-
-// list is a network configuration list. Only its plugins are read.
-type list struct {
-	fields   map[string]json.RawMessage
-	others   []json.RawMessage // the plugins, without ours
-	hasOurs  bool
-	hasEntry bool // ours of this version
-}
-
-func readList(text []byte) (l list, err error) {
-	var all []json.RawMessage
-	if err := json.Unmarshal(text, &l.fields); err != nil {
-		return l, err
+	if err := json.Unmarshal(fields["plugins"], &all); err != nil {
+		return text, fmt.Errorf("it has no list of plugins, to which %s could be added: %w", Name, err)
 	}
-	if err := json.Unmarshal(l.fields["plugins"], &all); err != nil {
-		return l, fmt.Errorf("it has no list of plugins, to which %s could be added: %w", Name, err)
-	}
+	hasEntry := false // of this version
 	for _, one := range all {
 		var plugin struct{ Type string }
 		var compact bytes.Buffer
 		if err := errors.Join(json.Unmarshal(one, &plugin), json.Compact(&compact, one)); err != nil {
-			return l, err
+			return text, err
 		}
 		if plugin.Type != Name {
-			l.others = append(l.others, one)
-			continue
+			others = append(others, one)
+		} else if compact.String() == entry {
+			hasEntry = true
 		}
-		l.hasOurs, l.hasEntry = true, l.hasEntry || compact.String() == entry
 	}
-	if len(l.others) == 0 {
-		return l, errors.New("it has no plugin but " + Name)
+	switch {
+	case len(others) == 0:
+		return text, errors.New("it has no plugin but " + Name)
+	case isIn && hasEntry, !isIn && len(others) == len(all):
+		return text, nil
+	case isIn:
+		others = append(others, json.RawMessage(entry))
 	}
-	return l, nil
-}
-
-func (l list) write(plugins []json.RawMessage) (text []byte, err error) {
-	if l.fields["plugins"], err = json.Marshal(plugins); err != nil {
-		return nil, err
+	plugins, err := json.Marshal(others)
+	if err != nil {
+		return text, err
 	}
-	return json.MarshalIndent(l.fields, "", "  ")
+	fields["plugins"] = plugins
+	return json.MarshalIndent(fields, "", "  ")
 }

@@ -112,17 +112,16 @@ func FuzzInsert(f *testing.F) {
 	f.Add([]byte(`{"name":"a","plugins":[{"type":"b"}]}`))
 	f.Add([]byte(`{"plugins":[{"type":"lastcall-cni"},{"type":"b"}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		before, err := readList(text)
+		with, err := insert(text)
 		if err != nil {
 			return
 		}
-		with, err := insert(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		after, err := readList(with)
-		if err != nil || !after.hasEntry || len(after.others) != len(before.others) {
+		without, err := remove(text)
+		if err != nil || len(kinds(t, with)) < len(kinds(t, without))+1 || !bytes.Contains(with, []byte(Name)) {
 			t.Fatalf("%v: %q became %q", err, text, with)
+		}
+		if again, err := insert(with); err != nil || !bytes.Equal(again, with) {
+			t.Fatalf("%v: %q became %q", err, with, again)
 		}
 	})
 }
