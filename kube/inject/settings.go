@@ -1,9 +1,7 @@
 package inject
 
 import (
-	"bytes"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
@@ -24,16 +22,10 @@ func Resolve(mesh string, annotations map[string]string, env []string) (*meshcon
 		settings, _ := Resolve(mesh, nil, env)
 		return settings, err
 	}
-	in := meshconfig.Input{Env: env, ReadFile: func(name string) ([]byte, error) {
-		switch {
-		case name == meshconfig.DefaultMeshFile && mesh != "":
-			return []byte(mesh), nil
-		case name == meshconfig.DefaultAnnotationsFile:
-			return downward(annotations), nil
-		}
-		return nil, fs.ErrNotExist
-	}}
-	in.MeshFile, in.AnnotationsFile = meshconfig.DefaultMeshFile, meshconfig.DefaultAnnotationsFile
+	in := meshconfig.Input{Env: env, Annotations: annotations}
+	if mesh != "" {
+		in.MeshFile, in.ReadFile = meshconfig.DefaultMeshFile, func(string) ([]byte, error) { return []byte(mesh), nil }
+	}
 	return meshconfig.Resolve(in)
 }
 
@@ -73,15 +65,6 @@ func checkAnnotations(annotations map[string]string) error {
 
 func hasAlias(n *yaml.Node) bool {
 	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
-}
-
-// downward writes annotations as the kubelet's downward API does.
-func downward(annotations map[string]string) []byte {
-	var b bytes.Buffer
-	for _, name := range slices.Sorted(maps.Keys(annotations)) {
-		fmt.Fprintf(&b, "%s=%q\n", name, annotations[name])
-	}
-	return b.Bytes()
 }
 
 // GraceOf is the pod's grace period; Kubernetes' default is 30 s.

@@ -35,6 +35,8 @@ type Input struct {
 	MeshFile        string
 	AnnotationsFile string
 
+	Annotations map[string]string // of the pod, in place of AnnotationsFile
+
 	Env   []string        // the container's environment as os.Environ gives it
 	Flags map[string]Flag // those that were set, by the variable or ProxyConfig field that each overrides
 
@@ -74,7 +76,14 @@ func Resolve(in Input) (*Settings, error) {
 	}
 	if text, ok := r.read(readFile, "annotations file", in.AnnotationsFile,
 		Source{Origin: AnnotationsFile, Name: in.AnnotationsFile}, DefaultAnnotationsFile); ok {
-		r.readAnnotations(in.AnnotationsFile, text)
+		annotations, err := parseAnnotations(text)
+		if err != nil {
+			r.fail(fmt.Errorf("annotations file %s: %w", in.AnnotationsFile, err))
+		}
+		in.Annotations = annotations
+	}
+	if in.Annotations != nil {
+		r.readAnnotations(in.Annotations)
 	}
 	for _, name := range sortedKeys(r.env) {
 		r.adviseVariable(name, Source{Origin: Environment, Name: name}, name)
@@ -93,12 +102,7 @@ func Resolve(in Input) (*Settings, error) {
 	return s, r.err()
 }
 
-func (r *resolver) readAnnotations(file, text string) {
-	annotations, err := parseAnnotations(text)
-	if err != nil {
-		r.fail(fmt.Errorf("annotations file %s: %w", file, err))
-		return
-	}
+func (r *resolver) readAnnotations(annotations map[string]string) {
 	r.annotations = annotations
 	read := append(slices.Collect(maps.Values(statsAnnotations)), annotationConfig)
 	for _, key := range sortedKeys(annotations) {
