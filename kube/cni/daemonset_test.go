@@ -25,9 +25,7 @@ func TestIsRemoved(t *testing.T) {
 		"token": "secret\n", "namespace": "system",
 		"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	host, port, _ := net.SplitHostPort(api.Listener.Addr().String())
 	t.Setenv("KUBERNETES_SERVICE_HOST", host)

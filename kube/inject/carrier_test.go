@@ -9,14 +9,19 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// podOfFile is the pod of a manifest that an injector has written, as the API server has it.
-func podOfFile(t *testing.T, path string) *corev1.Pod {
+func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, done, err := Manifest(text, offline)
+	return text
+}
+
+// podOfFile is the pod of a manifest that an injector has written, as the API server has it.
+func podOfFile(t *testing.T, path string) *corev1.Pod {
+	t.Helper()
+	_, done, err := Manifest(readFile(t, path), offline)
 	if err != nil || len(done) != 1 {
 		t.Fatalf("%s: %v, %d workloads", path, err, len(done))
 	}

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,28 +12,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
-	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // TestAgentReadsWhatIsWritten takes the sidecar's and the capture's environment and
 // arguments as they will be read in the pod.
 func TestAgentReadsWhatIsWritten(t *testing.T) {
-	text, err := os.ReadFile("testdata/golden/deployment.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sidecar *corev1.Container
-	_, _, err = Manifest(text, func(w *manifest.Workload) Options {
-		sidecar = carrier.Find(&w.Pod.Spec, "lastcall")
-		return offline(w)
-	})
-	if err != nil || sidecar == nil {
-		t.Fatalf("no sidecar in it (%v)", err)
-	}
-	var env []string
-	for _, e := range sidecar.Env {
-		env = append(env, e.Name+"="+unescape(e.Value))
-	}
+	sidecar := carrier.Find(&podOfFile(t, "testdata/golden/deployment.yaml").Spec, carrier.Sidecar)
+	env := environment(sidecar.Env).pairs()
 	s, err := meshconfig.Resolve(meshconfig.Input{Env: env})
 	if err != nil {
 		t.Fatal(err)

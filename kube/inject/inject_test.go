@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -77,10 +76,7 @@ func TestManifests(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := readFile(t, file)
 			got, done, err := Manifest(text, offline)
 			if err != nil {
 				t.Fatal(err)
@@ -450,11 +446,7 @@ func applied(t *testing.T, before any, operations []Operation) (out any) {
 func FuzzManifest(f *testing.F) {
 	files, _ := filepath.Glob("testdata/manifests/*")
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
+		f.Add(readFile(f, file))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		out, done, err := Manifest(text, offline)

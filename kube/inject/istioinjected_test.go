@@ -21,17 +21,13 @@ import (
 
 func istioManifest(t *testing.T, file string, isOffline bool) ([]byte, []Done) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	o := func(w *manifest.Workload) Options {
 		o := offline(w)
 		o.MeshConfig = "defaultConfig: {proxyStatsMatcher: {inclusionPrefixes: [cluster.outbound]}}"
 		o.Namespace.Labels = map[string]string{"istio-injection": "enabled"}
 		return o
 	}
-	out, done, err := injectAll(text, isOffline, o)
+	out, done, err := injectAll(readFile(t, file), isOffline, o)
 	if err != nil || len(done) != 1 {
 		t.Fatalf("%s: %v, %d workloads", file, err, len(done))
 	}
@@ -45,9 +41,8 @@ func compareGolden(t *testing.T, golden string, got []byte) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(golden)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("differs from %s (error %v); go test -update ./kube/inject writes it; then look at git diff", golden, err)
+	if !bytes.Equal(got, readFile(t, golden)) {
+		t.Errorf("differs from %s; go test -update ./kube/inject writes it; then look at git diff", golden)
 	}
 }
 

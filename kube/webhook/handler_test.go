@@ -51,9 +51,7 @@ func TestInject(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	var operations []inject.Operation
-	if err := json.Unmarshal(r.Patch, &operations); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(r.Patch, &operations))
 	var paths []string
 	for _, op := range operations {
 		if op.Op != "add" {

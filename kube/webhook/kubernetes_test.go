@@ -81,9 +81,7 @@ func TestKubernetes(t *testing.T) {
 	if data, version, err := k.Secret(ctx); err != nil || data != nil || version != "" {
 		t.Fatalf("%v %q %v", data, version, err)
 	}
-	if err := k.PutSecret(ctx, map[string][]byte{"ca.crt": []byte("x")}, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.PutSecret(ctx, map[string][]byte{"ca.crt": []byte("x")}, ""))
 	if err := k.PutSecret(ctx, nil, ""); !errors.Is(err, ErrConflict) {
 		t.Errorf("created twice: %v", err)
 	}
@@ -93,9 +91,7 @@ func TestKubernetes(t *testing.T) {
 	if data, version, err := k.Secret(ctx); err != nil || string(data["ca.crt"]) != "x" || version != "7" {
 		t.Errorf("%v %q %v", data, version, err)
 	}
-	if err := k.Trust(ctx, []byte("new")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.Trust(ctx, []byte("new")))
 	want := `application/json-patch+json [{"op":"test","path":"/webhooks/0/name","value":"first"},{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"bmV3"}]`
 	if len(api.patches) != 1 || api.patches[0] != want {
 		t.Errorf("patches %q, want %q", api.patches, want)

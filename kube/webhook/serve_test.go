@@ -94,9 +94,7 @@ func ownCertificate(t *testing.T) (*Own, *sharedCluster) {
 	t.Helper()
 	c := &sharedCluster{}
 	o := replica(c)
-	if err := o.Look(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, o.Look(t.Context(), time.Now()))
 	return o, c
 }
 
