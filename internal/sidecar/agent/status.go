@@ -17,6 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
@@ -251,28 +252,15 @@ func (a *agent) alive(ctx context.Context) error {
 	return a.status.alive(ctx)
 }
 
-// aliveTransport connects to loopback in IPv4 and IPv6 pods.
-var aliveTransport = &http.Transport{DialContext: tcp.DialLoopback, DisableKeepAlives: true}
-
-// alive sends the status port a request as any client does.
+// alive sends the status port a request as any client does. A 503 is fine: the app may still be starting.
 func (s *status) alive(ctx context.Context) error {
-	_, port, err := net.SplitHostPort(s.address.String())
-	if err != nil {
-		return err
-	}
 	host := s.a.Status.Address
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz/ready",
-		nil)
-	if err != nil {
-		return err
-	}
-	req.Close = true
-	resp, err := aliveTransport.RoundTrip(req)
-	if err != nil {
+	at := net.JoinHostPort(host, strconv.Itoa(int(tcp.AddrPort(s.address).Port())))
+	if _, err := probe.Get(ctx, "http://"+at+"/healthz/ready", http.Header{}, tcp.DialLoopback); err != nil {
 		return fmt.Errorf("check the status server: %w", err)
 	}
-	return resp.Body.Close() // a 503 is fine: the app may still be starting
+	return nil
 }

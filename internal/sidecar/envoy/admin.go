@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -93,38 +95,6 @@ func (a *Admin) Ready(ctx context.Context) error {
 	return err
 }
 
-// DrainListeners makes Envoy send Connection: close and GOAWAY. inboundOnly leaves listeners of other directions alone.
-// With skipExit the listeners never stop, with graceful they stop after --drain-time-s, with neither at once.
-func (a *Admin) DrainListeners(ctx context.Context, inboundOnly, graceful, skipExit bool) error {
-	var query []string
-	for _, q := range []struct {
-		name string
-		on   bool
-	}{{"inboundonly", inboundOnly}, {"graceful", graceful}, {"skip_exit", skipExit}} {
-		if q.on {
-			query = append(query, q.name)
-		}
-	}
-	path := "/drain_listeners"
-	if len(query) > 0 {
-		path += "?" + strings.Join(query, "&")
-	}
-	return a.Post(ctx, path)
-}
-
-// HealthcheckFail makes Envoy fail its health checks, or pass them again.
-func (a *Admin) HealthcheckFail(ctx context.Context, fail bool) error {
-	if fail {
-		return a.Post(ctx, "/healthcheck/fail")
-	}
-	return a.Post(ctx, "/healthcheck/ok")
-}
-
-// Quit makes Envoy exit; it flushes its logs and stats first.
-func (a *Admin) Quit(ctx context.Context) error {
-	return a.Post(ctx, "/quitquitquit")
-}
-
 // exitPoll is how often QuitAndWait looks for an Envoy that has closed its connections and has not exited.
 const exitPoll = 20 * time.Millisecond
 
@@ -136,13 +106,16 @@ func (a *Admin) QuitAndWait(ctx context.Context) error {
 	}
 	defer watch.Close()
 	defer context.AfterFunc(ctx, func() { _ = watch.Close() })()
-	if err := a.Quit(ctx); err != nil {
+	if err := a.Post(ctx, pathQuit); err != nil {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, watch)
 	_ = poll.Until(ctx, exitPoll, func() bool { return a.Ready(ctx) != nil })
 	return nil
 }
+
+// pathQuit makes Envoy exit; it flushes its logs and stats first.
+const pathQuit = "/quitquitquit"
 
 // Post calls a command of the admin API.
 func (a *Admin) Post(ctx context.Context, path string) error {
@@ -166,31 +139,36 @@ func (a *Admin) Stats(ctx context.Context, filter string, usedOnly, gauges bool)
 // awaitReady polls until Envoy serves, or ctx or stop ends it.
 func (a *Admin) awaitReady(ctx context.Context, log *slog.Logger, stop <-chan struct{}) error {
 	var why error
-	var announced time.Time
-	for wait := time.Duration(0); ; wait = announceAgain {
+	var throttle logs.Throttle
+	hasExited := false
+	late := poll.Until(ctx, readyPoll, func() bool {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
 		err := a.Ready(attempt)
-		cancel()
 		if err == nil {
-			return nil
+			why = nil
+			return true
 		}
 		if why == nil || ctx.Err() == nil {
 			why = err // not merely that the time has passed
 		}
-		if now := time.Now(); now.Sub(announced) >= wait {
-			announced = now
-			until, _ := ctx.Deadline()
-			log.Info("waiting for Envoy to become ready", "admin", a.address, "at_most", time.Until(until).Round(time.Second),
-				"error", why)
-		}
+		until, _ := ctx.Deadline()
+		throttle.Log(log, slog.LevelInfo, announceAgain, "waiting for Envoy to become ready", "admin", a.address,
+			"at_most", time.Until(until).Round(time.Second), "error", why)
 		select {
-		case <-time.After(readyPoll):
 		case <-stop:
-			return errors.New("envoy exited before it was ready")
-		case <-ctx.Done():
-			return fmt.Errorf("envoy does not become ready: %w", why)
+			hasExited = true
+		default:
 		}
+		return hasExited
+	})
+	switch {
+	case hasExited:
+		return errors.New("envoy exited before it was ready")
+	case late != nil:
+		return fmt.Errorf("envoy does not become ready: %w", cmp.Or(why, late))
 	}
+	return nil
 }
 
 const (

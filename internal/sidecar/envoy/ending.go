@@ -111,7 +111,7 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 	if !awaitExit(ctx, c) && ctx.Err() == nil {
 		p.log.Warn("Envoy still running after SIGTERM; calling /quitquitquit", "after", exitTime)
 		ask, cancel := context.WithTimeout(ctx, exitTime)
-		err := p.admin.Quit(ask)
+		err := p.admin.Post(ask, pathQuit)
 		if cancel(); (err != nil || !awaitExit(ctx, c)) && ctx.Err() == nil {
 			p.log.Warn("Envoy still running; killing it", "error", err)
 			signalGroup(c, syscall.SIGKILL)

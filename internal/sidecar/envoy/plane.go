@@ -205,10 +205,22 @@ func (p *Plane) Drain(ctx context.Context) error {
 	}
 	var errs []error
 	if p.o.FailHealthcheck {
-		errs = append(errs, p.admin.HealthcheckFail(ctx, true))
+		errs = append(errs, p.admin.Post(ctx, "/healthcheck/fail"))
 	}
-	errs = append(errs, p.admin.DrainListeners(ctx, p.laidOut().inboundOnly, true, !p.o.Istio))
-	return errors.Join(errs...)
+	options := []string{"graceful"} // stop after --drain-time-s
+	if !p.o.Istio {
+		options = append(options, "skip_exit") // never
+	}
+	return errors.Join(append(errs, p.drainListeners(ctx, options...))...)
+}
+
+// drainListeners makes Envoy send Connection: close and GOAWAY. Without options the listeners stop at once. Listeners of
+// other directions continue if there are inbound ones.
+func (p *Plane) drainListeners(ctx context.Context, options ...string) error {
+	if p.laidOut().inboundOnly {
+		options = append([]string{"inboundonly"}, options...)
+	}
+	return p.admin.Post(ctx, strings.TrimSuffix("/drain_listeners?"+strings.Join(options, "&"), "?"))
 }
 
 // relearnTimeout is short: Connection: close and GOAWAY wait for it.
@@ -244,7 +256,7 @@ func (p *Plane) StopAccepting(ctx context.Context) error {
 	if p.o.WatchOnly {
 		return nil
 	}
-	if err := p.admin.DrainListeners(ctx, p.laidOut().inboundOnly, false, false); err != nil {
+	if err := p.drainListeners(ctx); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -142,7 +142,7 @@ func (p *Plane) Resume(ctx context.Context) error {
 	old := p.running()
 	if old == nil {
 		if p.o.FailHealthcheck {
-			if err := p.admin.HealthcheckFail(ctx, false); err != nil {
+			if err := p.admin.Post(ctx, "/healthcheck/ok"); err != nil {
 				return err
 			}
 		}
