@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -75,14 +74,4 @@ func (h *health) handler(registry *prometheus.Registry) http.Handler {
 	mux.HandleFunc("/readyz", h.ready)
 	mux.Handle("/metrics", sideport.Scrapes(promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}))) // a compressor takes 0.8 MB
 	return mux
-}
-
-// writeLine writes v as JSON on a line of its own.
-func writeLine(to io.Writer, v any) error {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = to.Write(append(line, '\n'))
-	return err
 }

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -141,7 +142,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 		Count: observe.NewMetrics(registry), Log: log, API: status.answered, Entered: status.entered,
 		Announces: f.deadlines, ShutdownGrace: f.shutdownGrace,
 		Report: func(t observe.Termination) {
-			if err := writeLine(stdout, t); err != nil {
+			if err := json.NewEncoder(stdout).Encode(t); err != nil { // one line
 				log.Warn("cannot write a termination", "error", err)
 			}
 			if f.events {
