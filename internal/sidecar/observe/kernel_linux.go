@@ -25,15 +25,22 @@ type kernel struct {
 }
 
 // openKernel opens everything in the namespace; nil is the process's own.
-func openKernel(namespace *os.File, buffer int) (k *kernel, err error) {
-	err = in(namespace, func() (err error) {
-		k, err = openHere(buffer)
+func openKernel(namespace *os.File, buffer int) (*kernel, error) {
+	k := new(kernel)
+	err := in(namespace, func() (err error) {
+		if k.counters, err = openCounters(); err != nil {
+			return fmt.Errorf("open the network namespace's counters: %w", err)
+		}
+		if k.table, err = sockdiag.OpenTable(); err != nil {
+			return err
+		}
+		k.reports, err = sockdiag.WatchAll(buffer, func() { notify(allStandby.now) })
 		return err
 	})
-	if err != nil && k != nil {
-		_ = k.close()
+	if err != nil {
+		return nil, errors.Join(err, k.close())
 	}
-	return k, err
+	return k, nil
 }
 
 // in runs f in a network namespace; nil is the process's own.
@@ -74,26 +81,15 @@ func within(namespace int, f func() error) error {
 	return err
 }
 
-func openHere(buffer int) (k *kernel, err error) {
-	k = new(kernel)
-	if k.counters, err = openCounters(); err != nil {
-		return nil, fmt.Errorf("open the network namespace's counters: %w", err)
-	}
-	if k.table, err = sockdiag.OpenTable(); err != nil {
-		k.counters.close()
-		return nil, err
-	}
-	if k.reports, err = sockdiag.WatchAll(buffer, func() { notify(allStandby.now) }); err != nil {
-		_ = k.table.Close()
-		k.counters.close()
-		return nil, err
-	}
-	return k, nil
-}
-
-func (k *kernel) close() error {
+func (k *kernel) close() (err error) {
 	k.counters.close()
-	return errors.Join(k.reports.Close(), k.table.Close())
+	if k.reports != nil {
+		err = k.reports.Close()
+	}
+	if k.table != nil {
+		err = errors.Join(err, k.table.Close())
+	}
+	return err
 }
 
 // counters are open files of a network namespace, in /proc/net. They stay those of the namespace in which they were

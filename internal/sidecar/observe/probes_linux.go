@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -47,13 +48,10 @@ func newProbes(all []Probe, node *Node) probes {
 
 // clone is a copy, but of own.
 func (p *probes) clone() probes {
-	out := newProbes(p.all, p.node)
-	out.refused, out.completeUntil, out.own, out.isPassed = slices.Clone(p.refused), p.completeUntil, p.own, p.isPassed
+	out := *p
+	out.refused, out.free, out.seen = slices.Clone(p.refused), maps.Clone(p.free), maps.Clone(p.seen)
 	for port, seen := range p.seen {
 		out.seen[port] = slices.Clone(seen)
-	}
-	for probe, n := range p.free {
-		out.free[probe] = n
 	}
 	return out
 }

@@ -47,13 +47,12 @@ var allStandby = rounds{
 func (r *rounds) add(w *Watch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	reports, err := r.reports()
-	if err != nil {
-		return fmt.Errorf("watch the kernel's reports: %w", err)
-	}
 	fd := int32(w.kernel.reports.Waiting())
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: fd}
-	if err := unix.EpollCtl(reports, unix.EPOLL_CTL_ADD, int(fd), &event); err != nil {
+	reports, err := r.reports()
+	if err == nil {
+		err = unix.EpollCtl(reports, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: fd})
+	}
+	if err != nil {
 		return fmt.Errorf("watch the kernel's reports: %w", err)
 	}
 	if len(r.watches) == 0 {

@@ -84,22 +84,19 @@ func (w *Watch) startLocked() error {
 		return err
 	}
 	w.kernel, w.ledger.acks, w.started = kernel, kernel.counters.acks, time.Now()
-	first := w.lookLocked
-	if w.standby {
-		first = w.scanListenersLocked
-	}
-	if err = first(); err == nil && w.standby {
+	if !w.standby {
+		err = w.lookLocked()
+	} else if err = w.scanListenersLocked(); err == nil {
 		err = allStandby.add(w)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		w.kernel = nil
 		return errors.Join(err, kernel.close())
+	case !w.standby:
+		kernel.reports.Follow()
+		w.done.Go(w.run)
 	}
-	if w.standby {
-		return nil
-	}
-	kernel.reports.Follow()
-	w.done.Go(w.run)
 	return nil
 }
 
