@@ -149,27 +149,21 @@ func TestUnsettled(t *testing.T) {
 
 // What does not work is an error with the right or the step that is missing.
 func TestErrors(t *testing.T) {
-	pods := schema.GroupResource{Resource: "pods"}
+	forbid := func(verb, why string) func(*cluster, *Options) {
+		return func(c *cluster, _ *Options) {
+			c.set.PrependReactor(verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "a", errors.New(why))
+			})
+		}
+	}
 	for name, c := range map[string]struct {
 		prepare func(c *cluster, o *Options)
 		want    string
 	}{
-		"no right": {func(c *cluster, _ *Options) {
-			c.set.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, apierrors.NewForbidden(pods, "a", errors.New("no"))
-			})
-		}, "(needed in namespace shop: patch on pods/ephemeralcontainers)"},
-		"pod security": {func(c *cluster, _ *Options) {
-			c.set.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, apierrors.NewForbidden(pods, "a", errors.New(`violates PodSecurity "restricted:latest"`))
-			})
-		}, "the pod itself must satisfy the namespace's pod security level"},
-		"no right to watch": {func(c *cluster, _ *Options) {
-			c.set.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, apierrors.NewForbidden(pods, "", errors.New("no"))
-			})
-		}, "(needed in namespace shop: list"},
-		"no image": {func(_ *cluster, o *Options) { o.Image = "other:1" }, "its observer does not start: ErrImagePull: not found"},
+		"no right":          {forbid("patch", "no"), "(needed in namespace shop: patch on pods/ephemeralcontainers)"},
+		"pod security":      {forbid("patch", `violates PodSecurity "restricted:latest"`), "the pod itself must satisfy the namespace's pod security level"},
+		"no right to watch": {forbid("list", "no"), "(needed in namespace shop: list"},
+		"no image":          {func(_ *cluster, o *Options) { o.Image = "other:1" }, "its observer does not start: ErrImagePull: not found"},
 		"the node's network": {func(c *cluster, _ *Options) {
 			p, _ := c.set.CoreV1().Pods(namespace).Get(c.t.Context(), "a", metav1.GetOptions{})
 			p.Spec.HostNetwork = true

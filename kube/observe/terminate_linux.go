@@ -29,10 +29,7 @@ func (o *Observer) terminate(ctx context.Context, t *tracked, began time.Time) T
 		}
 		_ = traffic.Close()
 	}
-	if ctx.Err() != nil {
-		r.Doubt(UnknownEnd)
-	}
-	if len(exits) == 0 { // it is stuck, or its processes were not found
+	if ctx.Err() != nil || len(exits) == 0 { // it is stuck, or its processes were not found
 		r.Doubt(UnknownEnd)
 	}
 	p, isGone := o.lastState(ctx, t)
@@ -62,16 +59,13 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	if !t.pod.isTerminating() && !t.isGone {
 		r.Doubt(UnknownDeadline)
 	}
-	if at := t.pod.Deleted; !at.IsZero() && began.Sub(at) > lateAfter {
-		r.Doubt(UnknownLate)
-	}
-	if t.isMissed {
+	if at := t.pod.Deleted; !at.IsZero() && began.Sub(at) > lateAfter || t.isMissed {
 		r.Doubt(UnknownLate)
 	}
 	p := t.pod
 	since := p.earliest(began)
-	if !t.ended.IsZero() { // what that lost is in this report
-		since = earliest(since, t.ended.Add(-time.Second))
+	if at := t.ended.Add(-time.Second); !t.ended.IsZero() && at.Before(since) { // what that lost is in this report
+		since = at
 	}
 	o.mu.Unlock()
 	if isLate {
@@ -99,13 +93,6 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 		r.Doubt(UnknownNamespace)
 	}
 	return r
-}
-
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // observing is logged when everything of a termination is watched.
