@@ -162,9 +162,9 @@ cluster-up: image ## start a real Kubernetes node on this machine, with the imag
 	@lab/peers/install -q
 	@go build -o bin/cluster ./lab/e2e/cluster
 	@bin/cluster up
-	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse ./lab/e2e/libraryserver ./lab/e2e/talk
-	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -libraryserver dist/linux-amd64/libraryserver -talk dist/linux-amd64/talk -output dist/e2e
-	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-cni-$(VERSION).oci.tar dist/lastcall-observer-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/libraryserver.tar dist/e2e/talk.tar dist/e2e/lastcall-envoy.tar
+	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse ./lab/e2e/talk
+	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -talk dist/linux-amd64/talk -output dist/e2e
+	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-cni-$(VERSION).oci.tar dist/lastcall-observer-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/talk.tar dist/e2e/lastcall-envoy.tar
 
 mesh-up: cluster-up ## the same with Istio on it, which is built once (some minutes)
 	@lab/e2e/mesh/up

@@ -134,31 +134,6 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 	t.Logf("%d pods, %d of them not injected", created, len(missed))
 }
 
-// TestScaleIn takes replicas away under load, one after another, as an autoscaler does.
-func TestScaleIn(t *testing.T) {
-	t.Parallel()
-	n := newNamespace(t, nil)
-	n.Apply(app{name: "web", replicas: 4}.manifest())
-	n.Available("web")
-	at := n.gateway("web")
-	stop := begin(t.Context(), at, 50)
-	for replicas := 3; replicas > 0; replicas-- {
-		n.Kubectl("scale", "deployment", "web", fmt.Sprintf("--replicas=%d", replicas))
-		n.Until("scaled in", func() error {
-			all, err := client.CoreV1().Pods(n.Name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
-			if err == nil && len(all.Items) > replicas {
-				err = fmt.Errorf("%d pods are there", len(all.Items))
-			}
-			return err
-		})
-	}
-	if r := stop(); r.Failed() > 0 || r.Requests == 0 {
-		t.Errorf("%v; want none", r)
-	} else {
-		t.Log(r)
-	}
-}
-
 // TestEvents asks, as a user would, why a pod took so long.
 func TestEvents(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,12 +155,12 @@ func TestAppGoneFirst(t *testing.T) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	if !runs(id) {
+	if process(id) == 0 {
 		t.Fatalf("there is no process of the app's in container %s", id)
 	}
 	n.Kubectl("delete", "pod", p.Name, "--wait=false")
 	n.Until("lost its app", func() error { // the pod's status changes only when all containers have ended
-		if runs(id) {
+		if process(id) != 0 {
 			return errors.New("it is there")
 		}
 		return nil
@@ -172,13 +172,16 @@ func TestAppGoneFirst(t *testing.T) {
 	n.gone(p)
 }
 
-// runs reports whether a container has a process: they are processes of this machine.
-func runs(container string) bool {
+// process is one of a container's, which are processes of this machine; 0: it has none.
+func process(container string) int {
 	all, _ := filepath.Glob("/proc/[0-9]*/cgroup")
-	return slices.ContainsFunc(all, func(file string) bool {
-		cgroup, _ := os.ReadFile(file)
-		return strings.Contains(string(cgroup), container)
-	})
+	for _, file := range all {
+		if cgroup, _ := os.ReadFile(file); strings.Contains(string(cgroup), container) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			return pid
+		}
+	}
+	return 0
 }
 
 // TestNeverReady deletes a pod whose app does not listen.

@@ -24,9 +24,9 @@ import (
 // with Shutdown and GracefulStop, and without any handling of SIGTERM, shows what is lost otherwise.
 func TestLibrary(t *testing.T) {
 	const rate, name = 200, "web"
-	for _, mode := range []string{"drain", "shutdown", "die"} {
+	for _, mode := range []string{"drain", "shutdown", "exit"} {
 		requests := 10_000
-		if mode == "die" && !*comparisons {
+		if mode == "exit" && !*comparisons {
 			requests = 4_000 // enough for a loss
 		}
 		if mode == "shutdown" && !compares(t, mode) {
@@ -34,7 +34,7 @@ func TestLibrary(t *testing.T) {
 		}
 		t.Run(mode, func(t *testing.T) {
 			n := newNamespace(t, map[string]string{})
-			n.Apply(app{name: name, image: "local/libraryserver:" + *tag, args: []string{mode}, replicas: 4}.manifest() + `---
+			n.Apply(app{name: name, image: "local/talk:" + *tag, args: []string{"app", "-on-term", mode}, replicas: 4}.manifest() + `---
 apiVersion: v1
 kind: Service
 metadata: {name: web-grpc}
@@ -56,7 +56,7 @@ spec:
 			if web.Requests < requests || calls.Requests < requests || len(rollouts) == 0 {
 				t.Errorf("%d and %d requests, %d rollouts prove nothing", web.Requests, calls.Requests, len(rollouts))
 			}
-			if lost := web.Failed() + calls.Failed(); mode == "drain" && lost > 0 || mode == "die" && lost == 0 {
+			if lost := web.Failed() + calls.Failed(); mode == "drain" && lost > 0 || mode == "exit" && lost == 0 {
 				t.Errorf("%d requests lost", lost)
 			}
 		})

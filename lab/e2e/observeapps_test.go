@@ -188,11 +188,7 @@ func (n *namespace) client() inside {
 	n.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout", n.Patience.String())
 	id := n.Kubectl("get", "pod", "client", "--output", "jsonpath={.status.containerStatuses[0].containerID}")
 	_, id, _ = strings.Cut(id, "://")
-	pid, err := machine.OfContainer(id)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", process(id)))
 	if err != nil {
 		n.T.Fatal(err)
 	}

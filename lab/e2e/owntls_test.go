@@ -40,14 +40,14 @@ func TestOwnTLS(t *testing.T) {
 		name        string
 		labels      map[string]string
 		annotations map[string]string
-		mode        string // of libraryserver
+		mode        string // of talk
 		most        [2]int // lost, with HTTP/1.1 and HTTP/2; -1: any number
 	}{
 		{"finishes", nil, own("finishes"), "shutdown", [2]int{2, 2}},
 		{"auto, an app that finishes", nil, nil, "shutdown", [2]int{2, -1}},
-		{"exits", nil, own("exits"), "die", [2]int{10, -1}},
+		{"exits", nil, own("exits"), "exit", [2]int{10, -1}},
 		{"bare, an app that finishes", map[string]string{}, nil, "shutdown", [2]int{-1, -1}},
-		{"bare, an app that exits", map[string]string{}, nil, "die", [2]int{-1, -1}},
+		{"bare, an app that exits", map[string]string{}, nil, "exit", [2]int{-1, -1}},
 	} {
 		for i, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 			if way.most[i] < 0 && !compares(t, way.name+", "+protocol) {
@@ -56,7 +56,7 @@ func TestOwnTLS(t *testing.T) {
 			t.Run(way.name+", "+protocol, func(t *testing.T) {
 				n := newNamespace(t, way.labels)
 				n.Apply(app{
-					name: name, image: "local/libraryserver:" + *tag, args: []string{way.mode, "tls"}, replicas: 4, annotations: way.annotations,
+					name: name, image: "local/talk:" + *tag, args: []string{"app", "-on-term", way.mode, "-tls"}, replicas: 4, annotations: way.annotations,
 					probe: "httpGet: {path: /get, port: http, scheme: HTTPS}",
 				}.manifest())
 				n.Available(name)

@@ -3,11 +3,10 @@
 //
 //	local/httpbin:TAG                     the real httpbin under gunicorn, without a shell
 //	local/rehearse:TAG                    the httpbin of rehearsals
-//	local/libraryserver:TAG               an HTTP and a gRPC server that end by lastcall's library
-//	local/talk:TAG                        an app and its clients, for the tests in a mesh
+//	local/talk:TAG                        an app and its clients
 //	localhost/lastcall-envoy:TAG          lastcall with a real Envoy
 //
-//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -libraryserver bin/libraryserver -talk bin/talk -output dist/e2e
+//	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -talk bin/talk -output dist/e2e
 //
 // and with -istio FOLDER, instead of these, Istio's local/pilot:TAG and local/proxyv2:TAG, and
 // with -gateways local/envoy:TAG and those of local/contour:TAG and local/envoy-gateway:TAG that lab/peers/gateways has
@@ -34,7 +33,6 @@ var (
 	tag       = flag.String("tag", "", "`tag` of the images")
 	lastcall  = flag.String("lastcall", "bin/lastcall", "static `program`")
 	rehearse  = flag.String("rehearse", "bin/rehearse", "static `program`")
-	library   = flag.String("libraryserver", "bin/libraryserver", "static `program`")
 	fromIstio = flag.String("istio", "", "`folder` that lab/peers/istio/build prints: make Istio's images, and only these")
 	talk      = flag.String("talk", "bin/talk", "static `program`")
 	others    = flag.Bool("gateways", false, "make the images of other gateways, and only these")
@@ -53,7 +51,7 @@ func main() {
 	if *others {
 		exit(gateways())
 	}
-	exit(errors.Join(httpbin(), program("rehearse", *rehearse), program("libraryserver", *library), program("talk", *talk), envoy()))
+	exit(errors.Join(httpbin(), program("rehearse", *rehearse), program("talk", *talk), envoy()))
 }
 
 func exit(err error) {

@@ -30,8 +30,8 @@ const portHTTP, portHTTP2, portTLS, portGRPC, portLines = "8080", "8082", "8443"
 const closedFor = 4 * time.Second
 
 // app serves until ctx ends. Then it ends as onTerm says: exit at once, so that a SIGTERM that comes too early cuts its
-// clients; shutdown when it has answered; close, which closes the listeners, some seconds later.
-func app(ctx context.Context, onTerm string) error {
+// clients; shutdown when it has answered; close, which closes the listeners, some seconds later; drain by lastcall's library.
+func app(ctx context.Context, onTerm string, withTLS bool) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/get", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") })
 	mux.HandleFunc("/delay/{seconds}", delay)
@@ -39,19 +39,29 @@ func app(ctx context.Context, onTerm string) error {
 	mux.Handle("/echo", websocket.Server{Handler: echo})
 	mux.HandleFunc("/fail/{how}", fail)
 	mux.HandleFunc("/live", live)
+	if onTerm == "drain" {
+		return drained(ctx, mux)
+	}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	overTLS := httptest.NewUnstartedServer(mux)
 	overTLS.EnableHTTP2 = true
 	server, server2 := &http.Server{Handler: mux}, &http.Server{Handler: mux, Protocols: protocols}
-	calls := grpc.NewServer()
-	pb.RegisterTestServiceServer(calls, streams{})
+	serveHTTP, calls := server.Serve, newGRPC()
+	if withTLS {
+		config, err := ownTLS()
+		if err != nil {
+			return err
+		}
+		server.TLSConfig = config
+		serveHTTP = func(ln net.Listener) error { return server.ServeTLS(ln, "", "") }
+	}
 	var lines lines
 
 	ended := make(chan error, 5)
 	var listeners []net.Listener
 	for port, serve := range map[string]func(net.Listener) error{
-		portHTTP: server.Serve, portHTTP2: server2.Serve, portGRPC: calls.Serve, portLines: lines.serve,
+		portHTTP: serveHTTP, portHTTP2: server2.Serve, portGRPC: calls.Serve, portLines: lines.serve,
 		portTLS: func(ln net.Listener) error {
 			_ = overTLS.Listener.Close()
 			overTLS.Listener = ln
@@ -173,11 +183,11 @@ func echo(c *websocket.Conn) {
 	_ = c.Close() // with a close frame
 }
 
-type streams struct {
+type testService struct {
 	pb.UnimplementedTestServiceServer
 }
 
-func (streams) StreamingOutputCall(request *pb.StreamingOutputCallRequest, call grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) error {
+func (testService) StreamingOutputCall(request *pb.StreamingOutputCallRequest, call grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) error {
 	defer logged("StreamingOutputCall")()
 	for _, p := range request.GetResponseParameters() {
 		time.Sleep(time.Duration(p.GetIntervalUs()) * time.Microsecond)

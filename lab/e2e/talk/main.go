@@ -1,6 +1,6 @@
 // Talk is an app and its clients, for the tests in a mesh (lab/e2e/mesh): the same program in a pod and outside.
 //
-//	talk app [-on-term exit]                     HTTP/1.1 and WebSocket on :8080, HTTP/2 on :8082, both with TLS on :8443, gRPC on :9090, lines on :7000
+//	talk app [-on-term exit] [-tls]              HTTP/1.1 and WebSocket on :8080, HTTP/2 on :8082, both with TLS on :8443, gRPC on :9090, lines on :7000
 //	talk rest                                    does nothing: a pod in which clients are started by kubectl exec
 //	talk ask -kind K -target HOST [-hold 10s]    one conversation of a kind, which lasts a time; the result as JSON
 //	talk idle -target HOST [-count 5]            connections that have asked once and stay open, until standard input ends
@@ -37,7 +37,8 @@ func run(args []string) error {
 		return errors.New(usage)
 	}
 	flags := flag.NewFlagSet("talk "+args[0], flag.ContinueOnError)
-	onTerm := flags.String("on-term", "exit", "what the app does at SIGTERM: exit, shutdown or close (its listeners only)")
+	onTerm := flags.String("on-term", "exit", "what the app does at SIGTERM: exit, shutdown, close (its listeners only), or drain by lastcall's library")
+	withTLS := flags.Bool("tls", false, "the app terminates TLS on :8080")
 	kind := flags.String("kind", "http1", "http1, http2, grpc or websocket")
 	target := flags.String("target", "", "`host` with the app")
 	hold := flags.Duration("hold", 10*time.Second, "how long the conversation takes")
@@ -54,7 +55,7 @@ func run(args []string) error {
 	defer stop()
 	switch args[0] {
 	case "app":
-		return app(ctx, *onTerm)
+		return app(ctx, *onTerm, *withTLS)
 	case "rest":
 		<-ctx.Done()
 		return nil

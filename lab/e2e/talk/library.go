@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/lastcall-dev/lastcall"
+	"github.com/lastcall-dev/lastcall/grpcdrain"
+)
+
+// drained serves HTTP and gRPC alone, and ends by lastcall's library with its defaults.
+func drained(ctx context.Context, h http.Handler) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+portGRPC)
+	if err != nil {
+		return err
+	}
+	calls := grpcdrain.New(newGRPC, grpcdrain.Options{})
+	errs := make(chan error, 1)
+	go func() { errs <- calls.Serve(ln) }()
+	server := &http.Server{Addr: ":" + portHTTP, Handler: h}
+	if _, err := lastcall.Serve(context.WithoutCancel(ctx), server, lastcall.With(calls)); err != nil { // which has its own signals
+		return err
+	}
+	return <-errs
+}
+
+func newGRPC(opts ...grpc.ServerOption) *grpc.Server {
+	s := grpc.NewServer(opts...)
+	pb.RegisterTestServiceServer(s, testService{})
+	return s
+}
+
+// UnaryCall takes as many milliseconds as its response is to have bytes.
+func (testService) UnaryCall(_ context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	time.Sleep(time.Duration(r.GetResponseSize()) * time.Millisecond)
+	return &pb.SimpleResponse{}, nil
+}
+
+// ownTLS has a certificate that no client can verify.
+func ownTLS() (*tls.Config, error) {
+	signed, key, err := cert.GenerateSelfSignedCertKey("web", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(signed, key)
+	return &tls.Config{Certificates: []tls.Certificate{pair}}, err
+}
