@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,40 +252,6 @@ func TestLateConnection(t *testing.T) {
 	silent := dialPipe(t, p)
 	silent.wantEnd()
 	awaitActivity(t, p, 0, 0)
-}
-
-// StopAccepting does not wait for a pause among the arrivals. (listen.TakeQueued has the test with
-// a queue that is never empty.)
-func TestStopAcceptingWhileClientsKeepConnecting(t *testing.T) {
-	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP)
-	var came atomic.Int64
-	stop := load(16, func(int) func() bool {
-		return func() bool {
-			if c, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
-				came.Add(1)
-				_ = c.Close()
-			}
-			return true
-		}
-	})
-	polltest.Eventually(t, "clients connect", func() bool { return came.Load() >= 100 })
-	done := make(chan error)
-	go func() { done <- p.StopAccepting(context.Background()) }()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Errorf("the listener is still open after %d connections", came.Load())
-		stop()
-		<-done
-		return
-	}
-	stop()
-	if _, err := net.Dial("tcp", p.Addr(0).String()); err == nil {
-		t.Error("the listener is open")
-	}
 }
 
 // What has connected before StopAccepting is served, also when it was still in

@@ -10,72 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
-
-func TestQueue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var q queue
-		var want []int // statuses stand for the requests
-		held := 0
-		next := 1
-		t.Repeat(map[string]func(*rapid.T){
-			"push": func(t *rapid.T) {
-				r := q.push()
-				if len(r.line) != 0 || r.status != 0 || r.held != 0 {
-					t.Fatalf("a new request holds something of an old one: %+v", *r)
-				}
-				r.status, r.line = next, append(r.line, "GET /"...)
-				n := rapid.IntRange(0, 300).Draw(t, "bytes")
-				q.hold(n)
-				held += n
-				want = append(want, next)
-				next++
-			},
-			"pop": func(t *rapid.T) {
-				if len(want) == 0 {
-					t.Skip("it is empty")
-				}
-				held -= q.at(0).held
-				q.pop()
-				want = want[1:]
-			},
-			"drop": func(t *rapid.T) {
-				if len(want) == 0 {
-					t.Skip("it is empty")
-				}
-				r := q.drop()
-				if r.status != want[len(want)-1] || string(r.line) != "GET /" {
-					t.Fatalf("dropped %+v, want status %d", r, want[len(want)-1])
-				}
-				held -= r.held
-				want = want[:len(want)-1]
-			},
-			"shrink": func(*rapid.T) { q.shrink() },
-			"take": func(t *rapid.T) {
-				for i, r := range q.take() {
-					if r.status != want[i] {
-						t.Fatalf("request %d of those taken is %d, want %d", i, r.status, want[i])
-					}
-				}
-				want, held = nil, 0
-			},
-			"": func(t *rapid.T) {
-				if q.len() != len(want) || q.held != held {
-					t.Fatalf("%d requests hold %d bytes, want %d and %d", q.len(), q.held, len(want), held)
-				}
-				for i := range want {
-					if q.at(i).status != want[i] {
-						t.Fatalf("request %d is %d, want %d", i, q.at(i).status, want[i])
-					}
-				}
-			},
-		})
-	})
-}
 
 // slowApp reads all requests and answers when the test releases it.
 type slowApp struct {
