@@ -98,6 +98,7 @@ func TestBrokenApp(t *testing.T) {
 		{"closes within the head", "HTTP/1.1 200 OK\r\nContent-", false, 502, protocolError, nil, true},
 		{"talks nonsense", "ERR nonsense\r\n\r\n", false, 502, protocolError, nil, true},
 		{"endless head", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", 20000), false, 502, protocolError, nil, true},
+		{"switches protocols unrequested", switching, false, 502, protocolError, nil, true},
 		// An app that dies within an answer must not look like one that has finished.
 		{"dies within a body", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", false, 200, "half", io.ErrUnexpectedEOF, false},
 		{"dies within chunks", chunkedHead("text/plain") + chunk("half"), false, 200, "half", io.ErrUnexpectedEOF, false},

@@ -167,8 +167,8 @@ func TestConnect(t *testing.T) {
 		if n := p.Stats().Opaque[counters.OpaqueConnect]; n != 2 {
 			t.Errorf("%d tunnels are counted", n)
 		}
-		if left := lastCall(t, p, 10*time.Millisecond)(); len(left) != 1 {
-			t.Errorf("the report has %d conversations", len(left))
+		if left := lastCall(t, p, 10*time.Millisecond)(); len(left) != 1 || left[0].Ending != "fin" || left[0].Protocol != "tcp" {
+			t.Errorf("the report has %+v", left)
 		}
 	}
 }

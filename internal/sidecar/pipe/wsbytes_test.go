@@ -3,7 +3,6 @@ package pipe
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -96,44 +95,6 @@ func TestWebSocketPeersGo(t *testing.T) {
 			t.Errorf("the app got %q", got)
 		}
 		awaitActivity(t, p, 0, 0)
-	})
-}
-
-// An upgrade that the app does not accept, or not to a WebSocket, is none.
-func TestNoWebSocket(t *testing.T) {
-	t.Run("refused", func(t *testing.T) {
-		p := startPipe(t, answering(t, "HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n"), HTTP)
-		c := dialPipe(t, p)
-		for range 2 {
-			c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\n\r\n")
-			if resp := c.response("GET"); resp.StatusCode != 426 {
-				t.Fatal(resp)
-			}
-		}
-		awaitActivity(t, p, 1, 0)
-	})
-	t.Run("unrequested", func(t *testing.T) {
-		p := startPipe(t, answering(t, switching+"close"), HTTP)
-		c := dialPipe(t, p)
-		c.send(get("/"))
-		if resp := c.response("GET"); resp.StatusCode != 502 {
-			t.Fatal(resp)
-		}
-		c.wantEnd()
-	})
-	t.Run("another protocol", func(t *testing.T) {
-		app := startScripted(t, switching)
-		p := startPipe(t, app, HTTP)
-		c := dialPipe(t, p)
-		c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
-		if resp, err := http.ReadResponse(c.r, nil); err != nil || resp.StatusCode != 101 {
-			t.Fatal(resp, err)
-		}
-		awaitActivity(t, p, 1, 1)
-		if left := lastCall(t, p, patience)(); len(left) != 1 || left[0].Ending != "fin" || left[0].Protocol != "tcp" {
-			t.Errorf("report %+v", left)
-		}
-		c.wantEnd()
 	})
 }
 
