@@ -183,11 +183,6 @@ func TestLastCall(t *testing.T) {
 		clients: long,
 		verdict: drain.Cut, leaves: 1500 * ms, phases: "draining 1.5s, last call 0s",
 	}, {
-		name:    "grace 60 s: at 58 s",
-		config:  grace(60 * s),
-		clients: long,
-		verdict: drain.Cut, leaves: 58 * s,
-	}, {
 		name:    "no margin: at the end of the grace period, killed",
 		config:  func(c *drain.Config) { c.Margin = 0 },
 		clients: []dt.Client{dt.Get("/delay/60", -500*ms, time.Minute)},

@@ -165,12 +165,6 @@ func TestHangingCalls(t *testing.T) {
 		verdict: drain.Cut, leaves: 2750 * ms, endings: "1 killed",
 		calls: "0s Drain, 1s LastCall(875ms), 2.3125s Close, 2.75s Kill",
 	}, {
-		name:    "everything, and a minimum drain that is too long",
-		config:  func(c *drain.Config) { c.MinimumDrain = time.Minute },
-		clients: day,
-		faults:  hangs(all...),
-		verdict: drain.Cut, leaves: 29750 * ms,
-	}, {
 		name:    "a Close that leaves connections open, and a busy one after all: cut, not clean",
 		clients: append([]dt.Client{{At: -s, Requests: []dt.Request{{Line: "GET /", At: 6 * s, Takes: time.Minute}}}}, ten...),
 		faults:  []dt.Fault{{Method: dt.CloseIdle, Hang: true}, {Method: dt.Close, From: 0, To: 20 * s, Hang: true}},

@@ -169,14 +169,6 @@ func TestIstioExitOnZero(t *testing.T) {
 		ctxEnds: 120 * s,
 		verdict: drain.Quit, leaves: 120 * s,
 	}, {
-		name:    "a streamed answer keeps its connection after its end",
-		clients: []dt.Client{{At: -500 * ms, Requests: []dt.Request{{Line: "GET /stream", At: -500 * ms, Takes: 10 * s, Streams: true}}, Leaves: 44970 * ms}},
-		verdict: drain.Clean, leaves: 45 * s, endings: "1 answered",
-	}, {
-		name:    "a request may take longer than the grace period",
-		clients: []dt.Client{dt.Get("/delay/60", -500*ms, 60*s)},
-		verdict: drain.Clean, leaves: 60 * s, endings: "1 answered",
-	}, {
 		name:    "one sample of zero is enough while new connections are still coming",
 		clients: dt.Every(s, "/delay/0.05", 500*ms, 20*s, 50*ms),
 		verdict: drain.Clean, leaves: 6 * s, endings: "6 answered",
