@@ -55,6 +55,7 @@ func TestAdminHealthcheckIsTakenBack(t *testing.T) {
 // A hook's drain that is cancelled also undoes what the admin API
 // has requested: else the pod would stay drained forever.
 func TestAdminForgetsWithTheHook(t *testing.T) {
+	t.Parallel() // it waits for a deadline
 	admin, address := withAdmin(t, "")
 	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1", "LASTCALL_LAST_CALL_MARGIN=500ms"}, admin)
 	postTo(address, "healthcheck/fail")

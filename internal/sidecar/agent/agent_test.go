@@ -323,6 +323,7 @@ func TestQuit(t *testing.T) {
 }
 
 func TestDrainCancelled(t *testing.T) {
+	t.Parallel() // it waits for a deadline
 	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"})
 	if code, body := r.post("/wait"); code != 200 {
 		t.Fatal(code, body)

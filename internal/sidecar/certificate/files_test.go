@@ -57,6 +57,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	authority := certificatetest.New(t)
 	for _, way := range []string{"in place", "as a Secret"} {
 		t.Run(way, func(t *testing.T) {
+			t.Parallel()
 			secret := certificatetest.NewSecret(t)
 			write := secret.Write
 			if way == "as a Secret" {

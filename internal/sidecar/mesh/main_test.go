@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,6 +25,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16")
+	os.Exit(m.Run())
+}
+
 // patience bounds every wait of these tests.
 const patience = time.Minute
 
@@ -42,6 +49,7 @@ type pod struct {
 
 func startPod(t *testing.T, protocol string, args ...string) *pod {
 	t.Helper()
+	t.Parallel() // it waits for deadlines
 	program := peers.Need(t, "envoy")
 	ln := nettest.Listen(t, "127.0.0.1:0")
 	p := &pod{

@@ -112,7 +112,7 @@ func TestProtocols(t *testing.T) {
 			get := func(path string) {
 				resp, err := (&http.Client{Transport: transport}).Get("http://" + p.listen + path)
 				if err != nil {
-					t.Error(err)
+					p.t.Error(err)
 					return
 				}
 				_, _ = io.Copy(io.Discard, resp.Body)
@@ -139,7 +139,7 @@ func TestProtocols(t *testing.T) {
 			c := p.dial()
 			fmt.Fprint(c, "GET /ws HTTP/1.1\r\nHost: app\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 			if resp, err := http.ReadResponse(c.R, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-				t.Fatalf("%+v, %v", resp, err)
+				p.t.Fatalf("%+v, %v", resp, err)
 			}
 			return func() { _ = c.Close() }
 		}},
