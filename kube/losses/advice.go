@@ -37,7 +37,7 @@ func Advise(w *Workload) (all []Advice) {
 	isOurs := carrier.HasLastcall(w.Proxy)
 	switch {
 	case w.Total() > 0 && !isOurs:
-		why := Why(w.Lost)
+		why := w.Lost.Why()
 		if w.Refused > 0 && w.Lateness > 0 {
 			why += "; " + late
 		}
@@ -88,7 +88,7 @@ func (w *Workload) Text() string {
 	if w.Perhaps > 0 {
 		fmt.Fprintf(&b, " to %d", w.Total()+w.Perhaps)
 	}
-	if text := Why(w.Lost); text != "" {
+	if text := w.Lost.Why(); text != "" {
 		fmt.Fprintf(&b, " (%s)", text)
 	}
 	b.WriteString(".")

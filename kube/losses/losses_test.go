@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 			one := tt.from
 			one.Judge()
 			one.Judge() // a second time changes nothing
-			if why := Why(one.Traffic.Lost); one.Verdict != tt.verdict || why != tt.why || tt.bounds != "" && one.Bounds() != tt.bounds {
+			if why := one.Traffic.Lost.Why(); one.Verdict != tt.verdict || why != tt.why || tt.bounds != "" && one.Bounds() != tt.bounds {
 				t.Errorf("%s (%s, %s), want %s (%s, %s)", one.Verdict, why, one.Bounds(), tt.verdict, tt.why, tt.bounds)
 			}
 		})

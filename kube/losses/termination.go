@@ -36,6 +36,9 @@ type Termination struct {
 	Traffic  observe.Termination `json:"traffic,omitzero"`           // what the kernel showed
 }
 
+// ReasonRestart is the metrics' reason of what a container lost that ended without its pod.
+const ReasonRestart = "restart"
+
 // The verdicts.
 const (
 	Clean   = "clean"   // no request was lost

@@ -86,7 +86,7 @@ func (m *Metrics) Expect(k Key) {
 	for _, verdict := range losses.Verdicts {
 		m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, verdict)
 	}
-	for reason := range losses.Reasons(observe.Lost{}) {
+	for reason := range (observe.Lost{}).Reasons() {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
 	m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, losses.ReasonRestart)
@@ -106,7 +106,7 @@ func (m *Metrics) Count(t *losses.Termination) {
 		return
 	}
 	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, t.Verdict).Inc()
-	for reason, n := range losses.Reasons(t.Traffic.Lost) {
+	for reason, n := range t.Traffic.Lost.Reasons() {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason)).Add(float64(n))
 	}
 	missed := m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)

@@ -81,7 +81,7 @@ func (t *Termination) Summary() string {
 		fmt.Fprintf(&b, "container %s ended without its pod: ", t.Container)
 	}
 	fmt.Fprintf(&b, "%s requests lost", t.Bounds())
-	if why := losses.Why(t.Traffic.Lost); why != "" {
+	if why := t.Traffic.Lost.Why(); why != "" {
 		fmt.Fprintf(&b, " (%s)", why)
 	}
 	fmt.Fprintf(&b, "; the app exited after %.1fs", t.Seconds)

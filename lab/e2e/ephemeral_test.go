@@ -85,7 +85,7 @@ func TestObserveWorkload(t *testing.T) {
 				reset += one.Traffic.Lost.Reset + one.Traffic.Lost.Unanswered
 				refused += one.Traffic.Lost.Refused
 				most += one.LostMost
-				t.Logf("%s: %s, proxy %s, lost %q, %s", one.Pod, one.Verdict, one.Proxy, losses.Why(one.Traffic.Lost), one.Doubts())
+				t.Logf("%s: %s, proxy %s, lost %q, %s", one.Pod, one.Verdict, one.Proxy, one.Traffic.Lost.Why(), one.Doubts())
 			}
 			lost, want := int(c.lost.Load()), map[string]int{"bare": 1, "labelled": 0}[name]
 			t.Logf("clients lost %d, answered %d; the observers counted %d, refused %d, at most %d", lost, c.answered.Load(), reset, refused, most)

@@ -88,6 +88,16 @@ type Lost struct {
 // Total is the sum.
 func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused + l.Cut }
 
+// Reasons are the numbers by reason, 0 included.
+func (l Lost) Reasons() map[Reason]int {
+	return map[Reason]int{Reset: l.Reset, Unanswered: l.Unanswered, Refused: l.Refused, Cut: l.Cut}
+}
+
+// Why lists the reasons that occurred: "3 reset, 1 refused"; empty without any.
+func (l Lost) Why() string {
+	return strings.Join(counts{{l.Reset, string(Reset)}, {l.Unanswered, string(Unanswered)}, {l.Refused, string(Refused)}, {l.Cut, string(Cut)}}.texts(), ", ")
+}
+
 // Maybe counts requests that may have been lost, by the reason of the doubt: one for each connection, but of Opaque.
 type Maybe struct {
 	// Probes were refused or reset, and may be the kubelet's.
@@ -107,9 +117,24 @@ type Maybe struct {
 	Raced int `json:"raced,omitempty"`
 }
 
-// doubts are the counts with their names in a sentence.
-func (m Maybe) doubts() []doubt {
-	return []doubt{
+// counts are numbers with what they count.
+type counts []struct {
+	n    int
+	text string
+}
+
+// texts are those that are not 0.
+func (all counts) texts() (out []string) {
+	for _, c := range all {
+		if c.n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", c.n, c.text))
+		}
+	}
+	return out
+}
+
+func (m Maybe) counts() counts {
+	return counts{
 		{m.Probes, "refused or reset, perhaps the kubelet's probes"},
 		{m.Opaque, "on connections in use, of a protocol other than plain HTTP/1.1"},
 		{m.Streams, "in the middle of a streamed answer, or at its end"},
@@ -120,29 +145,16 @@ func (m Maybe) doubts() []doubt {
 	}
 }
 
-type doubt struct {
-	n    int
-	text string
-}
-
 // Total is the sum.
 func (m Maybe) Total() (n int) {
-	for _, d := range m.doubts() {
-		n += d.n
+	for _, c := range m.counts() {
+		n += c.n
 	}
 	return n
 }
 
 // Why lists the doubts that occurred: "1 refused or reset, perhaps the kubelet's probes"; empty without any.
-func (m Maybe) Why() string {
-	var all []string
-	for _, d := range m.doubts() {
-		if d.n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", d.n, d.text))
-		}
-	}
-	return strings.Join(all, ", ")
-}
+func (m Maybe) Why() string { return strings.Join(m.counts().texts(), ", ") }
 
 // Arrivals are the clients' new connections after Begin, refused ones included.
 type Arrivals struct {
@@ -253,11 +265,9 @@ func (t Termination) exit() string {
 
 // doubts are what the result does not show.
 func (t Termination) doubts() (out []string) {
-	for _, d := range append(t.Maybe.doubts(), doubt{t.Unseen, "whose end the kernel could not report"}, doubt{t.ForeignResets, "refused on this machine, by any of its processes"}) {
-		if d.n > 0 {
-			out = append(out, fmt.Sprintf("%d %s", d.n, d.text))
-		}
-	}
+	out = append(t.Maybe.counts(), counts{
+		{t.Unseen, "whose end the kernel could not report"}, {t.ForeignResets, "refused on this machine, by any of its processes"},
+	}...).texts()
 	if t.Overruns > 0 {
 		out = append(out, terminal.Count(t.Overruns, "overrun")+" of the kernel's reports")
 	}

@@ -76,7 +76,7 @@ func (s *spans) add(t observe.Termination) {
 		attribute.String("lastcall.verdict", t.Verdict),
 		attribute.Int("lastcall.lost.least", t.LostLeast),
 		attribute.Int("lastcall.lost.most", t.LostMost),
-		attribute.String("lastcall.lost.reason", losses.Why(t.Traffic.Lost)),
+		attribute.String("lastcall.lost.reason", t.Traffic.Lost.Why()),
 		attribute.String("lastcall.doubts", t.Doubts()),
 		attribute.Float64("lastcall.lateness_seconds", t.Lateness),
 	))

@@ -73,7 +73,7 @@ func (t *observeTable) Ended(one losses.Termination) {
 		late = losses.Seconds(one.Lateness)
 	}
 	fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", t.short(one.Pod, 29), terminal.Printable(one.Verdict), one.Bounds(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
-	for _, text := range []string{losses.Why(one.Traffic.Lost), one.Doubts()} {
+	for _, text := range []string{one.Traffic.Lost.Why(), one.Doubts()} {
 		if text != "" {
 			fmt.Fprintf(t.out, "  %s\n", terminal.Printable(text))
 		}
