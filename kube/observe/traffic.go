@@ -3,8 +3,12 @@ package observe
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
@@ -41,4 +45,47 @@ func OpenNamespace(ctx context.Context, proc string) Open {
 		}
 		return w, nil
 	}
+}
+
+// ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health
+// probes").
+var ambientProbes = []netip.Addr{netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff")}
+
+// nodeProcess is the folder of a process in the node's network namespace: the kubelet, from which the probes come, or
+// the first one.
+func nodeProcess(proc string) string {
+	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
+	for _, name := range names {
+		text, _ := os.ReadFile(name)
+		command := strings.SplitN(string(text), "\x00", 3) // "kubelet", or "hyperkube kubelet"
+		if slices.ContainsFunc(command[:min(len(command), 2)], func(word string) bool { return filepath.Base(word) == "kubelet" }) {
+			return filepath.Dir(name)
+		}
+	}
+	return filepath.Join(proc, "1")
+}
+
+// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads those of
+// a network namespace. If it cannot, every address may be: no arrival is then a client's for certain.
+func addresses(namespace string) func(netip.Addr) bool {
+	file, err := os.Open(namespace)
+	if err != nil {
+		return func(netip.Addr) bool { return true }
+	}
+	defer file.Close()
+	var all []net.Addr
+	if err := observe.Within(int(file.Fd()), func() (err error) {
+		all, err = net.InterfaceAddrs()
+		return err
+	}); err != nil {
+		return func(netip.Addr) bool { return true }
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && !p.Addr().IsLinkLocalUnicast() { // each pod's link has one of those
+			own[p.Addr()] = true
+		}
+	}
+	return func(a netip.Addr) bool { return own[a] || slices.Contains(ambientProbes, a) }
 }
