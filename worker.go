@@ -35,9 +35,8 @@ import (
 // A job that has used Receiving, and neither Context nor SetName, has received nothing. If such jobs return at once,
 // as while the broker fails, Do waits between them: 1 ms, then twice as long each time, up to 100 ms.
 type Worker struct {
-	name    string
-	changes chan struct{}
-	exited  chan struct{}
+	name   string
+	exited chan struct{}
 
 	mu        phase.State // guards what follows
 	jobs      map[*Job]struct{}
@@ -61,7 +60,7 @@ var ErrLastCall = drain.ErrLastCall
 // NewWorker returns a worker without jobs. Its name is what the report calls it, such as "orders".
 func NewWorker(name string) *Worker {
 	w := &Worker{
-		name: name, changes: make(chan struct{}, 1), exited: make(chan struct{}),
+		name: name, exited: make(chan struct{}),
 		jobs: map[*Job]struct{}{}, accepting: true,
 	}
 	w.receiving, w.cancelReceiving = context.WithCancelCause(context.Background())
@@ -90,7 +89,7 @@ func (w *Worker) Begin() (*Job, bool) {
 	j := &Job{w: w, began: time.Now(), receiving: w.receiving, working: w.working}
 	w.jobs[j] = struct{}{}
 	w.begun++
-	w.change()
+	w.mu.Changed()
 	return j, true
 }
 
@@ -139,7 +138,7 @@ func (j *Job) End() {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
 	delete(j.w.jobs, j)
-	j.w.change()
+	j.w.mu.Changed()
 }
 
 // Receiving ends when the drain begins. It is for the call that waits for the job's message.
@@ -163,15 +162,6 @@ func (j *Job) SetName(name string) {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
 	j.name, j.works = name, true
-}
-
-// change wakes those who wait for a change; mu is held.
-func (w *Worker) change() {
-	w.mu.Changed()
-	select {
-	case w.changes <- struct{}{}:
-	default:
-	}
 }
 
 // longestAnswer is how long ServeHTTP delays its answer at most.
@@ -211,7 +201,7 @@ func (w *Worker) Drain(context.Context) error {
 	defer w.mu.Unlock()
 	w.accepting = false
 	w.cancelReceiving(ErrDraining)
-	w.change()
+	w.mu.Changed()
 	return nil
 }
 
@@ -229,7 +219,7 @@ func (w *Worker) Resume(context.Context) error {
 		w.working, w.cancelWorking = context.WithCancelCause(context.Background())
 	}
 	w.accepting = true
-	w.change()
+	w.mu.Changed()
 	return nil
 }
 
@@ -241,7 +231,7 @@ func (w *Worker) Activity(context.Context) (drain.Activity, error) {
 }
 
 // Changes implements drain.DataPlane.
-func (w *Worker) Changes() <-chan struct{} { return w.changes }
+func (w *Worker) Changes() <-chan struct{} { return w.mu.Changes() }
 
 // CloseIdle implements drain.DataPlane. A worker has no idle connections.
 func (w *Worker) CloseIdle(context.Context, time.Duration) error { return nil }
@@ -309,7 +299,7 @@ func (w *Worker) end() {
 	w.ended, w.accepting = true, false
 	w.cancelReceiving(ErrDraining)
 	w.cancelWorking(ErrLastCall)
-	w.change()
+	w.mu.Changed()
 	close(w.exited)
 }
 

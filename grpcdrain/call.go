@@ -97,7 +97,7 @@ func (p *Plane) beginCall(ctx context.Context, method string, streams bool) (con
 	p.working++
 	if c.counts {
 		p.arrivals++
-		p.changed()
+		p.mu.Changed()
 	}
 	return ctx, c, nil
 }
@@ -108,7 +108,7 @@ func (p *Plane) endCall(c *call) {
 	defer p.mu.Unlock()
 	delete(p.calls, c)
 	p.working--
-	p.changed()
+	p.mu.Changed()
 }
 
 func (p *Plane) hasEnded(c *call) bool {
@@ -126,7 +126,7 @@ func (p *Plane) end(c *call) bool {
 	}
 	c.isEnded = true
 	delete(p.calls, c)
-	p.changed()
+	p.mu.Changed()
 	p.mu.Unlock()
 	c.cancel(ErrLastCall) // first, so that handlers see this cause and not the end of the stream
 	// WriteStatus belongs to an internal type of grpc, whose own SendMsg and RecvMsg call it from two goroutines.

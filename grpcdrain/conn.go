@@ -43,7 +43,7 @@ func (p *Plane) accepted(nc net.Conn) net.Conn {
 	defer p.mu.Unlock()
 	p.conns[c] = struct{}{}
 	p.waiting++
-	p.changed()
+	p.mu.Changed()
 	return c
 }
 
@@ -131,6 +131,6 @@ func (c *conn) Close() error {
 	if server == nil {
 		c.p.waiting--
 	}
-	c.p.changed()
+	c.p.mu.Changed()
 	return err
 }

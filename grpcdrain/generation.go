@@ -120,6 +120,6 @@ func (p *Plane) retireCurrent() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.generations, g)
-		p.changed()
+		p.mu.Changed()
 	}()
 }

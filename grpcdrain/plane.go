@@ -52,8 +52,6 @@ type Plane struct {
 	draining    bool
 	closing     bool // CloseIdle has been called
 	called      bool // LastCall has been called
-
-	changes chan struct{}
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -74,7 +72,6 @@ func New(newServer func(opts ...grpc.ServerOption) *grpc.Server, o Options) *Pla
 		byAddr:      map[net.Addr]*conn{},
 		calls:       map[*call]struct{}{},
 		drained:     make(chan struct{}),
-		changes:     make(chan struct{}, 1),
 	}
 	p.listeners = listen.NewGroup(&p.mu)
 	first := p.newGeneration()
@@ -112,7 +109,7 @@ func (p *Plane) Drain(context.Context) error {
 		p.draining = true
 		close(p.drained)
 		p.retireCurrent()
-		p.changed()
+		p.mu.Changed()
 	}
 	p.mu.Unlock()
 	if p.options.NotServingAtDrain {
@@ -160,18 +157,7 @@ func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 }
 
 // Changes implements drain.DataPlane.
-func (p *Plane) Changes() <-chan struct{} { return p.changes }
-
-// changed notifies Changes and Close. p.mu is held.
-func (p *Plane) changed() {
-	p.mu.Changed()
-	if p.draining {
-		select {
-		case p.changes <- struct{}{}:
-		default:
-		}
-	}
-}
+func (p *Plane) Changes() <-chan struct{} { return p.mu.Changes() }
 
 // Exited implements drain.DataPlane. It is also closed when a listener has failed.
 func (p *Plane) Exited() <-chan struct{} { return p.listeners.Exited() }

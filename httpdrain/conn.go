@@ -73,7 +73,7 @@ func (p *Plane) accepted(nc net.Conn) net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns[c] = struct{}{}
-	p.notify()
+	p.mu.Changed()
 	p.sweepSoon()
 	return c
 }
@@ -134,7 +134,7 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 			p.closeIdle(c)
 		}
 	}
-	p.notify()
+	p.mu.Changed()
 	p.sweepSoon()
 }
 
@@ -145,7 +145,7 @@ func (p *Plane) gone(c *conn) {
 	}
 	delete(p.conns, c)
 	c.cancel(nil)
-	p.notify()
+	p.mu.Changed()
 }
 
 // isBusy reports whether a request is in flight, from its first byte (HTTP/1.1) or its HEADERS (HTTP/2) to the last
@@ -161,7 +161,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	if n > 0 && !c.p.selective && !c.heard.Swap(true) {
 		c.p.mu.Lock()
 		c.p.arrivals++
-		c.p.notify()
+		c.p.mu.Changed()
 		c.p.mu.Unlock()
 	}
 	if err != nil && c.isClosed() {

@@ -90,14 +90,14 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		p.arrivals++
 		c.requests[x] = struct{}{}
 	}
-	p.notify()
+	p.mu.Changed()
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.working--
 		delete(c.requests, x)
-		p.notify()
+		p.mu.Changed()
 	}()
 	x.handle()
 	x.finish()
@@ -250,7 +250,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x.c.hijacked = x
-	p.notify()
+	p.mu.Changed()
 	return nc, rw, nil
 }
 

@@ -69,7 +69,6 @@ type Plane struct {
 	shut       bool          // by the program: the server's own Shutdown or Close
 
 	lingering sync.WaitGroup // connections that wait for their client's FIN; GOAWAY and close frames being written
-	changes   chan struct{}
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -85,8 +84,7 @@ func New(s *http.Server, o Options) *Plane {
 		server: s, handler: s.Handler, state: s.ConnState,
 		answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil,
 		onOwner: o.OnShutdown, drained: make(chan struct{}),
-		conns:   map[*conn]struct{}{},
-		changes: make(chan struct{}, 1),
+		conns: map[*conn]struct{}{},
 	}
 	p.listeners = listen.NewGroup(&p.mu)
 	if p.handler == nil {
@@ -180,7 +178,7 @@ func (p *Plane) Drain(context.Context) error {
 		c.answerEarly()
 	}
 	p.shutHTTP2()
-	p.notify()
+	p.mu.Changed()
 	return nil
 }
 
@@ -224,18 +222,7 @@ func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 }
 
 // Changes implements drain.DataPlane.
-func (p *Plane) Changes() <-chan struct{} { return p.changes }
-
-// notify announces a change of activity; mu is held.
-func (p *Plane) notify() {
-	p.mu.Changed()
-	if p.draining.Load() {
-		select {
-		case p.changes <- struct{}{}:
-		default:
-		}
-	}
-}
+func (p *Plane) Changes() <-chan struct{} { return p.mu.Changes() }
 
 // Exited is drain.DataPlane's: closed when no listener is served any longer, or one has failed.
 func (p *Plane) Exited() <-chan struct{} { return p.listeners.Exited() }

@@ -14,6 +14,7 @@ import (
 type State struct {
 	sync.Mutex               // guards the caller's data
 	changed    chan struct{} // closed at the next change; nil while no caller waits
+	pushed     chan struct{} // what Changes returns; nil before
 }
 
 // Set calls f, which changes the data.
@@ -30,6 +31,23 @@ func (s *State) Changed() {
 		close(s.changed)
 		s.changed = nil
 	}
+	if s.pushed != nil {
+		select {
+		case s.pushed <- struct{}{}:
+		default: // merged with the previous one
+		}
+	}
+}
+
+// Changes is that of drain.DataPlane: it delivers a value after every change, and one at first.
+func (s *State) Changes() <-chan struct{} {
+	s.Lock()
+	defer s.Unlock()
+	if s.pushed == nil {
+		s.pushed = make(chan struct{}, 1)
+		s.pushed <- struct{}{}
+	}
+	return s.pushed
 }
 
 // Get calls f, which reads the data.
