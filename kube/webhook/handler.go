@@ -86,15 +86,16 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 		})
 		defer held.Release()
 		review, err := h.limits.readReview(ctx, w, r, maxBody, held)
-		var no refusal
-		var excess excessError
 		var response *admission.AdmissionResponse
+		no, isRefused := errors.AsType[refusal](err)
 		switch {
-		case errors.As(err, &no):
-			h.refuse(w, r, endpoint, no)
+		case isRefused && no.code != 0:
+			h.metrics.count(endpoint, "refused", 0)
+			h.warn("request refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
+			http.Error(w, no.text, no.code)
 			return
-		case errors.As(err, &excess):
-			response = h.leave(endpoint, undone, review, excess.reason)
+		case isRefused:
+			response = h.leave(endpoint, undone, review, no.text)
 		default:
 			response = h.guarded(ctx, endpoint, review, f)
 			review.Request.Object = nil
@@ -115,12 +116,6 @@ func (h *Handler) reviewed(endpoint, undone string, maxBody int64, f reviewer) h
 		}
 		h.metrics.count(endpoint, outcome(response), time.Since(began))
 	})
-}
-
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, endpoint string, no refusal) {
-	h.metrics.count(endpoint, "refused", 0)
-	h.warn("request refused", "endpoint", endpoint, "from", r.RemoteAddr, "code", no.code, "reason", no.text)
-	http.Error(w, no.text, no.code)
 }
 
 // leave admits an object beyond the limits unchanged.

@@ -18,7 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
-// refusal is an HTTP error instead of a review.
+// refusal is an HTTP error instead of a review; with code 0 an object beyond the limits, which is admitted unchanged.
 type refusal struct {
 	code int
 	text string
@@ -29,8 +29,8 @@ func (r refusal) Error() string { return r.text }
 // firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
 const firstRead = 8 << 10
 
-// readReview reads the API server's request, with the object if it is within the limits. An excessError means that it
-// is not, and comes with a review that can be answered. Memory beyond firstRead is reserved as the body arrives.
+// readReview reads the API server's request, with the object if it is within the limits. If it is not, the review can be
+// answered nevertheless. The error is a refusal. Memory beyond firstRead is reserved as the body arrives.
 func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *sideport.Slot) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -47,7 +47,7 @@ func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) || r.ContentLength > maxBody {
 		err = excess("the body has more than %d bytes", int(maxBody))
 	} else if err != nil && !held.Grow(0) {
-		err = excessError{tooMany}
+		err = refusal{text: tooMany}
 	}
 	out := &review{}
 	if err == nil {
@@ -55,24 +55,23 @@ func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.
 			defer leave()
 			err = out.read(text)
 		} else {
-			err = excessError{tooMany}
+			err = refusal{text: tooMany}
 		}
 	}
-	isExcess := errors.As(err, &excessError{})
-	if err != nil && !isExcess {
-		return nil, notReview(err)
+	if err != nil {
+		no, isExcess := errors.AsType[refusal](err)
+		if !isExcess {
+			return nil, refusal{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
+		}
+		if out.Request.UID == "" { // the part that was read is enough for an answer
+			_ = out.read(text[:min(len(text), firstRead)])
+		}
+		if out.identify() != nil {
+			no.code = http.StatusRequestEntityTooLarge
+		}
+		return out, no
 	}
-	if isExcess && out.Request.UID == "" { // the part that was read is enough for an answer
-		_ = out.read(text[:min(len(text), firstRead)])
-	}
-	no := out.identify()
-	switch {
-	case no == nil:
-		return out, err
-	case isExcess:
-		return nil, refusal{http.StatusRequestEntityTooLarge, err.Error()}
-	}
-	return nil, no
+	return out, out.identify()
 }
 
 // readBody reads a body. If its memory is not available, it returns the part that fits.
@@ -88,15 +87,11 @@ func readBody(body io.Reader, held *sideport.Slot) ([]byte, error) {
 			return text, err
 		case len(text) < cap(text):
 		case !held.Grow(cap(text)):
-			return text, excessError{tooMany}
+			return text, refusal{text: tooMany}
 		default:
 			text = append(make([]byte, 0, 2*cap(text)), text...)
 		}
 	}
-}
-
-func notReview(err error) refusal {
-	return refusal{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
 }
 
 // identify reports what an answer lacks.

@@ -23,12 +23,8 @@ const (
 // maxField is the longest text field of a review outside the object, in bytes.
 const maxField = 1 << 10
 
-// excessError is an object beyond the limits.
-type excessError struct{ reason string }
-
-func (e excessError) Error() string { return e.reason }
-
-func excess(format string, limit int) error { return excessError{fmt.Sprintf(format, limit)} }
+// excess is the refusal of an object beyond a limit.
+func excess(format string, limit int) error { return refusal{text: fmt.Sprintf(format, limit)} }
 
 // review is the API server's request, as far as an answer needs it, and the size of its object.
 type review struct {
