@@ -105,7 +105,7 @@ func (h *hook) review(client *http.Client, body io.Reader) (*admission.Admission
 }
 
 func (h *hook) reviewAt(client *http.Client, path string, body io.Reader) (*admission.AdmissionResponse, error) {
-	resp, err := client.Post("https://"+h.address+path+"?timeout=10s", "application/json", body)
+	resp, err := client.Post("https://"+h.address+path+"?timeout=5s", "application/json", body)
 	if err != nil {
 		return nil, err
 	}
