@@ -8,15 +8,16 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"net/http"
-	neturl "net/url"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/api"
+	promapi "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -29,8 +30,8 @@ const scrapeEvery = time.Second
 
 // prometheus is a real one, with the job of docs/observe.md.
 type prometheus struct {
-	t    *testing.T
-	base string
+	t   *testing.T
+	api promapi.API
 }
 
 // startPrometheus starts one with alerts, the content of a PrometheusRule, until the end of the test. Its data is in
@@ -43,7 +44,11 @@ func startPrometheus(t *testing.T, folder string, alerts json.RawMessage) *prome
 	if err := os.WriteFile(filepath.Join(folder, "alerts.yaml"), alerts, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &prometheus{t: t, base: programtest.Prometheus(t, folder, config)}
+	connection, err := api.NewClient(api.Config{Address: programtest.Prometheus(t, folder, config)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &prometheus{t: t, api: promapi.NewAPI(connection)}
 	p.until("had the observer's metrics", func() error {
 		all, err := p.query(`up{namespace="` + observerRelease + `", container="observer", node!=""} == 1`)
 		if err == nil && len(all) != 1 {
@@ -101,101 +106,50 @@ func (p *prometheus) until(what string, f func() error) {
 	}
 }
 
-// api calls Prometheus' HTTP API and fills in data.
-func (p *prometheus) api(path string, query neturl.Values, data any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+"/api/v1/"+path+"?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	answer := struct {
-		Status, Error string
-		Data          any
-	}{Data: data}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return err
-	}
-	if answer.Status != "success" {
-		return fmt.Errorf("%s %v: %s", path, query, answer.Error)
-	}
-	return nil
-}
-
-// series is one of a result: its labels, and its values that are numbers.
+// series is one of a result: its labels, and its newest number.
 type series struct {
-	labels map[string]string
-	values []float64
-}
-
-// last is the newest value; NaN without one.
-func (s series) last() float64 {
-	if len(s.values) == 0 {
-		return math.NaN()
-	}
-	return s.values[len(s.values)-1]
+	labels model.Metric
+	last   float64
 }
 
 // query is an instant query.
-func (p *prometheus) query(text string) ([]series, error) {
-	return p.result("query", neturl.Values{"query": {text}})
+func (p *prometheus) query(text string) (all []series, err error) {
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	value, _, _, err := p.api.Query(ctx, text, time.Now())
+	vector, _ := value.(model.Vector)
+	for _, s := range vector {
+		if !math.IsNaN(float64(s.Value)) {
+			all = append(all, series{s.Metric, float64(s.Value)})
+		}
+	}
+	return all, err
 }
 
 // graph is a query over the time since the beginning of the test, in which series without a number are left out.
-func (p *prometheus) graph(text string, since time.Time) ([]series, error) {
-	return p.result("query_range", neturl.Values{"query": {text}, "start": {timestamp(since)}, "end": {timestamp(time.Now())}, "step": {"1"}})
-}
-
-func timestamp(at time.Time) string {
-	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)
-}
-
-func (p *prometheus) result(path string, query neturl.Values) (all []series, err error) {
-	var data struct {
-		Result []struct {
-			Metric map[string]string
-			Value  [2]any
-			Values [][2]any
+func (p *prometheus) graph(text string, since time.Time) (all []series, err error) {
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	value, _, _, err := p.api.QueryRange(ctx, text, promapi.Range{Start: since, End: time.Now(), Step: time.Second})
+	matrix, _ := value.(model.Matrix)
+	for _, s := range matrix {
+		numbers := slices.DeleteFunc(s.Values, func(v model.SamplePair) bool { return math.IsNaN(float64(v.Value)) })
+		if len(numbers) > 0 {
+			all = append(all, series{s.Metric, float64(numbers[len(numbers)-1].Value)})
 		}
 	}
-	if err := p.api(path, query, &data); err != nil {
-		return nil, err
-	}
-	for _, one := range data.Result {
-		s := series{labels: one.Metric}
-		for _, v := range append(one.Values, one.Value) {
-			text, _ := v[1].(string)
-			if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) {
-				s.values = append(s.values, f)
-			}
-		}
-		if len(s.values) > 0 {
-			all = append(all, s)
-		}
-	}
-	return all, nil
+	return all, err
 }
 
 // alerts are the names of those that are active, each with the proxies or reasons that they are about.
-func (p *prometheus) alerts() (map[string][]string, error) {
-	var data struct {
-		Alerts []struct {
-			Labels map[string]string
-			State  string
-		}
-	}
-	if err := p.api("alerts", nil, &data); err != nil {
-		return nil, err
-	}
-	all := map[string][]string{}
-	for _, one := range data.Alerts {
+func (p *prometheus) alerts() (map[model.LabelValue][]string, error) {
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	active, err := p.api.Alerts(ctx)
+	all := map[model.LabelValue][]string{}
+	for _, one := range active.Alerts {
 		name := one.Labels["alertname"]
-		all[name] = append(all[name], one.Labels["proxy"]+one.Labels["reason"]+" "+one.State)
+		all[name] = append(all[name], fmt.Sprintf("%s%s %s", one.Labels["proxy"], one.Labels["reason"], one.State))
 	}
-	return all, nil
+	return all, err
 }

@@ -176,14 +176,14 @@ func (n *namespace) sums(p *prometheus) (map[string]sum, error) {
 	lost, lostErr := increase("lastcall_termination_requests_lost_total")
 	all := map[string]sum{}
 	for _, s := range ended {
-		if s.last() > 0 { // a pod that runs has counters at 0
-			all[s.labels["proxy"]] = sum{terminations: s.last()}
+		if s.last > 0 { // a pod that runs has counters at 0
+			all[string(s.labels["proxy"])] = sum{terminations: s.last}
 		}
 	}
 	for _, s := range lost {
-		if one, ok := all[s.labels["proxy"]]; ok {
-			one.lost = s.last()
-			all[s.labels["proxy"]] = one
+		if one, ok := all[string(s.labels["proxy"])]; ok {
+			one.lost = s.last
+			all[string(s.labels["proxy"])] = one
 		}
 	}
 	return all, errors.Join(err, lostErr)
@@ -243,10 +243,10 @@ func (p *prometheus) dashboard(namespace string, began time.Time, terminations, 
 				p.t.Errorf("%s %s: no data, error %v: %s", panel.Title, target.RefID, err, expr)
 				continue
 			}
-			p.t.Logf("%s %s: %d series, the first of them %v ends with %g", panel.Title, target.RefID, len(all), all[0].labels, all[0].last())
+			p.t.Logf("%s %s: %d series, the first of them %v ends with %g", panel.Title, target.RefID, len(all), all[0].labels, all[0].last)
 			by := map[string]float64{}
 			for _, s := range all {
-				by[s.labels["proxy"]] = s.last()
+				by[string(s.labels["proxy"])] = s.last
 			}
 			switch panel.Title {
 			case "Terminations":
