@@ -247,11 +247,32 @@ func selected(labels, selector map[string]string) map[string]string {
 	return out
 }
 
-// The installer of the network plugin is not restricted; this is all that it has.
-func TestPluginsInstaller(t *testing.T) {
-	for set, want := range map[string]string{"cni.enabled=true": "cni", "cni.enabled=true,sidecar.capture=init": "init", "": "sidecar"} {
+// The programs of the nodes are not restricted; this is all that they have. The observer sees the nodes' processes.
+func TestNodePrograms(t *testing.T) {
+	type program struct {
+		account, capture string
+		rights, paths    []string
+		add              []corev1.Capability
+		ports            int
+	}
+	cni := program{
+		account: "lastcall-cni", capture: "cni", rights: []string{"own daemonsets: get of lastcall-cni"},
+		paths: []string{"/opt/cni/bin", "/etc/cni/net.d"}, add: []corev1.Capability{"DAC_OVERRIDE"},
+	}
+	cniInit := cni
+	cniInit.capture = "init"
+	observer := program{
+		account: "lastcall-observer", capture: "sidecar", rights: []string{"cluster events: create,patch", "cluster pods: list,watch"},
+		add: []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE"}, ports: 1,
+	}
+	silent := observer
+	silent.rights = silent.rights[1:]
+	for set, want := range map[string]program{
+		"": {capture: "sidecar"}, "cni.enabled=true": cni, "cni.enabled=true,sidecar.capture=init": cniInit,
+		"observer.enabled=true": observer, "observer.enabled=true,observer.events=false": silent,
+	} {
 		r := rendering(t, set)
-		if args := deployments(t, r)[0].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--capture="+want) {
+		if args := deployments(t, r)[0].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--capture="+want.capture) {
 			t.Errorf("%s: the webhook has %q", set, args)
 		}
 		files, err := base(loadChart(t), parse(t, []string{set}))
@@ -265,6 +286,15 @@ func TestPluginsInstaller(t *testing.T) {
 		if !strings.Contains(string(files["namespace.yaml"]), "enforce: "+level) {
 			t.Errorf("%s: %s", set, files["namespace.yaml"])
 		}
+		for _, account := range []string{"lastcall-cni", "lastcall-observer"} {
+			wants := want.rights
+			if account != want.account {
+				wants = nil
+			}
+			if got := rights(t, r, account); !slices.Equal(got, wants) {
+				t.Errorf("%s: rights of %s %q", set, account, got)
+			}
+		}
 		for _, o := range r.objects {
 			if o.kind != "DaemonSet" {
 				continue
@@ -273,9 +303,14 @@ func TestPluginsInstaller(t *testing.T) {
 			spec := d.Spec.Template.Spec
 			c := spec.Containers[0]
 			s := c.SecurityContext
-			if s.Privileged != nil || spec.HostPID || spec.HostIPC || len(c.Ports) > 0 || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
-				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"DAC_OVERRIDE"}) {
+			if s.Privileged != nil || spec.HostPID != (want.account == observer.account) ||
+				spec.HostNetwork != (want.account == cni.account) || spec.HostIPC ||
+				*s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, want.add) {
 				t.Errorf("%s: %+v", set, s)
+			}
+			if len(c.Ports) != want.ports || want.ports == 1 && c.Ports[0].Name != "metrics" {
+				t.Errorf("%s: ports %+v", set, c.Ports)
 			}
 			var paths []string
 			for i, v := range spec.Volumes {
@@ -284,55 +319,11 @@ func TestPluginsInstaller(t *testing.T) {
 					t.Errorf("%s is at %s", v.HostPath.Path, c.VolumeMounts[i].MountPath)
 				}
 			}
-			if !slices.Equal(paths, []string{"/opt/cni/bin", "/etc/cni/net.d"}) {
+			if !slices.Equal(paths, want.paths) {
 				t.Errorf("%s: files of the node: %q", set, paths)
 			}
 			if !maps.Equal(d.Spec.Selector.MatchLabels, selected(d.Spec.Template.Labels, d.Spec.Selector.MatchLabels)) {
 				t.Errorf("it does not select its own pods: %v", d.Spec.Template.Labels)
-			}
-		}
-		wants := []string(nil)
-		if set != "" {
-			wants = []string{"own daemonsets: get of lastcall-cni"}
-		}
-		if got := rights(t, r, "lastcall-cni"); !slices.Equal(got, wants) {
-			t.Errorf("%s: rights %q", set, got)
-		}
-	}
-}
-
-// The observer sees the node's processes; this is all that it has.
-func TestObserversRights(t *testing.T) {
-	for set, want := range map[string][]string{
-		"observer.enabled=true":                       {"cluster events: create,patch", "cluster pods: list,watch"},
-		"observer.enabled=true,observer.events=false": {"cluster pods: list,watch"},
-		"": nil,
-	} {
-		r := rendering(t, set)
-		if got := rights(t, r, "lastcall-observer"); !slices.Equal(got, want) {
-			t.Errorf("%s: rights %q", set, got)
-		}
-		files, err := base(loadChart(t), parse(t, []string{set}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if isPrivileged := strings.Contains(string(files["namespace.yaml"]), "enforce: privileged"); isPrivileged != (set != "") {
-			t.Errorf("%s: %s", set, files["namespace.yaml"])
-		}
-		for _, o := range r.objects {
-			if o.kind != "DaemonSet" {
-				continue
-			}
-			d := decode[appsv1.DaemonSet](t, o)
-			spec := d.Spec.Template.Spec
-			c := spec.Containers[0]
-			s := c.SecurityContext
-			if s.Privileged != nil || !spec.HostPID || spec.HostNetwork || spec.HostIPC || len(spec.Volumes) > 0 || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
-				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE"}) {
-				t.Errorf("%s: %+v", set, s)
-			}
-			if len(c.Ports) != 1 || c.Ports[0].Name != "metrics" {
-				t.Errorf("%s: ports %+v", set, c.Ports)
 			}
 		}
 	}

@@ -3,9 +3,7 @@ package conformance
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -177,48 +175,9 @@ func (m *member) events() error {
 
 // socket is a WebSocket until its close frame.
 func (m *member) socket() error {
-	conn, err := m.dial()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "GET /ws?after=%d HTTP/1.1\r\nHost: app\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", m.last); err != nil {
-		return err
-	}
-	r := bufio.NewReaderSize(conn, 512)
-	response, err := http.ReadResponse(r, nil)
-	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		return fmt.Errorf("%v: %w", response, err)
-	}
-	for {
-		var head [2]byte
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			return err
-		}
-		payload := make([]byte, head[1]&0x7f)
-		if _, err := io.ReadFull(r, payload); err != nil {
-			return err
-		}
-		if head[0]&0xf == 8 {
-			if code := binary.BigEndian.Uint16(payload); code != 1012 {
-				m.h.fault("close %d", code)
-			}
-			_, err := conn.Write([]byte{0x88, 0x82, 0, 0, 0, 0, payload[0], payload[1]})
-			return err
-		}
-		n, _ := strconv.Atoi(string(payload))
-		m.event(n)
-	}
-}
-
-// library is socket with a real client library.
-func (m *member) library() error {
-	var dialled net.Conn
-	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (c net.Conn, err error) {
-		dialled, err = m.dial()
-		return dialled, err
-	}}}
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return m.dial() }, ReadBufferSize: 512, WriteBufferSize: 512,
+	}}
 	socket, _, err := websocket.Dial(context.Background(), fmt.Sprintf("ws://app/ws?after=%d", m.last), &websocket.DialOptions{HTTPClient: client})
 	if err != nil {
 		return err
@@ -227,7 +186,7 @@ func (m *member) library() error {
 	for {
 		_, text, err := socket.Read(context.Background())
 		if err != nil {
-			if websocket.CloseStatus(err) == websocket.StatusServiceRestart {
+			if websocket.CloseStatus(err) == websocket.StatusServiceRestart { // LASTCALL_WEBSOCKET_CLOSE
 				return nil
 			}
 			return err
@@ -337,10 +296,7 @@ func stampede(t *testing.T, agent, way string, clients int) {
 	for i := range clients {
 		m := &member{h: h}
 		session := m.events
-		switch {
-		case i%2 == 0 && i < 100:
-			session = m.library
-		case i%2 == 0:
+		if i%2 == 0 {
 			session = m.socket
 		}
 		all.Go(func() { m.run(session) })
