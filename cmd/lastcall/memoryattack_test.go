@@ -24,8 +24,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
-// attackConnections is how many connections one client opens.
-const attackConnections = 4500
+// attackConnections is how many connections one client opens; of those that send 8 KiB or more, heavyConnections fill what
+// the sidecar holds ten times.
+const (
+	attackConnections = 4500
+	heavyConnections  = 2500
+)
 
 // attackMemory is what a sidecar may take whatever its clients send, bytes.
 const attackMemory = 64 << 20
@@ -141,10 +145,14 @@ func openAttack(t *testing.T, address, bytes string) []net.Conn {
 	var mu sync.Mutex
 	var conns []net.Conn
 	var attackers sync.WaitGroup
+	most := int64(attackConnections)
+	if len(bytes) >= 8<<10 {
+		most = heavyConnections
+	}
 	var next atomic.Int64
 	for range 16 {
 		attackers.Go(func() {
-			for next.Add(1) <= attackConnections {
+			for next.Add(1) <= most {
 				c, err := net.DialTimeout("tcp", address, patience)
 				if err != nil {
 					continue
