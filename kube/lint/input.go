@@ -52,7 +52,7 @@ func (r *Result) Fails(failOn string) bool {
 // workload is a pod of the input and what belongs to it.
 type workload struct {
 	*manifest.Workload
-	in       Input
+	*linting
 	object   *manifest.Object
 	end      *termination.Termination
 	services []*service

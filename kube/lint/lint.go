@@ -40,26 +40,26 @@ type Finding struct {
 
 func (f Finding) String() string { return fmt.Sprintf("%s %s: %s", f.ID, f.Path, f.Text) }
 
-// Input is a pod and the settings of its proxy.
-type Input struct {
-	Pod *corev1.Pod
-
-	// Job is true if the pod is expected to end by itself.
-	Job bool
-
-	// Settings are resolved from the pod's annotations and the mesh config. Err is the error of doing so; wrong
-	// settings have their default then.
-	Settings *meshconfig.Settings
-	Err      error
-}
-
 // linting is one pod under examination.
 type linting struct {
-	Input
+	pod *corev1.Pod
+	job bool // it is expected to end by itself
+
+	// settings are resolved from the pod's annotations and the mesh config. err is the error of doing so; wrong settings
+	// have their default then.
+	settings *meshconfig.Settings
+	err      error
+
 	grace     time.Duration
 	expansion manifest.Expansion
 	expanded  []located
 	findings  []Finding
+}
+
+func newLinting(pod *corev1.Pod, job bool, meshConfig string) *linting {
+	l := &linting{pod: pod, job: job, grace: inject.GraceOf(&pod.Spec)}
+	l.settings, l.err = inject.Resolve(meshConfig, pod.Annotations, nil)
+	return l
 }
 
 // located is a container, as its kubelet starts it, with its path.
@@ -75,22 +75,25 @@ var rules = []func(*linting){
 	(*linting).loops, (*linting).sidecarForm, (*linting).shellAsPID1,
 }
 
-// Pod examines one pod. With a grace period of 0, that is the only finding.
-func Pod(in Input) []Finding {
-	l := &linting{Input: in, grace: inject.GraceOf(&in.Pod.Spec)}
-	if s := in.Pod.Spec.TerminationGracePeriodSeconds; s != nil {
-		if *s <= 0 && !l.serves() && !l.hasLastcall() {
-			return nil // a pod that only calls others is often killed on purpose
-		}
-		if *s <= 0 {
+// Pod examines one pod. job is true if it is expected to end by itself; meshConfig is the text of Istio's MeshConfig.
+func Pod(pod *corev1.Pod, job bool, meshConfig string) []Finding {
+	l := newLinting(pod, job, meshConfig)
+	l.examine()
+	return l.findings
+}
+
+// examine applies the rules of a pod alone. A grace period of 0 is the only finding, and isKilled.
+func (l *linting) examine() (isKilled bool) {
+	if s := l.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
+		if l.serves() || l.hasLastcall() { // a pod that only calls others is often killed on purpose
 			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds", "%d: the pod is killed at once and all its requests are lost; set it to the duration of the longest request plus 10 s", *s)
-			return l.findings
 		}
+		return len(l.findings) > 0
 	}
 	for _, rule := range rules {
 		rule(l)
 	}
-	return l.findings
+	return false
 }
 
 func (l *linting) find(id string, severity Severity, path, format string, args ...any) {
@@ -100,10 +103,10 @@ func (l *linting) find(id string, severity Severity, path, format string, args .
 // containers calls f for each container with its path.
 func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	if l.expanded == nil { // for the first rule of many
-		for _, c := range l.Pod.Spec.InitContainers {
+		for _, c := range l.pod.Spec.InitContainers {
 			l.expanded = append(l.expanded, located{l.expansion.Container(c), "spec.initContainers[" + c.Name + "]"})
 		}
-		for _, c := range l.Pod.Spec.Containers {
+		for _, c := range l.pod.Spec.Containers {
 			l.expanded = append(l.expanded, located{l.expansion.Container(c), "spec.containers[" + c.Name + "]"})
 		}
 	}
@@ -135,7 +138,7 @@ func (l *linting) serves() (found bool) {
 
 // hasLastcall reports whether the pod has lastcall, or asks for it.
 func (l *linting) hasLastcall() bool {
-	found := isInjected(l.Pod) || l.Pod.Labels[inject.AnnotationInject] == "true" || l.Pod.Annotations[inject.AnnotationInject] == "true" || l.hooksWait()
+	found := isInjected(l.pod) || l.pod.Labels[inject.AnnotationInject] == "true" || l.pod.Annotations[inject.AnnotationInject] == "true" || l.hooksWait()
 	l.containers(func(c *corev1.Container, _ string) {
 		_, isLastcall := carrier.AgentArguments(c)
 		found = found || isLastcall
@@ -146,7 +149,7 @@ func (l *linting) hasLastcall() bool {
 // ownHook is a container's preStop hook, unless lastcall's replaces it.
 func (l *linting) ownHook(c *corev1.Container) *corev1.LifecycleHandler {
 	if l.hasLastcall() {
-		if p, err := inject.PreStopOf(l.Pod, c); err == nil && p.Merge == inject.MergeReplaces {
+		if p, err := inject.PreStopOf(l.pod, c); err == nil && p.Merge == inject.MergeReplaces {
 			return nil
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
@@ -21,8 +20,7 @@ func lintText(t *testing.T, text string) []lint.Finding {
 	if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
-	settings, err := inject.Resolve("", p.Annotations, nil)
-	return lint.Pod(lint.Input{Pod: &p, Job: isJob, Settings: settings, Err: err})
+	return lint.Pod(&p, isJob, "")
 }
 
 func container(fields string) string {

@@ -60,7 +60,7 @@ func (e *examination) readWorkload(o *manifest.Object) {
 		return
 	}
 	e.result.Examined++
-	w := &workload{Workload: base, object: o, in: Input{Pod: base.Pod, Job: base.IsJob()}}
+	w := &workload{Workload: base, object: o}
 	var spec struct {
 		Spec struct {
 			Replicas *int32 `json:"replicas"`
@@ -84,8 +84,8 @@ func (e *examination) readWorkload(o *manifest.Object) {
 		}
 		w.Pod.Spec.TerminationGracePeriodSeconds = &timeout
 	}
-	w.in.Settings, w.in.Err = inject.Resolve(e.MeshConfig, w.Pod.Annotations, nil)
-	w.in.Settings.Warnings = slices.DeleteFunc(w.in.Settings.Warnings, func(w meshconfig.Warning) bool {
+	w.linting = newLinting(w.Pod, w.IsJob(), e.MeshConfig)
+	w.settings.Warnings = slices.DeleteFunc(w.settings.Warnings, func(w meshconfig.Warning) bool {
 		return w.Source.Origin == meshconfig.MeshFile // reported once, not for each pod
 	})
 	namespace := e.namespaces[o.Namespace]

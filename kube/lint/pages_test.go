@@ -74,8 +74,7 @@ func TestTaskPages(t *testing.T) {
 				if d.Result.Outcome != inject.Injected {
 					t.Errorf("%s: %s: %+v", file, d.Workload, d.Result)
 				}
-				settings, err := inject.Resolve("", d.Workload.Pod.Annotations, nil)
-				for _, f := range lint.Pod(lint.Input{Pod: d.Workload.Pod, Job: d.Workload.IsJob(), Settings: settings, Err: err}) {
+				for _, f := range lint.Pod(d.Workload.Pod, d.Workload.IsJob(), "") {
 					t.Errorf("%s: %s: %s", file, d.Workload, f)
 				}
 			}
@@ -125,9 +124,7 @@ func TestInjectedByIstio(t *testing.T) {
 		if err != nil || len(done) != 1 {
 			t.Fatalf("%s: %v", file, err)
 		}
-		pod := done[0].Workload.Pod
-		settings, err := inject.Resolve("", pod.Annotations, nil)
-		for _, f := range lint.Pod(lint.Input{Pod: pod, Settings: settings, Err: err}) {
+		for _, f := range lint.Pod(done[0].Workload.Pod, false, "") {
 			t.Errorf("%s: %s", file, f)
 		}
 	}

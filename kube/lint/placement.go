@@ -33,7 +33,7 @@ func (l *linting) exitOnZero() {
 			l.find("LC005", Error, path+".env["+meshconfig.VariableExitOnZero+"]", "has no effect on an app, since only the proxy reads it: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	})
-	for name := range l.Pod.Annotations {
+	for name := range l.pod.Annotations {
 		if name == meshconfig.VariableExitOnZero || strings.HasSuffix(name, "/"+meshconfig.VariableExitOnZero) {
 			l.find("LC005", Error, "metadata.annotations["+name+"]", "is not an annotation: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
@@ -43,12 +43,12 @@ func (l *linting) exitOnZero() {
 // misplaced repeats the errors and warnings of the settings.
 func (l *linting) misplaced() {
 	const where = "metadata.annotations[proxy.istio.io/config]"
-	if l.Err != nil {
-		for line := range strings.SplitSeq(l.Err.Error(), "\n") {
+	if l.err != nil {
+		for line := range strings.SplitSeq(l.err.Error(), "\n") {
 			l.find("LC007", Error, where, "%s", line)
 		}
 	}
-	for _, w := range l.Settings.Warnings {
+	for _, w := range l.settings.Warnings {
 		if strings.HasPrefix(w.Field, "terminationDrainDuration") {
 			continue // an unused time, with which no request is lost
 		}
@@ -60,7 +60,7 @@ func (l *linting) misplaced() {
 		}
 		l.find("LC007", Warning, where, "%s", text)
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.Pod.Annotations)) {
+	for _, name := range slices.Sorted(maps.Keys(l.pod.Annotations)) {
 		if !strings.HasPrefix(name, "lastcall.dev/") || slices.Contains(inject.Keys(), name) {
 			continue
 		}
@@ -97,7 +97,7 @@ func drainsEnvoy(h *corev1.LifecycleHandler) bool {
 
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
-	c := carrier.Find(&l.Pod.Spec, carrier.IstioProxy)
+	c := carrier.Find(&l.pod.Spec, carrier.IstioProxy)
 	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil || carrier.IsPilotDrain(carrier.PreStop(c)) || drainsEnvoy(carrier.PreStop(c)) || c.Image == "auto" && carrier.PreStop(c) == nil {
 		return
 	}
@@ -119,10 +119,10 @@ func (l *linting) loops() {
 
 // shellAsPID1: the app below such a process never gets SIGTERM, and SIGKILL ends it with all its requests.
 func (l *linting) shellAsPID1() {
-	if l.Job {
+	if l.job {
 		return
 	}
-	spec := &l.Pod.Spec
+	spec := &l.pod.Spec
 	l.containers(func(c *corev1.Container, path string) {
 		isApp := strings.HasPrefix(path, "spec.containers") && (len(c.Ports) > 0 || len(spec.Containers) == 1)
 		if !isApp || carrier.IsProxy(spec, c.Name) {

@@ -15,16 +15,12 @@ import (
 
 // examineWorkload applies the rules of a pod alone, and those that need the rest of the input.
 func (e *examination) examineWorkload(w *workload) {
-	findings := Pod(w.in)
-	if slices.ContainsFunc(findings, func(f Finding) bool { return f.ID == "LC014" }) {
-		e.found(w.object, w.String(), w.below(), findings...)
-		return
+	if !w.examine() {
+		w.unprotected()
+		w.sidecarEndsFirst()
+		w.ignoredExitOnZero()
 	}
-	l := &linting{Input: w.in, grace: w.end.Grace, findings: findings}
-	w.unprotected(l)
-	w.sidecarEndsFirst(l)
-	w.ignoredExitOnZero(l)
-	e.found(w.object, w.String(), w.below(), l.findings...)
+	e.found(w.object, w.String(), w.below(), w.findings...)
 }
 
 // isForRequests reports whether users' requests reach the Service.
@@ -68,17 +64,17 @@ var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig",
 
 // unprotected: at SIGTERM most servers close their listener at once, and new connections still arrive until all proxies
 // and load balancers know of it.
-func (w *workload) unprotected(l *linting) {
+func (w *workload) unprotected() {
 	i := slices.IndexFunc(w.services, (*service).isForRequests)
 	if i < 0 || !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated || // a sample, mostly
-		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || stays(w.in) > 0 {
+		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || w.stays() > 0 {
 		return
 	}
-	l.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", w.services[i].Name)
+	w.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", w.services[i].Name)
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.
-func (w *workload) sidecarEndsFirst(l *linting) {
+func (w *workload) sidecarEndsFirst() {
 	if w.end.HasLastcall {
 		return
 	}
@@ -95,21 +91,21 @@ func (w *workload) sidecarEndsFirst(l *linting) {
 		where := "spec.containers[" + app + "].lifecycle.preStop"
 		switch serves := c.PreStop.Duration + c.Drain; {
 		case c.Reaction == course.FixedDrain && w.end.Mesh == carrier.MeshIstio && hook > serves && c.PreStop.IsKnown:
-			l.find("LC020", Warning, where, "waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): then the app can neither be reached nor reach others; set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar", hook, serves, hook)
+			w.find("LC020", Warning, where, "waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): then the app can neither be reached nor reach others; set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar", hook, serves, hook)
 		case c.Reaction == course.Refuses && hook > c.PreStop.Duration && c.PreStop.IsKnown:
-			l.find("LC020", Warning, where, "waits for %v, but linkerd's classic proxy refuses new connections after %v: set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar", hook, c.PreStop.Duration, int(hook.Seconds()))
+			w.find("LC020", Warning, where, "waits for %v, but linkerd's classic proxy refuses new connections after %v: set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar", hook, c.PreStop.Duration, int(hook.Seconds()))
 		}
 	}
 }
 
 // ignoredExitOnZero: a native sidecar of Istio exits at its SIGTERM, which follows the app's end, whatever is open.
-func (w *workload) ignoredExitOnZero(l *linting) {
-	s := w.in.Settings
-	if w.end.HasLastcall || w.end.Mesh != carrier.MeshIstio || w.in.Job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
-		slices.ContainsFunc(l.findings, func(f Finding) bool { return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config") }) {
+func (w *workload) ignoredExitOnZero() {
+	s := w.settings
+	if w.end.HasLastcall || w.end.Mesh != carrier.MeshIstio || w.job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
+		slices.ContainsFunc(w.findings, func(f Finding) bool { return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config") }) {
 		return // the annotation means something else when it is right
 	}
 	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == course.Proxy && c.Native }) {
-		l.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+meshconfig.VariableExitOnZero, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
+		w.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+meshconfig.VariableExitOnZero, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
 	}
 }

@@ -31,7 +31,7 @@ const (
 func (e *examination) examineService(s *service) {
 	for _, w := range s.workloads {
 		var findings []Finding
-		switch stays := stays(w.in); {
+		switch stays := w.stays(); {
 		case s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Annotations[nlbTarget] == "ip":
 			findings = targets(nlbTarget, "NLB", nlbNoticed, stays)
 		case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && stays < noticed:
@@ -56,13 +56,12 @@ func targets(annotation, balancer string, needs, stays time.Duration) []Finding 
 
 // stays is the time for which a pod accepts connections after its deletion; with a hook or a setting of its own, whose
 // duration is unknown, the longest that a load balancer needs.
-func stays(in Input) (stays time.Duration) {
-	l := &linting{Input: in}
-	if in.Err == nil && (in.Settings.MinimumDrain.IsSet() || l.hasLastcall()) {
-		stays = in.Settings.MinimumDrain.Value
+func (l *linting) stays() (stays time.Duration) {
+	if l.err == nil && (l.settings.MinimumDrain.IsSet() || l.hasLastcall()) {
+		stays = l.settings.MinimumDrain.Value
 	}
-	if proxy := carrier.Find(&l.Pod.Spec, carrier.IstioProxy); proxy != nil && in.Err == nil && !l.hasLastcall() {
-		stays = max(stays, in.Settings.TerminationDrain.Value) // Istio's default is 5 s
+	if proxy := carrier.Find(&l.pod.Spec, carrier.IstioProxy); proxy != nil && l.err == nil && !l.hasLastcall() {
+		stays = max(stays, l.settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {
 		d, isLoop := carrier.Sleeps(carrier.PreStop(c))
@@ -98,7 +97,7 @@ func (e *examination) examineIngress(o *manifest.Object) {
 			continue
 		}
 		for _, w := range s.workloads {
-			if findings := targets(albTarget, "ALB", albNoticed, stays(w.in)); len(findings) > 0 {
+			if findings := targets(albTarget, "ALB", albNoticed, w.stays()); len(findings) > 0 {
 				e.found(o, o.String()+" over "+w.String(), "", findings...)
 				return // the same for each
 			}

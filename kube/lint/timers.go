@@ -17,10 +17,10 @@ func (l *linting) preStopSleeps() {
 
 // budget adds up the phases that follow each other: the app's SIGTERM comes after its preStop hook.
 func (l *linting) budget() {
-	if l.Err != nil || l.Settings.Mode() == drain.Fixed {
+	if l.err != nil || l.settings.Mode() == drain.Fixed {
 		return
 	}
-	minimum, exits := l.Settings.MinimumDrain, l.Settings.ExitOnZero
+	minimum, exits := l.settings.MinimumDrain, l.settings.ExitOnZero
 	c, applies := l.config(), true
 	if !l.hasLastcall() { // Istio's agent has no last call, and none of lastcall's defaults
 		c.Mode, applies = drain.IstioExitOnZero, minimum.IsSet() && exits.IsSet() && exits.Value
@@ -40,18 +40,18 @@ func (l *linting) budget() {
 
 // config is the drain's, with the pod's own grace period.
 func (l *linting) config() drain.Config {
-	c := l.Settings.Drain()
-	if !l.Settings.GracePeriod.IsSet() {
+	c := l.settings.Drain()
+	if !l.settings.GracePeriod.IsSet() {
 		c.GracePeriod = l.grace
 	}
 	return c
 }
 
 func (l *linting) drains() {
-	if l.Err != nil {
+	if l.err != nil {
 		return
 	}
-	s := l.Settings
+	s := l.settings
 	where := func(path string) string { return "metadata.annotations[proxy.istio.io/config]." + path }
 	if s.DrainDuration.IsSet() && s.DrainDuration.Value > l.grace {
 		l.find("LC003", Warning, where(s.DrainDuration.Path), "%v is longer than the grace period of %v, at whose end SIGKILL comes; raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
@@ -60,7 +60,7 @@ func (l *linting) drains() {
 		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
-	if proxy := carrier.Find(&l.Pod.Spec, carrier.IstioProxy); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.Pod) {
+	if proxy := carrier.Find(&l.pod.Spec, carrier.IstioProxy); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.pod) {
 		l.find("LC003", Warning, where(s.TerminationDrain.Path), "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
@@ -71,7 +71,7 @@ func (l *linting) drains() {
 // otherMeshes: the timers of other meshes' proxies.
 func (l *linting) otherMeshes() {
 	for _, name := range []string{carrier.LinkerdGrace, carrier.LinkerdWait, carrier.KumaDrain, carrier.ConsulGrace, carrier.DaprGrace, carrier.DaprBlock} {
-		if d, ok := carrier.Timer(name, l.Pod.Annotations[name]); ok && d >= l.grace {
+		if d, ok := carrier.Timer(name, l.pod.Annotations[name]); ok && d >= l.grace {
 			l.find("LC011", Error, "metadata.annotations["+name+"]", "%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v", d, l.grace, d)
 		}
 	}

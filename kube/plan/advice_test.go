@@ -79,8 +79,7 @@ func TestAdviceHasNoFindings(t *testing.T) {
 						t.Errorf("%s, %v, %v, lastcall %v: %+v, %v", app, takes, propagation, lastcall, a, err)
 						continue
 					}
-					settings, err := inject.Resolve("", a.Pod.Annotations, nil)
-					for _, f := range lint.Pod(lint.Input{Pod: a.Pod, Settings: settings, Err: err}) {
+					for _, f := range lint.Pod(a.Pod, false, "") {
 						if f.Severity == lint.Error {
 							t.Errorf("%s, %v, %v, lastcall %v: %s %s", app, takes, propagation, lastcall, f.ID, f.Text)
 						}

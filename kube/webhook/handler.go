@@ -241,8 +241,7 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 	if err != nil || w == nil {
 		return admit() // the API server reports the error
 	}
-	settings, err := inject.Resolve(h.Inject.MeshConfig, w.Pod.Annotations, nil)
-	findings := lint.Pod(lint.Input{Pod: w.Pod, Job: w.IsJob(), Settings: settings, Err: err})
+	findings := lint.Pod(w.Pod, w.IsJob(), h.Inject.MeshConfig)
 	response := admit()
 	for _, f := range findings {
 		h.metrics.findings.WithLabelValues(f.ID).Inc()
