@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/kube/workload"
@@ -50,8 +51,6 @@ func healthy() cluster {
 	return cluster{version: "v1.34.4", kernel: "6.1.0-18-amd64", expires: time.Now().AddDate(0, 6, 0), ready: true, injects: true, image: "registry.example.com/lastcall:1.2.0"}
 }
 
-func to[T any](v T) *T { return &v }
-
 func authority(t *testing.T, expires time.Time) []byte {
 	t.Helper()
 	cert, _ := certificatetest.Root(t, expires.AddDate(-1, 0, 0), expires)
@@ -79,14 +78,14 @@ func (f cluster) clients(t *testing.T) Clients {
 			ready = 2
 		}
 		objects = append(objects,
-			&appsv1.Deployment{ObjectMeta: meta(hook), Spec: appsv1.DeploymentSpec{Replicas: to(int32(2)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "webhook", Image: "registry.example.com/lastcall-controller:1.2.0"}}}}}, Status: appsv1.DeploymentStatus{ReadyReplicas: ready}},
+			&appsv1.Deployment{ObjectMeta: meta(hook), Spec: appsv1.DeploymentSpec{Replicas: ptr.To(int32(2)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "webhook", Image: "registry.example.com/lastcall-controller:1.2.0"}}}}}, Status: appsv1.DeploymentStatus{ReadyReplicas: ready}},
 			&admissionregistration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: hook}, Webhooks: []admissionregistration.MutatingWebhook{{
 				Name: "pod.inject.lastcall.dev", ClientConfig: admissionregistration.WebhookClientConfig{CABundle: ca},
 				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"lastcall.dev/inject": "true"}},
 			}}},
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"lastcall.dev/inject": "true"}}},
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{"lastcall.dev/injected": "true"}}, Spec: corev1.PodSpec{
-				InitContainers: []corev1.Container{{Name: "lastcall-capture", Image: f.image}, {Name: "lastcall", Image: f.image, RestartPolicy: to(corev1.ContainerRestartPolicyAlways)}},
+				InitContainers: []corev1.Container{{Name: "lastcall-capture", Image: f.image}, {Name: "lastcall", Image: f.image, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}},
 				Containers:     containers,
 			}},
 		)

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -44,11 +45,7 @@ func (c *checker) deployment() {
 			Hint: "install lastcall, or name its namespace with --system-namespace", Page: "install.md"})
 		return
 	}
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
-	ready := d.Status.ReadyReplicas
+	want, ready := ptr.Deref(d.Spec.Replicas, 1), d.Status.ReadyReplicas
 	switch {
 	case ready == 0:
 		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("0 of %d replicas are ready", want), Hint: fmt.Sprintf("kubectl -n %s describe deployment %s", c.Namespace, c.Name)})
@@ -188,15 +185,14 @@ func (c *checker) dryRun() {
 
 // probe is a pod that every pod security level admits.
 func probe() *corev1.Pod {
-	yes, no, user := true, false, int64(1000)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "lastcall-check-", Labels: map[string]string{inject.AnnotationInject: "true"}, Annotations: map[string]string{"lastcall.dev/proxy": "sockets"}},
 		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken: &no,
+			AutomountServiceAccountToken: ptr.To(false),
 			Containers: []corev1.Container{{
 				Name: "app", Image: "lastcall.invalid/check", Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
 				SecurityContext: &corev1.SecurityContext{
-					RunAsNonRoot: &yes, RunAsUser: &user, AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](1000), AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 				},
 			}},

@@ -22,6 +22,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -132,8 +133,6 @@ func (c *cluster) journal(container string) *journal {
 	return c.logs[container]
 }
 
-func to[T any](v T) *T { return &v }
-
 // newCluster has a Deployment with one pod for each ending.
 func newCluster(t *testing.T, endings map[string]ending, objects ...runtime.Object) *cluster {
 	labels := map[string]string{"app": "web"}
@@ -144,7 +143,7 @@ func newCluster(t *testing.T, endings map[string]ending, objects ...runtime.Obje
 	objects = append(objects, web)
 	for name := range endings {
 		objects = append(objects, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name), Labels: labels},
-			Spec:   corev1.PodSpec{TerminationGracePeriodSeconds: to[int64](20), Containers: []corev1.Container{{Name: "app", Image: "app"}}},
+			Spec:   corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](20), Containers: []corev1.Container{{Name: "app", Image: "app"}}},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}})
 	}
 	c := &cluster{t: t, set: fake.NewSimpleClientset(objects...), image: "lastcall:1", logs: map[string]*journal{}, ending: endings}
@@ -205,7 +204,7 @@ func (c *cluster) end(name string, e ending) {
 	}
 	update(func(p *corev1.Pod) {
 		at := metav1.NewTime(time.Now().Add(20 * time.Second))
-		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, to[int64](20)
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, ptr.To[int64](20)
 		for _, one := range p.Spec.EphemeralContainers {
 			for _, line := range e.log {
 				c.journal(one.Name).write(line, false)

@@ -6,6 +6,7 @@ import (
 
 	autoscaling "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/inject"
@@ -75,14 +76,9 @@ func (e *examination) readWorkload(o *manifest.Object) {
 		} `json:"spec"`
 	}
 	_ = o.Decode(&spec) // ReadWorkload has read the pod; the rest is optional
-	replicas := spec.Spec.Replicas
-	w.isReplicated, w.isRecreated = replicas != nil && *replicas >= 2, spec.Spec.Strategy.Type == "Recreate"
+	w.isReplicated, w.isRecreated = ptr.Deref(spec.Spec.Replicas, 1) >= 2, spec.Spec.Strategy.Type == "Recreate"
 	if w.IsKnative() {
-		timeout := int64(knativeTimeout)
-		if t := spec.Spec.Template.Spec.Timeout; t != nil {
-			timeout = *t
-		}
-		w.Pod.Spec.TerminationGracePeriodSeconds = &timeout
+		w.Pod.Spec.TerminationGracePeriodSeconds = ptr.To(ptr.Deref(spec.Spec.Template.Spec.Timeout, knativeTimeout))
 	}
 	w.linting = newLinting(w.Pod, w.IsJob(), e.MeshConfig)
 	w.settings.Warnings = slices.DeleteFunc(w.settings.Warnings, func(w meshconfig.Warning) bool {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
@@ -68,14 +69,10 @@ func podOf(p *corev1.Pod) Pod {
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		pod.Owner = &metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 	}
-	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		pod.Grace = carrier.Seconds(*s)
-	}
+	grace := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, 0)
+	pod.Grace = carrier.Seconds(grace)
 	if at := p.DeletionTimestamp; at != nil {
-		pod.DeletionGrace = pod.Grace
-		if s := p.DeletionGracePeriodSeconds; s != nil {
-			pod.DeletionGrace = carrier.Seconds(*s)
-		}
+		pod.DeletionGrace = carrier.Seconds(ptr.Deref(p.DeletionGracePeriodSeconds, grace))
 		pod.Deleted = at.Add(-pod.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
 	}
 	for i := range p.Status.Conditions {

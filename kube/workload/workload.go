@@ -19,6 +19,7 @@ import (
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 // Clients reach the API server.
@@ -91,7 +92,7 @@ func Parse(namespace, text string) (*Workload, error) {
 // State is a workload's specification and status, as far as rollouts need it.
 type State struct {
 	Wanted, Current, Updated, Available int32 // replicas
-	Paused, OnDelete                    bool
+	Paused                              bool
 	Selector                            *metav1.LabelSelector   // of its pods; nil for a Pod
 	Template                            *corev1.PodTemplateSpec // of its pods
 	Update                              string                  // the update strategy: "RollingUpdate, maxUnavailable 25%, maxSurge 25%"; empty for a Pod
@@ -114,7 +115,7 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 	case "deployment":
 		var d *appsv1.Deployment
 		if d, err = c.Apps.Deployments(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
-			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: wanted(d.Spec.Replicas), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
+			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
 				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Selector: d.Spec.Selector, Template: &d.Spec.Template, Update: string(d.Spec.Strategy.Type)}
 			if r := d.Spec.Strategy.RollingUpdate; r != nil {
 				s.Update += limit("maxUnavailable", r.MaxUnavailable) + limit("maxSurge", r.MaxSurge)
@@ -123,8 +124,8 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 	case "statefulset":
 		var d *appsv1.StatefulSet
 		if d, err = c.Apps.StatefulSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
-			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: wanted(d.Spec.Replicas), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
-				Available: d.Status.AvailableReplicas, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType, Selector: d.Spec.Selector, Template: &d.Spec.Template,
+			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
+				Available: d.Status.AvailableReplicas, Selector: d.Spec.Selector, Template: &d.Spec.Template,
 				Update: string(d.Spec.UpdateStrategy.Type)}
 		}
 	case "daemonset":
@@ -132,7 +133,7 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 		if d, err = c.Apps.DaemonSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
 			n := d.Status
 			s = State{generation: d.Generation, observed: n.ObservedGeneration, Wanted: n.DesiredNumberScheduled, Current: n.CurrentNumberScheduled, Updated: n.UpdatedNumberScheduled,
-				Available: n.NumberAvailable, OnDelete: d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, Selector: d.Spec.Selector, Template: &d.Spec.Template,
+				Available: n.NumberAvailable, Selector: d.Spec.Selector, Template: &d.Spec.Template,
 				Update: string(d.Spec.UpdateStrategy.Type)}
 		}
 	}
@@ -145,14 +146,6 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 	}
 	w.labels = selector.String()
 	return s, nil
-}
-
-// wanted is the number of replicas, of which 1 is the default.
-func wanted(replicas *int32) int32 {
-	if replicas == nil {
-		return 1
-	}
-	return *replicas
 }
 
 func limit(name string, value *intstr.IntOrString) string {
@@ -197,7 +190,7 @@ func (s State) CanRestart(w *Workload) error {
 		return fmt.Errorf("%s has no rollouts: name its Deployment, StatefulSet or DaemonSet, or delete the pod yourself", w)
 	case s.Paused:
 		return fmt.Errorf("%s is paused: kubectl rollout resume %s", w, w)
-	case s.OnDelete:
+	case s.Update == string(appsv1.OnDeleteStatefulSetStrategyType):
 		return fmt.Errorf("%s has the update strategy OnDelete: a restart ends no pod", w)
 	}
 	return nil

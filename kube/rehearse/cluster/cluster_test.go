@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -46,18 +47,16 @@ type core struct{ coreclient.CoreV1Interface }
 
 func (core) IsWatchListSemanticsUnSupported() bool { return true }
 
-func to[T any](v T) *T { return &v }
-
 func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name), Labels: podLabels},
-		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: to[int64](20), Containers: []corev1.Container{{Name: "app", Image: "app"}}},
+		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](20), Containers: []corev1.Container{{Name: "app", Image: "app"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
 }
 
 func newCluster(t *testing.T, isLossy bool, change func(*appsv1.Deployment)) *cluster {
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace},
-		Spec:   appsv1.DeploymentSpec{Replicas: to[int32](2), Selector: &metav1.LabelSelector{MatchLabels: podLabels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}},
+		Spec:   appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: podLabels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}},
 		Status: appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2}}
 	if change != nil {
 		change(web)
@@ -105,7 +104,7 @@ func (c *cluster) replace(old, next string) {
 	}
 	must(pods.Create(ctx, pod(next), metav1.CreateOptions{}))
 	p := pod(old)
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now().Add(20 * time.Second)}, to[int64](20)
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now().Add(20 * time.Second)}, ptr.To[int64](20)
 	must(pods.Update(ctx, p.DeepCopy(), metav1.UpdateOptions{}))
 	time.Sleep(300 * time.Millisecond) // of the pod's end, in which requests are lost
 	if c.isLossy {
