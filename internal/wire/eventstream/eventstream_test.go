@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,8 +90,8 @@ func TestEnding(t *testing.T) {
 			}
 			for _, step := range []int{1, 2, 7, len(tt.body) + 1} {
 				s := Follow(media, false)
-				for p := []byte(tt.body); len(p) > 0; p = p[min(step, len(p)):] {
-					s.Follow(p[:min(step, len(p))])
+				for part := range slices.Chunk([]byte(tt.body), step) {
+					s.Follow(part)
 				}
 				got := s.Ending()
 				if got.Proper != tt.want.Proper || got.Name != tt.want.Name || !bytes.Equal(got.Last, tt.want.Last) {
@@ -208,10 +209,8 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
 		whole, pieces := Follow(Events, false), Follow(Events, false)
 		whole.Follow(body)
-		for p := body; len(p) > 0; {
-			n := min(int(step)+1, len(p))
-			pieces.Follow(p[:n])
-			p = p[n:]
+		for part := range slices.Chunk(body, int(step)+1) {
+			pieces.Follow(part)
 		}
 		a, b := whole.Ending(), pieces.Ending()
 		if fmt.Sprintf("%q", a.Last) != fmt.Sprintf("%q", b.Last) || a.Name != b.Name || a.Proper != b.Proper {

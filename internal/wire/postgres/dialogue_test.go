@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 )
 
@@ -100,14 +101,12 @@ func TestIdleBetweenTransactions(t *testing.T) {
 }
 
 func feed(d *Dialogue, client bool, p []byte, step int) {
-	for len(p) > 0 {
-		n := min(step, len(p))
-		if client {
-			d.FromClient(p[:n])
-		} else {
-			d.FromServer(p[:n])
-		}
-		p = p[n:]
+	take := d.FromServer
+	if client {
+		take = d.FromClient
+	}
+	for part := range slices.Chunk(p, step) {
+		take(part)
 	}
 }
 

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -97,14 +98,12 @@ func TestIdleBetweenCommands(t *testing.T) {
 }
 
 func feed(d *Dialogue, client bool, p []byte, step int) {
-	for len(p) > 0 {
-		n := min(step, len(p))
-		if client {
-			d.FromClient(p[:n])
-		} else {
-			d.FromServer(p[:n])
-		}
-		p = p[n:]
+	take := d.FromServer
+	if client {
+		take = d.FromClient
+	}
+	for part := range slices.Chunk(p, step) {
+		take(part)
 	}
 }
 
