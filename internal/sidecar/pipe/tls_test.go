@@ -102,72 +102,39 @@ func TestTLSEndsHere(t *testing.T) {
 // What the pipe says last is closed by close_notify, whatever it was.
 func TestTLSEndings(t *testing.T) {
 	authority := certificatetest.New(t)
-	for _, c := range []struct {
-		name   string
-		answer string // of the app to the first request; empty: none
-		end    func(*Pipe)
-		want   string
+	lastCall := func(p *Pipe, _ *scripted) { _, _ = p.LastCall(ctx, 0) }
+	for _, tt := range []struct {
+		name, send, answer string // of the app to the first request
+		end                func(*Pipe, *scripted)
+		want               string
 	}{
-		{"drain", "", nil, "connection: close"},
-		{"last call", "", func(p *Pipe) { _, _ = p.LastCall(ctx, 0) }, "503 Service Unavailable"},
-		{"last call within a body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345", func(p *Pipe) { _, _ = p.LastCall(ctx, 0) }, "12345"},
-		{"the app closes", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n12345", func(*Pipe) {}, "12345"},
-		{"a bad request", "bad", func(*Pipe) {}, "400 Bad Request"},
+		{"drain", get("/"), "", func(p *Pipe, app *scripted) {
+			_ = p.Drain(ctx)
+			app.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}, "connection: close"},
+		{"last call", get("/"), "", lastCall, "503 Service Unavailable"},
+		{"last call within a body", get("/"), "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345", lastCall, "12345"},
+		{"the app closes", get("/"), "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n12345", func(_ *Pipe, app *scripted) { _ = (<-app.conn).Close() }, "12345"},
+		{"a bad request", "GET / HTTP/1.1\r\nHost: app\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n", "", nil, "400 Bad Request"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inFlight := make(chan struct{})
-			release := make(chan struct{})
-			app := startApp(t, func(conn net.Conn) {
-				r := bufio.NewReader(conn)
-				if readHead(r) == "" {
-					return
-				}
-				_, _ = io.WriteString(conn, c.answer)
-				close(inFlight)
-				if strings.Contains(c.answer, "close") {
-					return
-				}
-				if c.end == nil {
-					<-release
-					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-				}
-				_, _ = conn.Read(make([]byte, 1))
-			})
+		t.Run(tt.name, func(t *testing.T) {
+			app := startScripted(t, tt.answer)
 			p := startPipe(t, app, HTTP, secured(t, authority))
 			client := dialTLS(t, p, &tls.Config{RootCAs: authority.Pool()})
-			request := get("/")
-			if c.answer == "bad" {
-				request = "GET / HTTP/1.1\r\nHost: app\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n"
-			}
-			if _, err := io.WriteString(client, request); err != nil {
+			if _, err := io.WriteString(client, tt.send); err != nil {
 				t.Fatal(err)
 			}
-			got := make([]byte, 0, 1000)
-			if c.answer != "bad" {
-				<-inFlight
+			answer := make([]byte, len(tt.answer))
+			if _, err := io.ReadFull(client, answer); err != nil {
+				t.Fatal(err)
 			}
-			if strings.Contains(c.answer, "Length: 10") {
-				r := make([]byte, 1000)
-				for !bytes.Contains(got, []byte("12345")) {
-					n, err := client.Read(r)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got = append(got, r[:n]...)
-				}
-			}
-			if c.end == nil {
-				_ = p.Drain(ctx)
-				close(release)
-			} else {
-				c.end(p)
+			if tt.end != nil {
+				app.conn <- <-app.conn // it has the request
+				tt.end(p, app)
 			}
 			rest, err := io.ReadAll(client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got = append(got, rest...); !bytes.Contains(got, []byte(c.want)) {
-				t.Errorf("%q lacks %q", got, c.want)
+			if got := string(answer) + string(rest); err != nil || !strings.Contains(got, tt.want) {
+				t.Errorf("%q, %v; lacks %q", got, err, tt.want)
 			}
 			_ = client.Close()
 			closePipe(t, p)
