@@ -47,23 +47,23 @@ func (s *settings) serveSides(st *status, signals *signals) (stop func(), err er
 			f()
 		}
 	}
-	add := func(what string, server *http.Server) {
-		if err != nil {
-			return
-		}
-		var one func()
-		if one, err = s.serveSide(what, server); err == nil {
-			stops = append(stops, one)
-		}
-	}
+	all := s.sides
+	var status *http.Server
 	if s.statusAddress != "" {
-		add("status", s.statusServer(st, signals))
+		status = s.statusServer(st, signals)
+		all = append([]*http.Server{status}, all...)
 	}
-	for _, server := range s.sides {
-		add("side server", server)
+	for _, server := range all {
+		what := "side server"
+		if server == status {
+			what = "status"
+		}
+		one, err := s.serveSide(what, server)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
 	}
-	if err != nil {
-		stop()
-	}
-	return stop, err
+	return stop, nil
 }

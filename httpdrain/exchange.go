@@ -178,24 +178,18 @@ func (x *exchange) endConnection() {
 
 func (x *exchange) WriteHeader(code int) {
 	switch {
-	case code == http.StatusSwitchingProtocols:
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if x.taken {
-			return
-		}
-		x.begun.Store(true)
-		copyHeader(x.w.Header(), x.own)
-		x.w.WriteHeader(code)
 	case code >= 100 && code < 200:
+		isLast := code == http.StatusSwitchingProtocols
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		if x.taken || x.begun.Load() {
+		if x.taken || x.begun.Load() && !isLast {
 			return
 		}
 		copyHeader(x.w.Header(), x.own)
 		x.w.WriteHeader(code)
-		clear(x.w.Header())
+		if x.begun.Store(isLast); !isLast {
+			clear(x.w.Header())
+		}
 	case x.begin(code):
 		x.w.WriteHeader(code)
 	}
