@@ -101,38 +101,33 @@ func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 func (a *agent) handleRestarts(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	type follower struct{ cancel context.CancelFunc }
-	followers := make(map[string]*follower)
-	ended := make(chan func())
+	var mu sync.Mutex
+	followers := make(map[string]*context.CancelFunc)
 	for {
 		select {
 		case c := <-a.restarts:
-			if key := hookKey(c.ports); followers[key] == nil && len(followers) >= containersMost {
+			follows, cancel := context.WithCancel(ctx)
+			mu.Lock()
+			if followers[hookKey(c.ports)] == nil && len(followers) >= containersMost {
 				c.ports = nil
 			}
-			key, previous := hookKey(c.ports), followers[hookKey(c.ports)]
-			follows, cancel := context.WithCancel(ctx)
-			f := &follower{cancel}
-			followers[key] = f
-			begun := func() {
-				if previous != nil {
-					previous.cancel()
-				}
-			}
+			key := hookKey(c.ports)
+			previous := followers[key]
+			followers[key] = &cancel
+			mu.Unlock()
 			all.Go(func() {
-				a.followRestart(follows, c, begun)
-				cancel()
-				select {
-				case ended <- func() {
-					if followers[key] == f {
-						delete(followers, key)
+				a.followRestart(follows, c, func() {
+					if previous != nil {
+						(*previous)()
 					}
-				}:
-				case <-ctx.Done():
+				})
+				cancel()
+				mu.Lock()
+				defer mu.Unlock()
+				if followers[key] == &cancel {
+					delete(followers, key)
 				}
 			})
-		case forget := <-ended:
-			forget()
 		case <-ctx.Done():
 			return
 		}
