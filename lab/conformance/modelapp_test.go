@@ -111,20 +111,29 @@ func (m *model) app(t *testing.T, _ *service, name string) net.Addr {
 
 func (m *model) handler(t *testing.T, name string) http.Handler {
 	mux := http.NewServeMux()
-	for path, a := range answers {
-		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.Header().Set("Content-Type", a.contentType)
-			say(w, a.before)
-			m.words(w, r, a.word)
-			say(w, a.after)
-		})
-	}
+	handleAnswers(mux, func(w http.ResponseWriter, r *http.Request, word func(n int) string) bool {
+		m.words(w, r, word)
+		return true
+	})
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) { m.events(w, r, name) })
 	mux.HandleFunc("POST /mcp", func(w http.ResponseWriter, r *http.Request) { m.mcp(t, w, r) })
 	mux.HandleFunc("GET /mcp", func(w http.ResponseWriter, r *http.Request) { m.mcpEvents(w, r, name) })
 	mux.HandleFunc("DELETE /mcp", func(http.ResponseWriter, *http.Request) {})
 	return mux
+}
+
+// handleAnswers has the endpoints of all dialects answer with what words writes, and then their end if it reports true.
+func handleAnswers(mux *http.ServeMux, words func(w http.ResponseWriter, r *http.Request, word func(n int) string) bool) {
+	for path, a := range answers {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", a.contentType)
+			say(w, a.before)
+			if words(w, r, a.word) {
+				say(w, a.after)
+			}
+		})
+	}
 }
 
 func say(w http.ResponseWriter, text string) {

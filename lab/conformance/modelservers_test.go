@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -103,32 +102,30 @@ func runModelProgram(address, atSIGTERM string, pace time.Duration) error {
 	}
 	var open atomic.Int64
 	mux := http.NewServeMux()
-	for path, a := range answers {
-		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-			open.Add(1)
-			defer open.Add(-1)
-			_, _ = io.Copy(io.Discard, r.Body)
-			words, _ := strconv.Atoi(r.FormValue("words"))
-			w.Header().Set("Content-Type", a.contentType)
-			say(w, a.before)
-			tick := time.NewTicker(pace)
-			defer tick.Stop()
-			for n := 1; n <= words; n++ {
-				if what == "stalls" && terminated.Err() != nil {
-					<-r.Context().Done()
-					return
-				}
-				say(w, a.word(n))
-				select {
-				case <-tick.C:
-				case <-r.Context().Done():
-					return
-				}
+	handleAnswers(mux, func(w http.ResponseWriter, r *http.Request, word func(n int) string) bool {
+		words, _ := strconv.Atoi(r.URL.Query().Get("words"))
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for n := 1; n <= words; n++ {
+			if what == "stalls" && terminated.Err() != nil {
+				<-r.Context().Done()
+				return false
 			}
-			say(w, a.after)
-		})
-	}
-	server := &http.Server{Addr: address, Handler: mux, Protocols: new(http.Protocols)}
+			say(w, word(n))
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+				return false
+			}
+		}
+		return true
+	})
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		open.Add(1)
+		defer open.Add(-1)
+		mux.ServeHTTP(w, r)
+	})
+	server := &http.Server{Addr: address, Handler: counted, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	go func() {

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -26,36 +27,14 @@ type Gateway struct {
 // StartGateway starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir, for its
 // logs.
 func StartGateway(dir string, endpoints []string) (*Gateway, error) {
-	g, err := startGateway(dir, endpoints)
-	if err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
-	}
-	return g, nil
-}
-
-func startGateway(dir string, endpoints []string) (*Gateway, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	out, err := os.Create(filepath.Join(dir, "gateway.log"))
-	if err != nil {
-		return nil, err
-	}
-	accessFile, err := os.Create(filepath.Join(dir, accessLogFile))
-	if err != nil {
-		_ = out.Close()
-		return nil, err
+	mkdir := os.MkdirAll(dir, 0o755)
+	out, err1 := os.Create(filepath.Join(dir, "gateway.log"))
+	accessFile, err2 := os.Create(filepath.Join(dir, accessLogFile))
+	ln, err3 := net.Listen("tcp", "127.0.0.1:0")
+	if err := errors.Join(mkdir, err1, err2, err3); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err) // the rehearsal ends
 	}
 	access := accesslog.New(accessFile, accesslog.Text)
-	closeLogs := func() {
-		access.Close()
-		_, _ = accessFile.Close(), out.Close()
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		closeLogs()
-		return nil, err
-	}
 	forwards := gateway.New(slog.New(slog.NewTextHandler(out, nil)), access)
 	forwards.SetEndpoints(endpoints)
 	server := &http.Server{Handler: forwards}
@@ -74,7 +53,8 @@ func startGateway(dir string, endpoints []string) (*Gateway, error) {
 			}
 			<-served
 			forwards.SetEndpoints(nil) // ends the kept connections
-			closeLogs()
+			access.Close()
+			_, _ = accessFile.Close(), out.Close()
 		},
 	}, nil
 }

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// experiment is the app of the published experiment, and its route through Istio's ingress gateway.
+// experiment is the app of the published experiment.
 const experiment = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: graceful-shutdown-app}
@@ -41,21 +41,6 @@ metadata: {name: graceful-shutdown-app}
 spec:
   selector: {app: graceful-shutdown-app}
   ports: [{name: http, port: 80, targetPort: http}]
----
-apiVersion: networking.istio.io/v1
-kind: Gateway
-metadata: {name: edge}
-spec:
-  selector: {istio: ingressgateway}
-  servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [%[3]s.example]}]
----
-apiVersion: networking.istio.io/v1
-kind: VirtualService
-metadata: {name: edge}
-spec:
-  hosts: [%[3]s.example]
-  gateways: [edge]
-  http: [{route: [{destination: {host: graceful-shutdown-app, port: {number: 80}}}]}]
 `
 
 // ingress is the address of Istio's ingress gateway.
@@ -102,20 +87,20 @@ func TestPublishedExperiment(t *testing.T) {
 			for name, value := range row.annotations {
 				annotations = append(annotations, fmt.Sprintf("%s: %q", name, value))
 			}
-			manifest := fmt.Sprintf(experiment, strings.Join(annotations, ", "), *tag, n.Name)
+			manifest := fmt.Sprintf(experiment, strings.Join(annotations, ", "), *tag)
 			if row.strict {
 				manifest += strict
 			}
 			n.Apply(manifest)
 			n.Available("graceful-shutdown-app")
-			at, host := "http://"+ingress(t), "Host: "+n.Name+".example"
+			at, host := n.edge("graceful-shutdown-app", 80)
 			n.Until("was served by the gateway", func() error {
-				return get(t.Context(), at+"/get", n.Name+".example")
+				return get(t.Context(), at+"/get", host)
 			})
 			pod := n.podOf("graceful-shutdown-app")
 			w := watch(t, &pod)
 			began := time.Now()
-			answered := curlHead(t, at+"/delay/10", host)
+			answered := curlHead(t, at+"/delay/10", "Host: "+host)
 			n.Kubectl("scale", "deployment", "graceful-shutdown-app", "--replicas=0")
 			scaled := time.Now()
 			status := <-answered

@@ -16,8 +16,8 @@ import (
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
-// edge routes a host name of the namespace through Istio's ingress gateway to the Service web.
-func (n *namespace) edge() (url, host string) {
+// edge routes a host name of the namespace through Istio's ingress gateway to a Service.
+func (n *namespace) edge(service string, port int) (url, host string) {
 	n.T.Helper()
 	host = n.Name + ".example"
 	n.Apply(fmt.Sprintf(`apiVersion: networking.istio.io/v1
@@ -33,8 +33,8 @@ metadata: {name: edge}
 spec:
   hosts: [%[1]s]
   gateways: [edge]
-  http: [{route: [{destination: {host: web, port: {number: 8080}}}]}]
-`, host))
+  http: [{route: [{destination: {host: %[2]s, port: {number: %[3]d}}}]}]
+`, host, service, port))
 	return "http://" + ingress(n.T), host
 }
 
@@ -67,7 +67,7 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int)
 	n.Apply(manifest)
 	n.Available("web")
 	n.inside()
-	url, host := n.edge()
+	url, host := n.edge("web", 8080)
 	n.Until("was served by the gateway", func() error {
 		_, err := nodetest.Kubectl("", "exec", "--namespace", n.Name, "client", "--container", "client", "--", "/talk", "ask", "-kind", "http1", "-hold", "10ms", "-target", n.clusterIP("web"))
 		if err != nil {
