@@ -126,18 +126,23 @@ func isAmbient(pod *corev1.Pod, ns Namespace) bool {
 	return pod.Annotations["ambient.istio.io/redirection"] == "enabled" || ns.Labels[mode] == "ambient"
 }
 
+// IstioInject is the pod's own setting of Istio's injection.
+func IstioInject(pod *corev1.Pod) (text string, isSet bool) {
+	const name = "sidecar.istio.io/inject"
+	if text, isSet = pod.Labels[name]; !isSet {
+		text, isSet = pod.Annotations[name]
+	}
+	return text, isSet
+}
+
 // IsIstioExpected reports whether Istio's injector will put its sidecar into the pod.
 func IsIstioExpected(pod *corev1.Pod, ns Namespace) bool {
-	const inject = "sidecar.istio.io/inject"
-	for _, values := range []map[string]string{pod.Labels, pod.Annotations} {
-		if text, ok := values[inject]; ok {
-			return text == "true" && ns.Labels["istio-injection"] != "disabled"
-		}
-	}
-	if pod.Labels["istio.io/rev"] != "" {
+	switch text, isSet := IstioInject(pod); {
+	case isSet:
+		return text == "true" && ns.Labels["istio-injection"] != "disabled"
+	case pod.Labels["istio.io/rev"] != "":
 		return true
-	}
-	if len(ns.Labels) == 0 && pod.Annotations[IstioTemplates] != "" { // a manifest without its namespace
+	case len(ns.Labels) == 0 && pod.Annotations[IstioTemplates] != "": // a manifest without its namespace
 		return true
 	}
 	return ns.Labels["istio-injection"] == "enabled" || ns.Labels["istio-injection"] == "" && ns.Labels["istio.io/rev"] != ""

@@ -76,12 +76,9 @@ func IsLoop(line string) bool { return loop.MatchString(line) }
 // shells are the programs whose -c takes a script.
 var shells = map[string]bool{"sh": true, "bash": true, "ash": true, "dash": true}
 
-// IsShell reports whether a program is a shell.
-func IsShell(program string) bool { return shells[path.Base(program)] }
-
 // ShellLine is the script of a shell's command line; false if it is none.
 func ShellLine(command []string) (string, bool) {
-	if command = withoutApplet(command); len(command) == 0 || !IsShell(command[0]) {
+	if command = withoutApplet(command); len(command) == 0 || !shells[path.Base(command[0])] {
 		return "", false
 	}
 	for i, arg := range command[1:] {

@@ -147,11 +147,7 @@ func earlierProxy(pod *corev1.Pod) Proxy {
 
 // isIstioRefused reports whether the pod itself disables Istio's injection.
 func isIstioRefused(pod *corev1.Pod) bool {
-	const inject = "sidecar.istio.io/inject"
-	text, isSet := pod.Labels[inject]
-	if !isSet {
-		text = pod.Annotations[inject]
-	}
+	text, _ := carrier.IstioInject(pod)
 	return text == "false"
 }
 
