@@ -241,23 +241,19 @@ func (r *Responder) release(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("list the Services of the pod: %w", err)
 	}
-	removed := map[string]string{}
+	removed, values := map[string]string{}, map[string]any{}
 	for i := range services.Items {
 		selector := services.Items[i].Spec.Selector
 		if len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(labels.Set(pod.Labels)) {
 			continue
 		}
 		for key := range selector {
-			removed[key] = pod.Labels[key]
+			removed[key], values[key] = pod.Labels[key], nil
 		}
 	}
 	text, err := json.Marshal(removed)
 	if err != nil {
 		return err
-	}
-	values := map[string]any{}
-	for key := range removed {
-		values[key] = nil
 	}
 	return r.patch(ctx, pod, values, string(text))
 }

@@ -103,25 +103,9 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	return errors.Join(reviewsErr, plainErr, drainErr)
 }
 
-// end drains. The server stays ready: the endpoints no longer list this pod, and callers with old endpoints still need
-// an answer.
+// end drains, after the delay, which a second signal ends. The server stays ready: the endpoints no longer list this pod,
+// and callers with old endpoints still need an answer.
 func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{}, first drain.Signal) error {
-	hurry, ok := s.delay(secure.Exited(), plainFailed)
-	if !ok {
-		return nil
-	}
-	if hurry {
-		first = drain.Hurry
-	}
-	report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
-	if err == nil {
-		report.Publish(s.Log, s.TerminationLog)
-	}
-	return err
-}
-
-// delay waits before the drain. hurry reports that a second signal has arrived, ok that there is something to drain.
-func (s *Server) delay(exited, plainFailed <-chan struct{}) (hurry, ok bool) {
 	if s.Delay > 0 {
 		s.Log.Info("delaying the drain until other replicas are ready", "drain_in", s.Delay)
 	}
@@ -129,13 +113,18 @@ func (s *Server) delay(exited, plainFailed <-chan struct{}) (hurry, ok bool) {
 	defer over.Stop()
 	select {
 	case <-over.C:
-		return false, true
 	case <-s.Signals:
-		return true, true
-	case <-exited:
+		first = drain.Hurry
+	case <-secure.Exited():
+		return nil
 	case <-plainFailed:
+		return nil
 	}
-	return false, false
+	report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
+	if err == nil {
+		report.Publish(s.Log, s.TerminationLog)
+	}
+	return err
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
