@@ -110,7 +110,9 @@ func (j *injection) hookIstioProxy() {
 	case carrier.IsNative(proxy) && isFree:
 		// A lifecycle in the pod's manifest replaces Istio's (Istio's injection templates, 1.31). Without its preStop the
 		// drain would begin after the apps have ended.
-		hook = j.pilotDrain()
+		hook = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
+			Command: []string{"pilot-agent", "request", "--debug-port=" + strconv.Itoa(j.agentPort()), "POST", "drain"},
+		}}
 		j.note("the native %s lacked Istio's preStop, which was restored: otherwise its drain would begin only after the app has ended", carrier.IstioProxy)
 	case carrier.IsNative(proxy):
 		j.note("the native %s keeps a preStop that is not Istio's: Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's", carrier.IstioProxy, annotationPreStop)
@@ -149,13 +151,6 @@ func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler 
 		proxy = nil
 	}
 	return j.waitCommand(proxy, plane, sortWatched(ports))
-}
-
-// pilotDrain is the preStop that Istio gives a native sidecar.
-func (j *injection) pilotDrain() *corev1.LifecycleHandler {
-	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
-		Command: []string{"pilot-agent", "request", "--debug-port=" + strconv.Itoa(j.agentPort()), "POST", "drain"},
-	}}
 }
 
 // bypasses reports whether Istio does not redirect the connections to a port of the app: by the arguments of the init
@@ -198,14 +193,4 @@ func proxyConfigOf(pod *corev1.Pod) []string {
 		return nil
 	}
 	return []string{meshconfig.VariableProxyConfig + "=" + text}
-}
-
-// canReport reports whether a container's termination message may have the report: it must not hide the end of the
-// container's log, which the container asks for.
-func (j *injection) canReport(c *corev1.Container) bool {
-	if c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
-		j.note("container %s: terminationMessagePolicy is %s, so its termination message has no report, which would take the place of its log", c.Name, c.TerminationMessagePolicy)
-		return false
-	}
-	return true
 }

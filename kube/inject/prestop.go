@@ -159,16 +159,12 @@ func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{HTTPGet: get}
 }
 
-// hookDeadline is the last moment at which a hook without an agent ends.
-func (j *injection) hookDeadline() time.Duration {
+// planeHook is a hook without an agent, which runs the container's own before it waits.
+func (j *injection) planeHook(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
 	leave := hook.DefaultLeave
 	if j.settings.Margin.IsSet() {
 		leave = j.settings.Margin.Value
 	}
-	return hook.Until(j.settings.Drain(), leave).LastCallAfter()
-}
-
-// planeHook is a hook without an agent, which runs the container's own before it waits.
-func (j *injection) planeHook(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
-	return running(j.withProbes(j.waitCommand(c, flags, ports), c), j.before(c), j.hookDeadline())
+	limit := hook.Until(j.settings.Drain(), leave).LastCallAfter()
+	return running(j.withProbes(j.waitCommand(c, flags, ports), c), j.before(c), limit)
 }

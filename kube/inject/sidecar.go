@@ -131,15 +131,6 @@ func (j *injection) captureContainer() corev1.Container {
 	}
 }
 
-// captureBySidecar has the sidecar set the rules, and then become the agent without any right. NET_ADMIN sets the
-// rules, SETPCAP empties the bounding set. A user other than 0 keeps added capabilities only in a program that has them
-// as file capabilities too, as the image's has. It keeps them under no_new_privs as well: it gains nothing that it did
-// not have.
-func captureBySidecar(c *corev1.Container, capture []string) {
-	c.Args = slices.Concat(capture, []string{"--", program}, c.Args)
-	c.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "SETPCAP"}
-}
-
 // podInfo is the pod's annotations as a file.
 var podInfo = corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
 	Items: []corev1.DownwardAPIVolumeFile{{Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations"}}},
@@ -190,7 +181,11 @@ func (j *injection) addSidecar() error {
 	var first []corev1.Container
 	switch j.capture {
 	case CaptureSidecar:
-		captureBySidecar(&sidecar, j.captureArgs())
+		// It sets the rules, and then becomes the agent without any right. NET_ADMIN sets the rules, SETPCAP empties the
+		// bounding set. A user other than 0 keeps added capabilities only in a program that has them as file capabilities
+		// too, as the image's has. It keeps them under no_new_privs as well: it gains nothing that it did not have.
+		sidecar.Args = slices.Concat(j.captureArgs(), []string{"--", program}, sidecar.Args)
+		sidecar.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "SETPCAP"}
 	case CaptureInit:
 		first = append(first, j.captureContainer())
 	case CaptureCNI:

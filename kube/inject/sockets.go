@@ -138,7 +138,11 @@ func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []wat
 		}
 		command = append(command, "--ports", strings.Join(list, ","))
 	}
-	if c != nil && j.canReport(c) {
+	switch {
+	case c == nil:
+	case c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError:
+		j.note("container %s: terminationMessagePolicy is %s, so its termination message has no report, which would take the place of its log", c.Name, c.TerminationMessagePolicy)
+	default:
 		command = append(command, "--report", cmp.Or(c.TerminationMessagePath, corev1.TerminationMessagePathDefault))
 	}
 	s := j.settings
