@@ -67,7 +67,8 @@ func serve(t *testing.T, at *nettest.Namespace, port int, name string) {
 	at.Answer(t, port, func(net.Conn) string { return name })
 }
 
-// Connections of a marked pod are captured as soon as the runtime has called the plugin, with every version of the protocol.
+// Connections of a marked pod are captured as soon as the runtime has called the plugin, with the settings of the pod's
+// annotations, and with every version of the protocol.
 func TestCapturesMarkedPods(t *testing.T) {
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -75,12 +76,14 @@ func TestCapturesMarkedPods(t *testing.T) {
 			serve(t, n.Pod, 15006, "pipe inbound")
 			serve(t, n.Pod, 15001, "pipe outbound")
 			serve(t, n.Pod, 8080, "app")
+			serve(t, n.Pod, 8081, "app")
 			serve(t, n.Pod, 15999, "status")
 			serve(t, n.Client, 80, "world")
 			wants := func(step, inbound, outbound string) {
 				t.Helper()
 				for to, want := range map[string]string{
 					n.Pod.TCP4(8080): inbound, n.Pod.TCP6(8080): inbound, n.Pod.TCP4(9100): inbound, n.Pod.TCP4(15999): "status",
+					n.Pod.TCP4(8081): "app", // excluded
 				} {
 					if strings.HasSuffix(to, ":9100") && inbound == "app" {
 						want = "connection refused"
@@ -114,7 +117,7 @@ func TestCapturesMarkedPods(t *testing.T) {
 			}
 			checks("not marked", false)
 
-			marked := map[string]string{"lastcall.dev/cni": "15000,15999", "other": "x"}
+			marked := map[string]string{"lastcall.dev/cni": "15000,15999", "traffic.sidecar.istio.io/excludeInboundPorts": "8081"}
 			for _, step := range []string{"first", "again"} {
 				result, err := call(t, "ADD", version, n.Pod.Path(), marked, previous(version))
 				if err != nil {
@@ -155,23 +158,6 @@ func TestCapturesMarkedPods(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// The settings are the pod's annotations.
-func TestSettings(t *testing.T) {
-	n := nettest.New(t)
-	serve(t, n.Pod, 15006, "pipe")
-	serve(t, n.Pod, 8080, "app")
-	serve(t, n.Pod, 8081, "app")
-	marked := map[string]string{"lastcall.dev/cni": "15000,15020", "traffic.sidecar.istio.io/excludeInboundPorts": "8081"}
-	if result, err := call(t, "ADD", "1.0.0", n.Pod.Path(), marked, previous("1.0.0")); err != nil {
-		t.Fatalf("%v: %v", err, result)
-	}
-	for port, want := range map[uint16]string{8080: "pipe", 8081: "app"} {
-		if got := n.Client.Receive(t, netip.Addr{}, n.Pod.TCP4(port)); got != want {
-			t.Errorf("port %d: %q, want %q", port, got, want)
-		}
 	}
 }
 
