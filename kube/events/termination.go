@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -83,10 +84,8 @@ func eventAbout(pod *metav1.ObjectMeta, container string, restarts int32, at tim
 
 // fieldOf is the container's field path, as in the kubelet's own events.
 func fieldOf(pod *corev1.Pod, container string) string {
-	for _, c := range pod.Status.InitContainerStatuses {
-		if c.Name == container {
-			return "initContainers"
-		}
+	if slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == container }) {
+		return "initContainers"
 	}
 	return "containers"
 }

@@ -43,7 +43,7 @@ func (p *Plan) json() object {
 	}
 	return object{
 		"name": p.Name, "mesh": p.Mesh, "lastcall": p.HasLastcall, "grace_ms": ms(p.Grace), "last_call_ms": ms(p.LastCall),
-		"request_ms": ms(p.Options.Request), "longest_request_served_ms": ms(p.Longest), "idle_pod_accepts_ms": ms(p.Accepts), "idle_pod_gone_ms": ms(p.Empty),
+		"request_ms": ms(p.Options.Request), "longest_request_served_ms": ms(p.Longest), "idle_pod_accepts_ms": ms(p.Idle.Accepts), "idle_pod_gone_ms": ms(p.Idle.Gone),
 		"gone_ms": ms(p.Course.Gone), "killed": p.Course.Killed, "containers": containers, "phases": phases, "requests": requests, "notes": append([]string{}, p.Notes...),
 	}
 }

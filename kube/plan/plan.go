@@ -29,13 +29,12 @@ type Plan struct {
 	*termination.Termination
 	Options Options
 	Course  course.Course
+	Idle    course.Course // without a request
 	Phases  []termination.Phase
 	Fates   []Arrival
 
-	// What clients can rely on.
-	Longest time.Duration // requests in flight at the deletion are served if they end by then
-	Accepts time.Duration // an idle pod serves new connections until then
-	Empty   time.Duration // an idle pod is gone then
+	// Longest is what clients can rely on: requests in flight at the deletion are served if they end by then.
+	Longest time.Duration
 }
 
 // Arrival is a request and what becomes of it.
@@ -50,24 +49,18 @@ const inFlight = -time.Millisecond
 // New plans the termination of a pod.
 func New(name string, pod *corev1.Pod, o Options) *Plan {
 	p := &Plan{Name: name, Termination: termination.Of(pod, o.Options), Options: o}
-	for _, at := range moments(o.Propagation) {
+	moments := []time.Duration{inFlight, 0} // and while clients still connect
+	if o.Propagation > 0 {
+		moments = append(moments, o.Propagation/2, o.Propagation)
+	}
+	for _, at := range moments {
 		p.Fates = append(p.Fates, Arrival{at, p.Fate(at, o.Request)})
 	}
-	p.Course = p.Termination.Course(course.Traffic{Busy: o.Request})
-	p.Phases = p.Termination.Phases(p.Course, o.Request)
 	const forever = 1000 * time.Hour
-	idle := p.Termination.Course(course.Traffic{})
-	p.Longest, p.Accepts, p.Empty = p.Termination.Course(course.Traffic{Busy: forever}).Cut, idle.Accepts, idle.Gone
+	p.Course, p.Idle = p.Termination.Course(course.Traffic{Busy: o.Request}), p.Termination.Course(course.Traffic{})
+	p.Phases = p.Termination.Phases(p.Course, o.Request)
+	p.Longest = p.Termination.Course(course.Traffic{Busy: forever}).Cut
 	return p
-}
-
-// moments are those at which requests arrive: before the deletion, at it, and while clients still connect.
-func moments(propagation time.Duration) []time.Duration {
-	all := []time.Duration{inFlight, 0}
-	if propagation > 0 {
-		all = append(all, propagation/2, propagation)
-	}
-	return all
 }
 
 // Lost is the number of arrivals whose request is lost.
@@ -101,15 +94,15 @@ func (p *Plan) Promises() []string {
 	if p.Longest == 0 {
 		out[0] = "every request in flight at the deletion is cut"
 	}
-	switch late := p.Options.Propagation - p.Accepts; {
-	case p.Accepts == 0:
-		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s", p.refusal(), terminal.Seconds(p.Options.Propagation)))
+	switch late := p.Options.Propagation - p.Idle.Accepts; {
+	case p.Idle.Accepts == 0:
+		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s", p.Idle.Refusal, terminal.Seconds(p.Options.Propagation)))
 	case late > 0:
-		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s", terminal.Seconds(p.Accepts), terminal.Seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s", terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
 	default:
-		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)", terminal.Seconds(p.Accepts), terminal.Seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)", terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
 	}
-	out = append(out, "an idle pod is gone after "+terminal.Seconds(p.Empty))
+	out = append(out, "an idle pod is gone after "+terminal.Seconds(p.Idle.Gone))
 	if w := p.Waste(); w >= time.Second {
 		out = append(out, fmt.Sprintf("the pod then waits for nothing for %s", terminal.Seconds(w)))
 	}
@@ -127,8 +120,6 @@ func (p *Plan) ending() string {
 	}
 	return text
 }
-
-func (p *Plan) refusal() string { return string(p.Termination.Course(course.Traffic{}).Refusal) }
 
 // arrival describes when a request arrives.
 func (a Arrival) arrival() string {

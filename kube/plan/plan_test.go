@@ -39,8 +39,8 @@ func TestPromises(t *testing.T) {
 		{injected, true, 28 * time.Second, 5 * time.Second, 5 * time.Second},
 	} {
 		p := plan.New("Pod web", tt.pod, options)
-		if p.HasLastcall != tt.lastcall || p.Longest != tt.longest || p.Accepts != tt.accepts || p.Empty != tt.empty || p.Lost() > 0 == tt.lastcall {
-			t.Errorf("lastcall %v: %v, %v, %v; want %+v", p.HasLastcall, p.Longest, p.Accepts, p.Empty, tt)
+		if p.HasLastcall != tt.lastcall || p.Longest != tt.longest || p.Idle.Accepts != tt.accepts || p.Idle.Gone != tt.empty || p.Lost() > 0 == tt.lastcall {
+			t.Errorf("lastcall %v: %v, %v, %v; want %+v", p.HasLastcall, p.Longest, p.Idle.Accepts, p.Idle.Gone, tt)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -136,7 +135,11 @@ func (f *flags) run(cmd *cobra.Command) error {
 	}
 	status := newHealth(log, rights)
 	server := sideport.New(status.handler(registry), log)
-	running.Go(func() { serve(server, sideport.Limit(ln), log) })
+	running.Go(func() {
+		if err := server.Serve(sideport.Limit(ln)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			log.Error("cannot serve metrics", "error", err)
+		}
+	})
 	o := &observe.Observer{
 		Pods: observe.PodsOf(client, f.node), Proc: f.proc, Open: observe.OpenNamespace(ctx, f.proc), Node: f.node,
 		Count: observe.NewMetrics(registry), Log: log, API: status.answered, Entered: status.entered,
@@ -164,10 +167,4 @@ func (f *flags) run(cmd *cobra.Command) error {
 	_ = server.Shutdown(ending)
 	running.Wait()
 	return nil
-}
-
-func serve(server *http.Server, ln net.Listener, log *slog.Logger) {
-	if err := server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		log.Error("cannot serve metrics", "error", err)
-	}
 }
