@@ -150,13 +150,8 @@ func (p *Plan) lanes(b *strings.Builder) {
 	for i, c := range p.Containers {
 		m := p.Course.Containers[i]
 		marks := []mark{{m.Signal, "T"}}
-		if m.Killed {
-			marks = append(marks, mark{m.Gone, "K"})
-		} else {
-			marks = append(marks, mark{m.Gone, "|"})
-		}
-		if m.Gone == m.Signal {
-			marks = marks[:1]
+		if m.Gone != m.Signal {
+			marks = append(marks, mark{m.Gone, map[bool]string{true: "K", false: "|"}[m.Killed]})
 		}
 		lane(c.Name, func(at time.Duration) string {
 			switch {

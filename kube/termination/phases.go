@@ -3,6 +3,7 @@ package termination
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
@@ -85,24 +86,16 @@ func (t *Termination) Phases(c course.Course, busy time.Duration) []Phase {
 
 // beginnings lists what happens at the deletion.
 func (t *Termination) beginnings(c course.Course) string {
-	text := ""
+	var all []string
 	for i := range t.Containers {
-		k := &t.Containers[i]
-		var what string
-		switch {
+		switch k := &t.Containers[i]; {
 		case k.PreStop.Kind != course.NoHook:
-			what = k.Name + "'s preStop begins"
+			all = append(all, k.Name+"'s preStop begins")
 		case c.Containers[i].Signal == 0:
-			what = k.Name + " gets " + k.StopSignal.Value
-		default:
-			continue
+			all = append(all, k.Name+" gets "+k.StopSignal.Value)
 		}
-		if text != "" {
-			text += ", "
-		}
-		text += what
 	}
-	return text
+	return strings.Join(all, ", ")
 }
 
 // Fate is what becomes of one request.
