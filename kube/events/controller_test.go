@@ -146,21 +146,14 @@ func TestEventOfATermination(t *testing.T) {
 	if e := c.next(t); e.InvolvedObject.Name != "other" || e.Type != "Warning" || e.Reason != "DrainCut" {
 		t.Errorf("created twice, or wrong: %+v", e)
 	}
+	c.pods.Add(running("gone"))
+	c.pods.Delete(ended("gone", message(t, reportOf(drain.Clean)))) // the report is in the DELETED event only
+	if e := c.next(t); e.InvolvedObject.Name != "gone" || e.Reason != "Drained" {
+		t.Errorf("deleted with its last update: %+v", e)
+	}
 	stop()
 	if got := c.requested.Labels.String(); got != "lastcall.dev/injected=true" {
 		t.Errorf("pods were selected by %q", got)
-	}
-}
-
-// TestDeletedWithItsLastUpdate: the report is seen in the DELETED event only.
-func TestDeletedWithItsLastUpdate(t *testing.T) {
-	c := newCluster()
-	run(t, c)
-	<-c.watched
-	c.pods.Add(running("web"))
-	c.pods.Delete(ended("web", message(t, reportOf(drain.Clean))))
-	if e := c.next(t); e.Reason != "Drained" {
-		t.Errorf("%+v", e)
 	}
 }
 
