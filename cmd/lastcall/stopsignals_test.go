@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,17 +29,17 @@ import (
 func stopAppMain() {
 	received := make(chan os.Signal, 1)
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGWINCH, syscall.SIGHUP, syscall.SIGINT)
-	go func() {
-		_ = http.ListenAndServe("127.0.0.1:"+os.Args[1], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/slow" {
-				time.Sleep(time.Second)
-			}
-			fmt.Fprint(w, "served")
-		}))
-	}()
+	go func() { _ = http.ListenAndServe("127.0.0.1:"+os.Args[1], http.HandlerFunc(serveSlowly)) }()
 	if err := os.WriteFile(os.Args[2], []byte(unix.SignalName((<-received).(syscall.Signal))), 0o600); err != nil {
 		os.Exit(1)
 	}
+}
+
+func serveSlowly(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/slow" {
+		time.Sleep(time.Second)
+	}
+	fmt.Fprint(w, "served")
 }
 
 // stopped is a lastcall run that is stopped while it answers a request.
@@ -51,6 +52,7 @@ type stopped struct {
 	log      string // file
 }
 
+// runStopped runs the app's command, or else stopAppMain.
 func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +60,10 @@ func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped 
 	host, port, _ := net.SplitHostPort(freeLoopback(t))
 	args = append([]string{"run", "--status-address", host, "--status-port", port, "--termination-log", "",
 		"--inbound", s.address + "=127.0.0.1:0,protocol=http"}, args...)
-	s.cmd = exec.Command("lastcall", append(args, "--", "stopapp", "{port}", s.received)...)
+	if !slices.Contains(args, "--") {
+		args = append(args, "--", "stopapp", "{port}", s.received)
+	}
+	s.cmd = exec.Command("lastcall", args...)
 	s.cmd.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
 	out, err := os.Create(s.log)
 	if err != nil {
@@ -98,7 +103,7 @@ func (s *stopped) request() (answer <-chan string) {
 	return answered
 }
 
-// endsBy stops it and sees to it that the request in flight is answered, that the app
+// endsBy stops it and sees to it that the request in flight is answered, that stopAppMain
 // gets this signal, and that nothing is left on the port.
 func (s *stopped) endsBy(stop func(), forApp string) {
 	s.t.Helper()
@@ -266,70 +271,35 @@ backend app
 // The STOPSIGNAL of an image drains its real program, as process 1: a request that it
 // has in flight is answered, and it is stopped by the signal that it expects.
 func TestStopSignalsOfImages(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(serveSlowly))
+	defer backend.Close()
+	first := func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		if os.Getuid() != 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		}
+	}
 	for _, tt := range []struct {
 		program string
 		config  func(dir, address, backend string) string
-		command []string // after the program; %s is the configuration
+		args    string // the configuration follows
 		flags   []string
 		signal  syscall.Signal
-		name    string
 	}{
-		{"nginx", peers.NginxConf, []string{"-e", "stderr", "-c", "%s"}, nil, syscall.SIGQUIT, "SIGQUIT"},
-		{"haproxy", stopHAProxy, []string{"-db", "-f", "%s"}, []string{"--stop-signal", "USR1"}, syscall.SIGUSR1, "SIGUSR1"},
+		{"nginx", peers.NginxConf, "-e stderr -c", nil, syscall.SIGQUIT},
+		{"haproxy", stopHAProxy, "-db -f", []string{"--stop-signal", "USR1"}, syscall.SIGUSR1},
 	} {
 		t.Run(tt.program, func(t *testing.T) {
-			program := peers.Need(t, tt.program)
-			requested, answer := make(chan struct{}), make(chan struct{})
-			backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/slow" {
-					close(requested)
-					<-answer
-				}
-				fmt.Fprint(w, "served")
-			}))
-			defer backend.Close()
-			dir, address, app := t.TempDir(), freeLoopback(t), freeLoopback(t)
+			program, dir := peers.Need(t, tt.program), t.TempDir()
 			config := filepath.Join(dir, "config")
-			text := tt.config(dir, app, backend.Listener.Addr().String())
-			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(config, []byte(tt.config(dir, "127.0.0.1:PORT", backend.Listener.Addr().String())), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			status := freeLoopback(t)
-			host, port, _ := net.SplitHostPort(status)
-			args := append([]string{"run", "--status-address", host, "--status-port", port, "--inbound", address + "=" + app + ",protocol=http",
-				"--termination-log", ""}, tt.flags...)
-			args = append(args, "--", program)
-			for _, arg := range tt.command {
-				args = append(args, strings.ReplaceAll(arg, "%s", config))
-			}
-			var log strings.Builder
-			cmd := exec.Command("lastcall", args...)
-			cmd.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
-			cmd.Stderr = &log
-			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-			if os.Getuid() != 0 {
-				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-			}
-			ended := startProgram(t, cmd)
-			polltest.Eventually(t, "it serves", func() bool { return textOf("http://"+address) == "served" })
-			got := make(chan string, 1)
-			go func() { got <- textOf("http://" + address + "/slow") }()
-			<-requested
-			if err := cmd.Process.Signal(tt.signal); err != nil {
-				t.Fatal(err)
-			}
-			awaitMetric(t, status, `lastcall_drain_phase{phase="serving"} 0`)
-			close(answer)
-			if text := <-got; text != "served" {
-				t.Errorf("the request in flight got %q", text)
-			}
-			select {
-			case <-ended:
-			case <-time.After(patience):
-				t.Fatal("lastcall run still runs")
-			}
-			if code := cmd.ProcessState.ExitCode(); code != 0 || !strings.Contains(log.String(), "trigger="+tt.name) {
-				t.Errorf("lastcall run ended with %v", cmd.ProcessState)
+			script := fmt.Sprintf(`sed -i s/PORT/$0/ "$1" && exec %s %s "$1"`, program, tt.args)
+			s := runStopped(t, first, append(tt.flags, "--", "sh", "-c", script, "{port}", config)...)
+			s.endsBy(func() { _ = s.cmd.Process.Signal(tt.signal) }, "")
+			if log, _ := os.ReadFile(s.log); !strings.Contains(string(log), "trigger="+unix.SignalName(tt.signal)) {
+				t.Error("the report does not name the signal")
 			}
 		})
 	}
