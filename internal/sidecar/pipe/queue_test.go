@@ -89,13 +89,16 @@ func fillQueue(t *testing.T, p *Pipe, app *slowApp, n int) *client {
 	return c
 }
 
-func (c *client) wantAnswers(from, to int) {
+// wantAnswers reads so many and returns the last one.
+func (c *client) wantAnswers(from, to int) (last *http.Response) {
 	c.t.Helper()
 	for i := from; i < to; i++ {
-		if body := bodyOf(c.response("GET")); body != fmt.Sprintf("/%d", i) {
+		last = c.response("GET")
+		if body := bodyOf(last); body != fmt.Sprintf("/%d", i) {
 			c.t.Fatalf("answer %d is %q", i, body)
 		}
 	}
+	return last
 }
 
 // TestPipeliningIsBounded sends far more requests at once than the app answers: no
@@ -153,7 +156,57 @@ func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 // from its client.
 func TestEndsWithAFullQueue(t *testing.T) {
 	const more = 10
-	ends := func(how string, end func(*testing.T, *slowApp, *Pipe, *client)) {
+	for how, tt := range map[string]struct {
+		end     func(t *testing.T, app *slowApp, p *Pipe, c *client)
+		answers int  // of the app, which the client gets then
+		closes  bool // the last one announces the close
+		status  int  // of the pipe's response after them; 0: none
+	}{
+		"drain": {func(_ *testing.T, app *slowApp, p *Pipe, _ *client) {
+			_ = p.Drain(ctx)
+			app.answer <- maxQueued
+		}, maxQueued, true, 0},
+		"half-close": {func(_ *testing.T, app *slowApp, _ *Pipe, c *client) {
+			_ = c.CloseWrite()
+			app.answer <- maxQueued + more
+		}, maxQueued + more, false, 0},
+		"half-close in a drain": {func(_ *testing.T, app *slowApp, p *Pipe, c *client) {
+			_ = c.CloseWrite()
+			_ = p.Drain(ctx)
+			_ = p.CloseIdle(ctx, 0)
+			app.answer <- maxQueued
+		}, maxQueued, true, 0},
+		"close": {func(t *testing.T, app *slowApp, p *Pipe, _ *client) {
+			_ = p.Drain(ctx)
+			app.answer <- maxQueued
+			closed := make(chan struct{})
+			go func() { defer close(closed); closePipe(t, p) }()
+			t.Cleanup(func() { <-closed })
+		}, maxQueued, true, 0},
+		"the app closes": {func(_ *testing.T, app *slowApp, _ *Pipe, c *client) {
+			app.answer <- 1
+			c.wantAnswers(0, 1)
+			_ = (<-app.conn).Close()
+		}, 0, false, 503},
+		"last call": {func(t *testing.T, _ *slowApp, p *Pipe, _ *client) {
+			_ = p.Drain(ctx)
+			cut, err := p.LastCall(ctx, 100*time.Millisecond)
+			if err != nil || len(cut) != 1 || cut[0].Ending != "503" || cut[0].Request != "GET /0" {
+				t.Errorf("%+v, %v", cut, err)
+			}
+		}, 0, false, 503},
+		"response timeout": {func(*testing.T, *slowApp, *Pipe, *client) {}, 0, false, 504},
+		"the client resets": {func(t *testing.T, app *slowApp, _ *Pipe, c *client) {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+			select {
+			case <-app.ended: // as when the queue is not full
+			case <-time.After(patience):
+				t.Error("the app did not see that its client has gone")
+			}
+		}, -1, false, 0},
+		"killed": {func(_ *testing.T, _ *slowApp, p *Pipe, _ *client) { p.Kill() }, -1, false, 0},
+	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			app := startSlowApp(t)
@@ -162,93 +215,25 @@ func TestEndsWithAFullQueue(t *testing.T) {
 					cfg.ResponseTimeout = 200 * time.Millisecond
 				}
 			})
-			end(t, app, p, fillQueue(t, p, app, more))
+			c := fillQueue(t, p, app, more)
+			if tt.end(t, app, p, c); tt.answers < 0 {
+				awaitNone(t, p)
+				return
+			}
+			if last := c.wantAnswers(0, tt.answers); last != nil && last.Close != tt.closes {
+				t.Errorf("the last response announces the close: %v", last.Close)
+			}
+			if n := len(app.got); tt.closes && n != 0 {
+				t.Errorf("%d requests were forwarded after the last response", n)
+			}
+			if tt.status != 0 {
+				if resp := c.response("GET"); resp.StatusCode != tt.status || how == "last call" && bodyOf(resp) != replyLastCall.Body {
+					t.Errorf("status %d", resp.StatusCode)
+				}
+			}
+			c.wantEnd()
+			_ = c.Close()
+			awaitNone(t, p)
 		})
 	}
-	ends("drain", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		if err := p.Drain(ctx); err != nil {
-			t.Fatal(err)
-		}
-		app.answer <- maxQueued
-		c.wantAnswers(0, maxQueued-1)
-		if last := c.response("GET"); last.Header.Get("Connection") != "close" && !last.Close {
-			t.Fatalf("the last response has no Connection: close: %v", last.Header)
-		}
-		c.wantEnd()
-		awaitActivity(t, p, 0, 0)
-		if n := len(app.got); n != 0 {
-			t.Fatalf("%d requests were forwarded after the Connection: close", n)
-		}
-	})
-	ends("half-close", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		if err := c.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		app.answer <- maxQueued + more
-		c.wantAnswers(0, maxQueued+more)
-		c.wantEnd()
-		awaitNone(t, p)
-	})
-	ends("half-close in a drain", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		_ = c.CloseWrite()
-		_ = p.Drain(ctx)
-		_ = p.CloseIdle(ctx, 0)
-		app.answer <- maxQueued
-		c.wantAnswers(0, maxQueued)
-		c.wantEnd()
-		awaitNone(t, p)
-	})
-	ends("the app closes", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		app.answer <- 1
-		c.wantAnswers(0, 1)
-		_ = (<-app.conn).Close()
-		if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable {
-			t.Fatalf("status %d", resp.StatusCode)
-		}
-		c.wantEnd()
-		awaitActivity(t, p, 0, 0)
-	})
-	ends("last call", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		_ = p.Drain(ctx)
-		cut, err := p.LastCall(ctx, 100*time.Millisecond)
-		if err != nil || len(cut) != 1 || cut[0].Ending != "503" || cut[0].Request != "GET /0" {
-			t.Fatalf("%+v, %v", cut, err)
-		}
-		if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable || bodyOf(resp) != replyLastCall.Body {
-			t.Fatalf("status %d", resp.StatusCode)
-		}
-		c.wantEnd()
-		_ = c.Close()
-		closePipe(t, p)
-	})
-	ends("close", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		_ = p.Drain(ctx)
-		app.answer <- maxQueued
-		closed := make(chan struct{})
-		go func() { defer close(closed); closePipe(t, p) }()
-		c.wantAnswers(0, maxQueued)
-		c.wantEnd()
-		<-closed
-	})
-	ends("the client resets", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		_ = c.SetLinger(0)
-		_ = c.Close()
-		select {
-		case <-app.ended: // as when the queue is not full
-		case <-time.After(patience):
-			t.Fatal("the app did not see that its client has gone")
-		}
-		awaitNone(t, p)
-	})
-	ends("killed", func(t *testing.T, app *slowApp, p *Pipe, _ *client) {
-		p.Kill()
-		awaitNone(t, p)
-	})
-	ends("response timeout", func(t *testing.T, app *slowApp, p *Pipe, c *client) {
-		if resp := c.response("GET"); resp.StatusCode != http.StatusGatewayTimeout {
-			t.Fatalf("status %d", resp.StatusCode)
-		}
-		c.wantEnd()
-		awaitActivity(t, p, 0, 0)
-	})
 }
