@@ -23,60 +23,42 @@ func grpcMessage(n int) []byte {
 // in flight goes through, nothing follows it.
 func TestH2LastMessages(t *testing.T) {
 	t.Parallel()
-	begin := func(f *http2.Framer, id uint32) { respond(f, id, false, ":status", "200") }
-	trailers := func(f *http2.Framer, id uint32) { respond(f, id, true, "x", "y") }
+	type step func(*http2.Framer)
+	begin := func(id uint32) step { return func(f *http2.Framer) { respond(f, id, false, ":status", "200") } }
+	trailers := func(id uint32) step { return func(f *http2.Framer) { respond(f, id, true, "x", "y") } }
+	data := func(id uint32, b []byte) step { return func(f *http2.Framer) { _ = f.WriteData(id, false, b) } }
+	ping := func(f *http2.Framer) { _ = f.WritePing(false, [8]byte{}) }
+	reset := func(f *http2.Framer) { _ = f.WriteRSTStream(1, http2.ErrCodeInternal) }
 	unavailable := func(id uint32) string {
 		return fmt.Sprintf("HEADERS %d end=true grpc-status=14 grpc-message=the server is shutting down", id)
 	}
+	const unanswered = "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down"
 	half := grpcMessage(10)
-	two := func(f *http2.Framer) {
-		begin(f, 1)
-		begin(f, 3)
-		_ = f.WriteData(1, false, half[:3])
-		_ = f.WriteData(3, false, half)
-	}
+	one := []step{begin(1), data(1, half[:3])}
+	two := []step{begin(1), begin(3), data(1, half[:3]), data(3, half)}
 	for _, tt := range []struct {
-		name    string
-		before  func(f *http2.Framer) // the last call
-		after   func(f *http2.Framer)
-		want    []string
-		endings []string
+		name          string
+		before, after []step // the last call
+		want          []string
+		endings       []string
 	}{
-		{"the rest of a message, nothing after it",
-			func(f *http2.Framer) { begin(f, 1); _ = f.WriteData(1, false, half[:8]) },
-			func(f *http2.Framer) {
-				_ = f.WritePing(false, [8]byte{})
-				_ = f.WriteData(1, false, half[8:])
-				_ = f.WriteData(1, false, grpcMessage(3))
-			},
-			[]string{"DATA 1 7 bytes", unavailable(1), "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
+		{"the rest of a message, nothing after it", []step{begin(1), data(1, half[:8])},
+			[]step{ping, data(1, half[8:]), data(1, grpcMessage(3))},
+			[]string{"DATA 1 7 bytes", unavailable(1), unanswered, "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14", "grpc-status 14"}},
-		{"others wait without a word",
-			two,
-			func(f *http2.Framer) {
-				_ = f.WriteData(3, false, grpcMessage(5))
-				trailers(f, 3)
-				_ = f.WriteData(1, false, half[3:])
-			},
+		{"others wait without a word", two,
+			[]step{data(3, grpcMessage(5)), trailers(3), data(1, half[3:])},
 			[]string{"DATA 1 12 bytes", unavailable(1), unavailable(3), "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14", "grpc-status 14"}},
-		{"one that ends by itself",
-			two,
-			func(f *http2.Framer) {
-				trailers(f, 3)
-				_ = f.WriteData(1, false, half[3:])
-			},
+		{"one that ends by itself", two,
+			[]step{trailers(3), data(1, half[3:])},
 			[]string{"HEADERS 3 end=true ", "DATA 1 12 bytes", unavailable(1), "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14"}},
-		{"a stream that the app resets",
-			func(f *http2.Framer) { begin(f, 1); _ = f.WriteData(1, false, half[:3]) },
-			func(f *http2.Framer) { _ = f.WriteRSTStream(1, http2.ErrCodeInternal) },
-			[]string{"RST 1 INTERNAL_ERROR", "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
+		{"a stream that the app resets", one, []step{reset},
+			[]string{"RST 1 INTERNAL_ERROR", unanswered, "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14"}},
-		{"no end in time",
-			func(f *http2.Framer) { begin(f, 1); _ = f.WriteData(1, false, half[:3]) },
-			func(*http2.Framer) {},
-			[]string{unavailable(1), "HEADERS 3 end=true :status=200 grpc-status=14 grpc-message=the server is shutting down", "GOAWAY 3 NO_ERROR"},
+		{"no end in time", one, nil,
+			[]string{unavailable(1), unanswered, "GOAWAY 3 NO_ERROR"},
 			[]string{"grpc-status 14", "grpc-status 14"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -86,9 +68,13 @@ func TestH2LastMessages(t *testing.T) {
 				f := serveFrames(c)
 				nextRequest(f)
 				nextRequest(f)
-				tt.before(f)
+				for _, write := range tt.before {
+					write(f)
+				}
 				<-called
-				tt.after(f)
+				for _, write := range tt.after {
+					write(f)
+				}
 				_, _ = io.Copy(io.Discard, c)
 			})
 			p := startPipe(t, app, HTTP)
