@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -369,34 +367,6 @@ func TestCloseGivesUp(t *testing.T) {
 	p.Kill()
 	c.wantEnd()
 	<-p.Exited()
-}
-
-func TestAccessLog(t *testing.T) {
-	var out bytes.Buffer
-	p := startPipe(t, startHTTP(t, echo), HTTP, func(c *Config) { c.AccessLog = accesslog.New(&out, accesslog.Text) })
-	c := dialPipe(t, p)
-	c.send("POST /a\"b HTTP/1.1\r\nHost: shop\r\nUser-Agent: me\r\nX-Request-Id: 7\r\nContent-Length: 3\r\n\r\nabc")
-	c.response("POST")
-	c.send("bad\r\n\r\n")
-	c.rest()
-	closePipe(t, p)
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	slices.SortFunc(lines, func(a, b string) int {
-		return strings.Compare(b[len("[2026-11-21T08:10:38.874Z] "):], a[len("[2026-11-21T08:10:38.874Z] "):])
-	})
-	if len(lines) != 2 {
-		t.Fatalf("%d lines: %s", len(lines), out.String())
-	}
-	for i, parts := range [][]string{
-		{`"POST /a\"b HTTP/1.1" 200 - via_upstream - "-" 3 `, `"-" "me" "7" "shop"`, " inbound 127.0.0.1:", " - default"},
-		{`"- - HTTP/1.1" 400 DPE http1.codec_error`},
-	} {
-		for _, part := range parts {
-			if !strings.Contains(lines[i], part) {
-				t.Errorf("line %d lacks %q: %s", i+1, part, lines[i])
-			}
-		}
-	}
 }
 
 func TestReportReads(t *testing.T) {
