@@ -133,15 +133,12 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, PathLint, nil))
-	if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != http.MethodPost {
-		t.Errorf("GET: %d", w.Code)
-	}
-	w = httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, PathLint, strings.NewReader(review)))
-	if w.Code != http.StatusUnsupportedMediaType {
-		t.Errorf("no Content-Type: %d", w.Code)
+	for method, want := range map[string]int{http.MethodGet: http.StatusMethodNotAllowed, http.MethodPost: http.StatusUnsupportedMediaType} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, PathLint, strings.NewReader(review))) // without a Content-Type
+		if w.Code != want || (w.Header().Get("Allow") == http.MethodPost) != (method == http.MethodGet) {
+			t.Errorf("%s: %d", method, w.Code)
+		}
 	}
 }
 
