@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 
 	"github.com/spf13/pflag"
 
@@ -66,4 +67,14 @@ func (f *Sidecar) Options(mesh string) (inject.Options, error) {
 		return o, cli.UsageError{Err: fmt.Errorf("mesh config: %w", err)}
 	}
 	return o, nil
+}
+
+var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+$`)
+
+// ReleasedImage is the sidecar's image that was released with a version of this program; empty for other builds.
+func ReleasedImage(version string) string {
+	if !released.MatchString(version) {
+		return ""
+	}
+	return "ghcr.io/lastcall-dev/lastcall:" + version
 }
