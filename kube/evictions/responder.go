@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
@@ -54,6 +55,7 @@ type Responder struct {
 	client kubernetes.Interface
 	http   *http.Client
 	log    *slog.Logger
+	noise  logs.Throttle       // of errors, which each look repeats
 	tasks  map[types.UID]*task // by Eviction
 }
 
@@ -138,7 +140,8 @@ func (r *Responder) look(ctx context.Context, evictions []any, all bool) {
 		log := r.log.With("namespace", e.Namespace, "pod", e.Spec.Target.Pod.Name)
 		steps.Go(func() error {
 			if err := step(ctx, e, t, log); err != nil && ctx.Err() == nil {
-				log.Warn("cannot drain a pod before its eviction; Kubernetes evicts it when the heartbeat is missing", "error", err)
+				r.noise.Warn(log, heartbeatEvery,
+					"cannot drain a pod before its eviction; Kubernetes evicts it when the heartbeat is missing", "error", err)
 			}
 			return nil
 		})

@@ -108,7 +108,9 @@ func (j *injection) equipHooks() bool {
 }
 
 // binaryVolume has lastcall in it.
-var binaryVolume = corev1.Volume{Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+var binaryVolume = corev1.Volume{
+	Name: volumeBinary, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+}
 
 // mountProgram lets a container run it.
 func (j *injection) mountProgram(c *corev1.Container) {
