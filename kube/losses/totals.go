@@ -31,10 +31,8 @@ type Workload struct {
 type Totals struct{ all []*Workload }
 
 func (t *Totals) of(one *Termination) *Workload {
-	for _, w := range t.all {
-		if w.Proxy == one.Proxy {
-			return w
-		}
+	if i := slices.IndexFunc(t.all, func(w *Workload) bool { return w.Proxy == one.Proxy }); i >= 0 {
+		return t.all[i]
 	}
 	w := &Workload{Namespace: one.Namespace, Name: one.Workload, Proxy: one.Proxy}
 	t.all = append(t.all, w)

@@ -162,6 +162,7 @@ func TestNewsInOne(t *testing.T) {
 
 // TestNamespaceGone: nothing but the observer holds the network namespace any longer.
 func TestNamespaceGone(t *testing.T) {
+	t.Parallel()
 	for name, isNotified := range map[string]bool{"the news come then": true, "no news come": false} {
 		t.Run(name, func(t *testing.T) {
 			n, wire := onKernel(t), nettest.New(t)

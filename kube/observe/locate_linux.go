@@ -49,13 +49,15 @@ func (o *Observer) match(ctx context.Context, processes []process) (missing bool
 		if t.isDone || t.pod.HostNetwork || !t.pod.hasStarted() {
 			continue
 		}
-		if all := processesOf(&t.pod, processes); len(all) > 0 {
-			o.watch(ctx, t, all)
-			if t.traffic == nil {
-				o.enter(t)
-				o.announceLocked(ctx, t)
+		if t.traffic == nil || !t.hasAllLocked() { // the others have all that they need
+			if all := processesOf(&t.pod, processes); len(all) > 0 {
+				o.watch(ctx, t, all)
+				if t.traffic == nil {
+					o.enter(t)
+					o.announceLocked(ctx, t)
+				}
+				t.watchContainers()
 			}
-			t.watchContainers()
 		}
 		if t.traffic != nil && t.hasAllLocked() || t.retries >= scanRetries || t.pod.hasEnded() {
 			select {

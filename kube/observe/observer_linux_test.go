@@ -367,6 +367,7 @@ func TestTerminations(t *testing.T) {
 
 // TestNotObserved: what was missed is counted as unknown, never as clean.
 func TestNotObserved(t *testing.T) {
+	t.Parallel()
 	t.Run("the namespace cannot be entered", func(t *testing.T) {
 		n := newNode(t)
 		n.kernel.err = errors.New("operation not permitted")
@@ -491,6 +492,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // TestAPIServerAway: processes exit although the API server announced nothing.
 func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	pod := running(1)
 	stop, end := n.observe(pod, "app")
@@ -543,6 +545,7 @@ func TestNewsAfterTheSignal(t *testing.T) {
 
 // TestRestart: what a container loses that ends without its pod is reported, and then what the pod's end loses.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.kernel.seen = observe.Termination{Ports: []uint16{8080}, Lost: observe.Lost{Unanswered: 2}}
 	pod := running(1)
