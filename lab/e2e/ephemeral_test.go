@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
-	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
 // callers are clients that send one request after another, each on a connection of its own, until an answer announces the
