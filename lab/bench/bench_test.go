@@ -197,7 +197,7 @@ func TestVerdictKnowsTheNoise(t *testing.T) {
 func TestMeasureSurvivesFailures(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	turns := 0
-	table := &table{name: "test", ownApps: true, subjects: []string{"direct", "envoy"}, columns: []column{middle(p50)}, takes: time.Second,
+	table := &table{name: "test", ownApps: true, subjects: []string{"direct", "envoy"}, columns: []column{middle(p50)},
 		turn: func(_ context.Context, _ *bench, of turn) (values, error) {
 			if turns++; turns == 7 {
 				interrupt()
@@ -208,9 +208,7 @@ func TestMeasureSurvivesFailures(t *testing.T) {
 			return values{p50: 1}, nil
 		}}
 	b := &bench{rounds: 5, subjects: subjects, left: nil}
-	clock := &progress{began: time.Now()}
-	clock.expect(table, b)
-	o, err := b.measure(ctx, table, clock)
+	o, err := b.measure(ctx, table)
 	if !errors.Is(err, context.Canceled) || o.complete {
 		t.Errorf("error %v, complete %t", err, o.complete)
 	}

@@ -49,7 +49,6 @@ var drainTable = &table{
 		{kase: protocol1.title, ours: "lastcall-http", of: lost, limit: 0}, {kase: protocol2.title, ours: "lastcall-http", of: lost, limit: 0},
 		{kase: protocol1.title, ours: "lastcall-http", of: cutConnections, limit: 0}, {kase: protocol2.title, ours: "lastcall-http", of: cutConnections, limit: 0},
 	},
-	takes: 5 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		ctx, cancel := context.WithTimeout(ctx, 4*drainLimit)
 		defer cancel()

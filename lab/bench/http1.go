@@ -21,7 +21,7 @@ var http1Table = &table{
 		{ours: "lastcall-tcp", of: cpuPerRequest, theirs: "haproxy-tcp", limit: 1},
 		{ours: "lastcall-http", of: idleMemory, limit: 15e6},
 	},
-	timed: true, takes: 2700 * time.Millisecond,
+	timed: true,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		return b.load(ctx, t, backend, place{Clients: b.connections}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
 			return wrk(ctx, b.tool("wrk"), proxy.url(), b.connections, duration)

@@ -27,7 +27,7 @@ var http2Table = &table{
 		{ours: "lastcall-http", of: requestRate, theirs: "envoy", limit: 4},
 		{ours: "lastcall-http", of: cpuPerRequest, theirs: "haproxy-http", limit: 1},
 	},
-	timed: true, takes: 2700 * time.Millisecond,
+	timed: true,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		app := backend2
 		if t.peer == "nginx" {

@@ -195,11 +195,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return fmt.Errorf("make a folder for configurations: %w", err)
 	}
 	defer os.RemoveAll(b.dir)
-	clock := &progress{began: time.Now()}
-	for _, t := range b.tables {
-		clock.expect(t, b.with(t))
-	}
-	fmt.Fprintf(os.Stderr, "%d tables: about %s with the default settings\n", len(b.tables), clock.expected.Round(time.Second))
 	var problems []error
 	for _, t := range b.tables {
 		settings := b.with(t)
@@ -207,7 +202,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 			continue
 		}
 		heading := machine()
-		o, err := settings.measure(ctx, t, clock)
+		o, err := settings.measure(ctx, t)
 		var text strings.Builder
 		fmt.Fprintf(&text, "%s\n\n", t.how(settings))
 		o.write(&text)

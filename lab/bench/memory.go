@@ -34,7 +34,7 @@ var memoryTable = &table{
 		{ours: "lastcall-tcp", of: perPair, limit: 10e3},
 	},
 	rounds: 3, // the memory of one program hardly differs from round to round
-	takes:  5 * time.Second, quick: []string{"lastcall-http", "envoy"},
+	quick:  []string{"lastcall-http", "envoy"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		held, err := b.hold(ctx, t.subject, b.held)
 		if err != nil {

@@ -55,7 +55,7 @@ func (t *table) casesOrOne() []string {
 }
 
 // measure makes one table. What has been measured is returned with the error of a ctx that ends in the middle too.
-func (b *bench) measure(ctx context.Context, t *table, clock *progress) (*outcome, error) {
+func (b *bench) measure(ctx context.Context, t *table) (*outcome, error) {
 	o := &outcome{table: t, subjects: b.of(t), cases: t.casesOrOne(), samples: map[string]map[string][]values{}, left: b.left[t]}
 	for _, kase := range o.cases {
 		o.samples[kase] = map[string][]values{}
@@ -89,7 +89,7 @@ func (b *bench) measure(ctx context.Context, t *table, clock *progress) (*outcom
 			}
 		}
 		o.samples[turn.kase][turn.name] = append(o.samples[turn.kase][turn.name], v)
-		clock.done(t, b, i+1, len(turns), turn, v, err)
+		b.progress(t, i+1, len(turns), turn, v, err)
 	}
 	o.complete = true
 	return o, nil
@@ -111,20 +111,8 @@ func firstLine(err error) string {
 	return line
 }
 
-// progress goes to standard error, with the time left.
-type progress struct {
-	began          time.Time
-	expected, past time.Duration // of all turns with the default settings, and of those that have been
-}
-
-// expect adds a table's turns.
-func (p *progress) expect(t *table, b *bench) {
-	p.expected += time.Duration(len(b.schedule(t))) * t.takes
-}
-
-func (p *progress) done(t *table, b *bench, i, n int, of turn, v values, err error) {
-	p.past += t.takes
-	left := time.Duration(float64(time.Since(p.began)) * float64(p.expected-p.past) / float64(p.past))
+// progress writes what a turn measured to standard error.
+func (b *bench) progress(t *table, i, n int, of turn, v values, err error) {
 	var what string
 	if err != nil {
 		what = "failed: " + firstLine(err)
@@ -138,8 +126,8 @@ func (p *progress) done(t *table, b *bench, i, n int, of turn, v values, err err
 		}
 		what = strings.Join(figures, ", ")
 	}
-	fmt.Fprintf(os.Stderr, "%s %d of %d, round %d of %d, %s: %s (about %s left)\n", t.name, i, n, of.round+1, b.rounds,
-		strings.TrimSpace(of.name+" "+of.kase), what, left.Round(time.Second))
+	fmt.Fprintf(os.Stderr, "%s %d of %d, round %d of %d, %s: %s\n", t.name, i, n, of.round+1, b.rounds,
+		strings.TrimSpace(of.name+" "+of.kase), what)
 }
 
 // findPrograms determines what each table lacks, before the first of them begins. A missing peer is left out; a table

@@ -22,7 +22,7 @@ var shortTable = &table{
 		{ours: "lastcall-tcp", of: cpuPerRequest, theirs: "haproxy-http", limit: 1},
 		{ours: "lastcall-http", of: p99, theirs: "haproxy-http", limit: 1},
 	},
-	timed: true, takes: 2700 * time.Millisecond, quick: []string{"lastcall-http", "haproxy-http"},
+	timed: true, quick: []string{"lastcall-http", "haproxy-http"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		return b.load(ctx, t, backend, place{Clients: shortClients}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
 			return wrk(ctx, b.tool("wrk"), proxy.url(), shortClients, duration, "Connection: close")

@@ -26,7 +26,6 @@ var startTable = &table{
 	ratios:   []*metric{toAnswer},
 	aims:     []aim{{ours: "lastcall-http", of: toAnswer, limit: 0.02}},
 	rounds:   20,
-	takes:    300 * time.Millisecond,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		dir, err := b.folder(t.name)
 		if err != nil {

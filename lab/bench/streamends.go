@@ -56,7 +56,6 @@ var streamEndsTable = &table{
 	},
 	rounds: 2, // each takes the whole grace period
 	quick:  []string{"lastcall-http", "envoy"},
-	takes:  7 * time.Second,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		app, err := b.app(ctx, holdApp, place{})
 		if err != nil {

@@ -25,7 +25,6 @@ type table struct {
 	duration   time.Duration // the same
 	quick      []string      // subjects of a quick run, where they are not quickSubjects
 	timed      bool          // a turn's load lasts b.duration
-	takes      time.Duration // about, a turn with the default settings; for the time left
 	turn       func(context.Context, *bench, turn) (values, error)
 }
 
