@@ -261,12 +261,20 @@ func TestWebhookUnderAttack(t *testing.T) {
 	programtest.Terminate(t, h.program, h.ended)
 }
 
-// TestWebhookHeld: pods hold more connections and bodies than a webhook has room for, and connect again when theirs are
-// ended. The pods of other clients are injected all the while, within the API server's patience, also those of one that
-// has no connection yet; SIGTERM ends it.
+// TestWebhookHeld: pods hold more connections and bodies than a webhook has room for; those of eight addresses connect again
+// when theirs are ended. The pods of other clients are injected all the while, within the API server's patience, also those
+// of one that has no connection yet; SIGTERM ends it.
 func TestWebhookHeld(t *testing.T) {
-	for name, addresses := range map[string]int{"by one address": 1, "by eight addresses": 8} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		addresses, each int
+		ways            int // of hold
+		again           bool
+	}{
+		{"by one address", 1, 400, 4, false},
+		{"by eight addresses", 8, 64, 3, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := startHook(t)
 			quiet := h.client("127.0.0.2", true)
@@ -276,14 +284,13 @@ func TestWebhookHeld(t *testing.T) {
 			var held sync.WaitGroup
 			defer held.Wait()
 			defer cancel()
-			each := max(64, 400/addresses)
-			for address := range addresses { // one after the other, as much as each gets
+			for address := range c.addresses { // one after the other, as much as each gets
 				dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+address))}}
-				opened := make(chan struct{}, each)
-				for i := range each {
+				opened := make(chan struct{}, c.each)
+				for i := range c.each {
 					held.Go(func() {
-						for first := true; ctx.Err() == nil; first = false {
-							h.hold(ctx, dialer, i%4, func() {
+						for first := true; ctx.Err() == nil && (first || c.again); first = false {
+							h.hold(ctx, dialer, i%c.ways, func() {
 								if first {
 									opened <- struct{}{}
 								}
@@ -295,7 +302,7 @@ func TestWebhookHeld(t *testing.T) {
 						}
 					})
 				}
-				for range each {
+				for range c.each {
 					<-opened
 				}
 			}
