@@ -47,7 +47,7 @@ func (a *agent) awaitApp(ctx context.Context, atMost time.Duration) error {
 		late := poll.Until(ctx, appPoll, func() bool {
 			var conn net.Conn
 			if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
-				err = conn.Close()
+				_ = conn.Close()
 				return true
 			}
 			return a.app.HasExited()
