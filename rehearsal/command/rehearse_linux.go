@@ -13,11 +13,19 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-const rehearseHelp = `Run the published experiment on this machine: a client sends GET /delay/10 through a gateway and a sidecar, and at that moment the deployment is scaled to 0. For each strategy (a way to stop a pod) the table shows what the client got, how long the pod stayed, and whether that is as expected.
+const rehearseHelp = `Run the published experiment on this machine: a client sends GET /delay/10 through a gateway and a
+sidecar, and at that moment the deployment is scaled to 0. For each strategy (a way to stop a pod) the table shows what
+the client got, how long the pod stayed, and whether that is as expected.
 
-App and sidecar are real processes with real sockets on loopback, and get real signals by Kubernetes' rules; the gateway is a part of this program. All strategies run at the same time: it takes as long as the slowest one, a little more than the grace period.
+App and sidecar are real processes with real sockets on loopback, and get real signals by Kubernetes' rules; the gateway
+is a part of this program. All strategies run at the same time: it takes as long as the slowest one, a little more than
+the grace period.
 
-In Istio's rows lastcall agent --compat istio imitates Istio's agent. With --proxy istio-agent Istio's own agent, pilot-agent, and a real Envoy take its place, and two more rows show the same pods with lastcall wait --envoy as their hooks. The table names the agent that it was. One of them, lastcall-istio-classic, takes the sockets of other cgroups for another container of its pod: on a machine with such services, give the rehearsal a network namespace of its own, unshare -rn sh -c 'ip link set lo up; lastcallctl rehearse --proxy istio-agent'.
+In Istio's rows lastcall agent --compat istio imitates Istio's agent. With --proxy istio-agent Istio's own agent,
+pilot-agent, and a real Envoy take its place, and two more rows show the same pods with lastcall wait --envoy as their
+hooks. The table names the agent that it was. One of them, lastcall-istio-classic, takes the sockets of other cgroups
+for another container of its pod: on a machine with such services, give the rehearsal a network namespace of its own,
+unshare -rn sh -c 'ip link set lo up; lastcallctl rehearse --proxy istio-agent'.
 
 A real Envoy is the program that LASTCALL_PEER_ENVOY names, or else envoy in PATH; pilot-agent is found in the same way.
 

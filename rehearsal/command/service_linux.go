@@ -17,7 +17,10 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-const serviceHelp = `Rehearse the end of your own service on this machine: --app starts it, -f reads grace period, preStop hook, environment, readiness probe and stop signal from your manifest. For each strategy a pod is replaced by another while clients send --request; the table shows which requests were lost, why, in which phase, and what would have saved them. docs/rehearse.md describes it.
+const serviceHelp = `Rehearse the end of your own service on this machine: --app starts it, -f reads grace period,
+preStop hook, environment, readiness probe and stop signal from your manifest. For each strategy a pod is replaced by
+another while clients send --request; the table shows which requests were lost, why, in which phase, and what would have
+saved them. docs/rehearse.md describes it.
 
 The exit code is 1 if the first strategy, by default as-is, loses a request.`
 
@@ -78,11 +81,12 @@ func Service(read ReadManifest) *cobra.Command {
 	return cmd
 }
 
-const rolloutHelp = `Count the requests that are lost while pods of the built-in app are replaced one after another under load.
+const rolloutHelp = `Count the requests that are lost while pods of the built-in app are replaced one after another
+under load.
 
 Keep-alive clients send fast and slow requests (up to 5 s), half of them through the gateway and half directly to the
-pods. Gateway and clients receive changes of the endpoints late. A refused connection is retried with another pod, as any
-client may; every other failure counts as lost. All strategies run at the same time.
+pods. Gateway and clients receive changes of the endpoints late. A refused connection is retried with another pod, as
+any client may; every other failure counts as lost. All strategies run at the same time.
 
 The exit code is 1 if the first strategy, by default lastcall, loses a request.`
 

@@ -15,13 +15,19 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/cni"
 )
 
-const help = `Capture the traffic of injected pods on a node, so that no container of theirs needs a capability (docs/cni.md).
+const help = `Capture the traffic of injected pods on a node, so that no container of theirs needs a capability
+(docs/cni.md).
 
-A container runtime calls this program as a network plugin (CNI): it is then configured by its environment and standard input.
+A container runtime calls this program as a network plugin (CNI): it is then configured by its environment and standard
+input.
 
---install puts it in place on a node and keeps it there: it copies this program to the node's plugins, adds it to the end of the chain in the node's network configuration, and does so again when another program replaces that. At SIGTERM the plugin stays, unless the DaemonSet that this pod belongs to was deleted: then its entry is taken out of the configuration, whose other settings stay.
+--install puts it in place on a node and keeps it there: it copies this program to the node's plugins, adds it to the
+end of the chain in the node's network configuration, and does so again when another program replaces that. At SIGTERM
+the plugin stays, unless the DaemonSet that this pod belongs to was deleted: then its entry is taken out of the
+configuration, whose other settings stay.
 
---check reports by the exit code whether the plugin is installed. --remove takes its entry out by hand; the program stays, because some runtimes call it when a pod ends that has started with it.`
+--check reports by the exit code whether the plugin is installed. --remove takes its entry out by hand; the program
+stays, because some runtimes call it when a pod ends that has started with it.`
 
 // version is set by the build (-ldflags "-X main.version=…").
 var version = ""

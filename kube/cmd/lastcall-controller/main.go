@@ -28,11 +28,17 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/webhook"
 )
 
-const help = `The admission webhook of a cluster: it adds lastcall to pods as they are created, and warns of timers that cannot work together when workloads are applied. It also creates a Kubernetes Event of how each injected pod ended (docs/events.md).
+const help = `The admission webhook of a cluster: it adds lastcall to pods as they are created, and warns of timers that
+cannot work together when workloads are applied. It also creates a Kubernetes Event of how each injected pod ended
+(docs/events.md).
 
-The webhook issues its own certificate, signed by an authority in the Secret --name of --namespace, which all replicas share, and installs it in the webhook configurations --name. With --cert-file and --key-file another program renews the certificate, such as cert-manager; the files are read again when they change.
+The webhook issues its own certificate, signed by an authority in the Secret --name of --namespace, which all replicas
+share, and installs it in the webhook configurations --name. With --cert-file and --key-file another program renews the
+certificate, such as cert-manager; the files are read again when they change.
 
-At SIGTERM or Ctrl-C it serves as before for --drain-delay, because other replicas may not be ready yet. Then it sends its clients to other replicas, accepts connections for --minimum-drain and until --quiet-time has passed without a new one, and exits when no review is in flight. A second signal ends it at once.
+At SIGTERM or Ctrl-C it serves as before for --drain-delay, because other replicas may not be ready yet. Then it sends
+its clients to other replicas, accepts connections for --minimum-drain and until --quiet-time has passed without a new
+one, and exits when no review is in flight. A second signal ends it at once.
 
 Exit code: 0 after a drain, 1 when it could not serve, 2 for wrong flags.`
 

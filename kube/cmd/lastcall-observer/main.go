@@ -26,13 +26,20 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
-const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections, new connections long after the beginning, SIGKILL at the deadline. It adds no sidecar and touches no packet: the kernel reports each socket that ends, with its counters (docs/observer.md).
+const help = `Report what the terminations of this node's pods lose: requests without an answer, refused connections,
+new connections long after the beginning, SIGKILL at the deadline. It adds no sidecar and touches no packet: the kernel
+reports each socket that ends, with its counters (docs/observer.md).
 
-A pod with lastcall's agent may have less time than its grace period: kubectl delete --grace-period, an eviction, a shutdown of the node. The observer notifies the agent of the moment of SIGKILL, from within the pod's network namespace and with the pod's token, so that the last call comes before; see --deadlines.
+A pod with lastcall's agent may have less time than its grace period: kubectl delete --grace-period, an eviction, a
+shutdown of the node. The observer notifies the agent of the moment of SIGKILL, from within the pod's network namespace
+and with the pod's token, so that the last call comes before; see --deadlines.
 
-Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods also get a Kubernetes Event, unless lastcall's controller makes one of their end. With the variable OTEL_EXPORTER_OTLP_ENDPOINT it is an OpenTelemetry span, too.
+Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods also get a
+Kubernetes Event, unless lastcall's controller makes one of their end. With the variable OTEL_EXPORTER_OTLP_ENDPOINT it
+is an OpenTelemetry span, too.
 
-It runs on the node as a DaemonSet, with the node's process numbers (hostPID) and the capabilities SYS_ADMIN and SYS_PTRACE, which the kernel requires for entering the network namespace of another process.
+It runs on the node as a DaemonSet, with the node's process numbers (hostPID) and the capabilities SYS_ADMIN and
+SYS_PTRACE, which the kernel requires for entering the network namespace of another process.
 
 Exit code: 0 after SIGTERM or Ctrl-C, 1 when it could not observe, 2 for wrong flags.`
 

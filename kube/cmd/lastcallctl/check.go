@@ -12,7 +12,9 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
-const checkHelp = `Look a cluster over: the API server and its version, nodes and their kernels, the webhook with its certificate, and the injected pods with their versions. The command changes nothing. It tries the webhook with a pod that is created as a server-side dry run.
+const checkHelp = `Look a cluster over: the API server and its version, nodes and their kernels, the webhook with its
+certificate, and the injected pods with their versions. The command changes nothing. It tries the webhook with a pod
+that is created as a server-side dry run.
 
 With --pre it checks, before an installation, whether the API server and the nodes suffice.
 

@@ -20,11 +20,17 @@ import (
 
 const injectHelp = `Add lastcall to the workloads of a manifest, as the webhook does to their pods.
 
-The command reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Lists of them as YAML or JSON, in any number of documents, and writes everything to standard output. Other objects pass through unchanged. A workload that cannot be injected is unchanged except for the annotation lastcall.dev/status, which gives the reason, as does standard error.
+The command reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Lists of them as YAML or
+JSON, in any number of documents, and writes everything to standard output. Other objects pass through unchanged. A
+workload that cannot be injected is unchanged except for the annotation lastcall.dev/status, which gives the reason, as
+does standard error.
 
-A Namespace in the input applies to its workloads: with the label lastcall.dev/inject: "false", only workloads that ask for lastcall themselves are injected; if its pod security (pod-security.kubernetes.io/enforce) does not admit NET_ADMIN, nothing is captured, and the app's preStop hook watches its sockets instead.
+A Namespace in the input applies to its workloads: with the label lastcall.dev/inject: "false", only workloads that ask
+for lastcall themselves are injected; if its pod security (pod-security.kubernetes.io/enforce) does not admit NET_ADMIN,
+nothing is captured, and the app's preStop hook watches its sockets instead.
 
-The pods of a workload share the token of their preStop hook. By default each call makes a new token, so that each kubectl apply replaces the pods. With --token-seed, a file with a secret, the tokens stay the same.
+The pods of a workload share the token of their preStop hook. By default each call makes a new token, so that each
+kubectl apply replaces the pods. With --token-seed, a file with a secret, the tokens stay the same.
 
 Exit code: 0 when the manifest was written, 1 for an error in it, 2 for wrong flags.`
 

@@ -15,11 +15,16 @@ import (
 
 const lintHelp = `Find settings of manifests with which pods lose requests when they stop.
 
-The command reads files, folders, patterns in quotes and standard input: YAML in any number of documents, JSON, Lists, and the output of kustomize and Helm. It examines the whole input together: a Service with its pods, a HorizontalPodAutoscaler with its Deployment, Istio's MeshConfig (IstioOperator, ConfigMap) with all pods. Each pod is judged by the mesh that it has. docs/lint.md has a page for each rule.
+The command reads files, folders, patterns in quotes and standard input: YAML in any number of documents, JSON, Lists,
+and the output of kustomize and Helm. It examines the whole input together: a Service with its pods, a
+HorizontalPodAutoscaler with its Deployment, Istio's MeshConfig (IstioOperator, ConfigMap) with all pods. Each pod is
+judged by the mesh that it has. docs/lint.md has a page for each rule.
 
-A comment "# lastcall:ignore LC014" at the end of a line, or alone above it, switches a rule off for that line; above the first line of a document, for the whole document.
+A comment "# lastcall:ignore LC014" at the end of a line, or alone above it, switches a rule off for that line; above
+the first line of a document, for the whole document.
 
-Exit code: 0 without findings of the severity of --fail-on, 1 with one, 2 for wrong flags and files that do not exist. A manifest that is not readable is a finding.`
+Exit code: 0 without findings of the severity of --fail-on, 1 with one, 2 for wrong flags and files that do not exist. A
+manifest that is not readable is a finding.`
 
 type lintFlags struct {
 	files

@@ -16,15 +16,23 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
-const observeHelp = `Observe what the terminations of a workload's pods lose, without an installation. The command adds an ephemeral container to each pod, which watches the kernel's table of sockets in the pod's network namespace, and prints a line for each pod that ends. The containers have no root and no capability; they touch neither the app nor its traffic.
+const observeHelp = `Observe what the terminations of a workload's pods lose, without an installation. The command adds
+an ephemeral container to each pod, which watches the kernel's table of sockets in the pod's network namespace, and
+prints a line for each pod that ends. The containers have no root and no capability; they touch neither the app nor its
+traffic.
 
-It ends when all pods that ran at its start have ended: trigger a rollout, or let --restart do so. With --rollouts N, it then observes the new pods, N times in all.
+It ends when all pods that ran at its start have ended: trigger a rollout, or let --restart do so. With --rollouts N, it
+then observes the new pods, N times in all.
 
-Kubernetes cannot remove an ephemeral container. Each ends with its pod, or by itself after --timeout. It needs the rights to patch pods/ephemeralcontainers, to get, list and watch pods, to get pods/log and the workload, and with --restart to patch the workload.
+Kubernetes cannot remove an ephemeral container. Each ends with its pod, or by itself after --timeout. It needs the
+rights to patch pods/ephemeralcontainers, to get, list and watch pods, to get pods/log and the workload, and with
+--restart to patch the workload.
 
-A request that is lost was reset, closed without an answer, or refused. LOST has two numbers where the kernel's counters do not decide: at least, and at most. docs/observe-how.md has the rules.
+A request that is lost was reset, closed without an answer, or refused. LOST has two numbers where the kernel's counters
+do not decide: at least, and at most. docs/observe-how.md has the rules.
 
-Exit code: 0 when no request was lost for certain (--strict: and none may have been), 1 when one was, or no pod was observed, 2 for wrong flags.`
+Exit code: 0 when no request was lost for certain (--strict: and none may have been), 1 when one was, or no pod was
+observed, 2 for wrong flags.`
 
 // observeFlags are those of lastcallctl observe.
 type observeFlags struct {

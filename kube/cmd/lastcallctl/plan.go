@@ -20,13 +20,20 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
-const planHelp = `Show how the pods of a manifest will end, as a timeline: preStop hooks, stop signals, the drain of the proxy, the last call and SIGKILL; until when new connections are served, when requests in flight are cut, and how long the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and rehearse judges by the same ones.
+const planHelp = `Show how the pods of a manifest will end, as a timeline: preStop hooks, stop signals, the drain of the
+proxy, the last call and SIGKILL; until when new connections are served, when requests in flight are cut, and how long
+the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and
+rehearse judges by the same ones.
 
-What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour; lastcallctl rehearse service shows which one it is.
+What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour;
+lastcallctl rehearse service shows which one it is.
 
-With --advise it prints instead the smallest timers with which no request is lost: the preStop sleep or lastcall's minimum drain, and terminationGracePeriodSeconds, each with its reason and a patch. --request is then the longest request, and --propagation the latest new connection, as lastcallctl observe reports it (LATE).
+With --advise it prints instead the smallest timers with which no request is lost: the preStop sleep or lastcall's
+minimum drain, and terminationGracePeriodSeconds, each with its reason and a patch. --request is then the longest
+request, and --propagation the latest new connection, as lastcallctl observe reports it (LATE).
 
-Exit code: 0, 1 if --request is given and a request is lost, or if no timers suffice; 2 for wrong flags and for input that is not readable.`
+Exit code: 0, 1 if --request is given and a request is lost, or if no timers suffice; 2 for wrong flags and for input
+that is not readable.`
 
 type planFlags struct {
 	files

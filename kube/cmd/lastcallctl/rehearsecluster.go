@@ -16,7 +16,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
-const rehearseClusterHelp = `Rehearse a real rollout: clients on this machine send --request to --url while the pods of a workload are restarted, and the API server reports how the pods end. It shows the plan and asks first.
+const rehearseClusterHelp = `Rehearse a real rollout: clients on this machine send --request to --url while the pods of
+a workload are restarted, and the API server reports how the pods end. It shows the plan and asks first.
 
 The exit code is 1 if a request was lost or the rollout was not complete.`
 
