@@ -58,8 +58,6 @@ func (t *table) head(r *Result) {
 	t.line("%s", columns())
 }
 
-func duration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
-
 // real marks a real Envoy.
 func real(proxy string) string {
 	if strategy.UsesEnvoy(proxy) {
@@ -154,7 +152,7 @@ func (t *table) foot(r *Result) {
 	if named > 0 {
 		t.line("%s", console.Wrap("  ", fmt.Sprintf("%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named)))
 	}
-	if note := lag.Note(duration(r.AllowanceMS)); note != "" {
+	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
 		t.line("%s", s.Dim(console.Wrap("  ", note)))
 	}
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK && row.Strategy == "lastcall-istio-classic" }) {

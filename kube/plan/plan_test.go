@@ -79,13 +79,19 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestJSON: each plan of a file, with its requests.
-func TestJSON(t *testing.T) {
+// TestPictures: a name cannot break out of the picture.
+func TestPictures(t *testing.T) {
 	var plans []*plan.Plan
 	for sleep := range int64(3) {
-		plans = append(plans, plan.New("Pod web", web(sleep), options))
+		plans = append(plans, plan.New("Pod <script>alert(1)</script>", web(sleep), options))
 	}
-	var js bytes.Buffer
+	var svg, js bytes.Buffer
+	if err := plan.WriteSVG(&svg, plans); err != nil || !strings.HasPrefix(svg.String(), "<svg ") {
+		t.Errorf("SVG: %v", err)
+	}
+	if strings.Contains(svg.String(), "<script>") {
+		t.Error("a name is not escaped")
+	}
 	var decoded []struct {
 		Requests []struct {
 			Served bool `json:"served"`
@@ -104,9 +110,12 @@ func TestAbsurd(t *testing.T) {
 		pod.Spec.Containers[0].Name = "w\x1b[2Jeb"
 		pod.Spec.Containers[0].Lifecycle.PreStop.Sleep.Seconds = n
 		p := plan.New("Pod web\n::error::", pod, options)
-		var text bytes.Buffer
+		var text, svg bytes.Buffer
 		if err := p.WriteText(&text, console.Style{}); err != nil || strings.ContainsAny(text.String(), "\x1b") || strings.Contains(text.String(), "\n::error") || strings.Contains(text.String(), "e+") {
 			t.Errorf("%d: %v\n%q", n, err, text.String())
+		}
+		if err := plan.WriteSVG(&svg, []*plan.Plan{p}); err != nil || svg.Len() > 20_000 || strings.ContainsAny(svg.String(), "\x1b") {
+			t.Errorf("%d: %v, a picture of %d bytes", n, err, svg.Len())
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
 // Sizes of the text, in columns.
@@ -93,7 +94,7 @@ func (p *Plan) summary() string {
 // axis is the line with the times.
 func (p *Plan) axis() string {
 	line := []rune(strings.Repeat(" ", columns))
-	step, free := step(p.until()), 0
+	step, free := max(time.Second, timeline.Step(p.until())), 0
 	for at := time.Duration(0); at <= p.until(); at += step {
 		text := strings.ReplaceAll(terminal.Seconds(at), " ", "")
 		x := labelWide + p.column(at)
@@ -105,16 +106,6 @@ func (p *Plan) axis() string {
 		}
 	}
 	return strings.TrimRight(string(line), " ")
-}
-
-// step is the time between two numbers of the axis: there are at most 8, at round times.
-func step(until time.Duration) time.Duration {
-	for _, s := range []time.Duration{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800} {
-		if until/time.Second <= 7*s {
-			return s * time.Second
-		}
-	}
-	return (until/8/time.Hour + 1) * time.Hour
 }
 
 // column is a moment's place on the axis.

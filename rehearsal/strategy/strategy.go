@@ -56,7 +56,7 @@ const (
 type Strategy struct {
 	Name  string
 	Group string // title of the group in the table
-	Label string // for people: short, in the JSON
+	Label string // for people: title of the row in the picture
 	Words string // description, in one line
 	Envoy string // Words with a real Envoy as the sidecar, if different
 

@@ -50,13 +50,13 @@ func planCommand() *cobra.Command {
 		Short: "Show how the pods of a manifest will end",
 		Long:  planHelp,
 		Example: "  lastcallctl plan deployment.yaml\n" +
-			"  lastcallctl inject --image lastcall deployment.yaml | lastcallctl plan --request 10s -\n" +
+			"  lastcallctl inject --image lastcall deployment.yaml | lastcallctl plan --request 10s -\n  lastcallctl plan -o svg deployment.yaml > plan.svg\n" +
 			"  lastcallctl plan --advise --request 20s --propagation 4s deployment.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	f.files.register(flags)
-	cli.OutputFlag(flags, &f.output, "output format")
+	cli.OutputFlag(flags, &f.output, "output format", "svg")
 	flags.BoolVar(&f.advise, "advise", false, "print the smallest timers that lose no request; needs --request and --propagation")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
@@ -133,7 +133,11 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 			err = errors.Join(err, p.WriteText(out, style))
 		}
 	}
-	if !f.advise && f.output == cli.JSON {
+	switch {
+	case f.advise:
+	case f.output == "svg":
+		err = plan.WriteSVG(out, plans)
+	case f.output == cli.JSON:
 		err = plan.WriteJSON(out, plans)
 	}
 	if err == nil && failed {

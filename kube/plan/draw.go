@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
+)
+
+// Chart draws plans over one clock: for each, the requests and what becomes of them, then its containers.
+func Chart(plans []*Plan) timeline.Chart {
+	c := timeline.Chart{
+		Title: "The pod is deleted at 0 s",
+		Key: []timeline.Entry{
+			{Kind: timeline.Answered, Text: "request, answered"},
+			{Kind: timeline.Lost, Text: "request, lost"},
+			{Kind: timeline.Needed, Text: "needed for requests"},
+			{Kind: timeline.Idle, Text: "waits for nothing"},
+			{Kind: timeline.Term, Text: "stop signal"},
+			{Kind: timeline.Kill, Text: "SIGKILL"},
+			{Kind: timeline.Gone, Text: "gone"},
+		},
+	}
+	for _, p := range plans {
+		c.Rows = append(c.Rows, p.rows()...)
+		c.Until = max(c.Until, p.Grace)
+	}
+	return c
+}
+
+func (p *Plan) rows() []timeline.Row {
+	group := cut(p.Name, 50)
+	var out []timeline.Row
+	for _, a := range p.Fates {
+		r := timeline.Row{
+			Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good,
+			Label: terminal.Seconds(p.Options.Request) + " request " + a.arrival(), Outcome: cut(a.outcome(), 58),
+		}
+		span := timeline.Span{Kind: timeline.Answered, From: max(0, a.At), To: a.Fate.At, Text: "the request"}
+		if !a.IsServed {
+			r.Verdict, span.Kind = timeline.Bad, timeline.Lost
+			if span.To <= span.From { // refused: it lasts no time
+				span.To = span.From + 100*time.Millisecond
+			}
+		}
+		r.Spans = []timeline.Span{span}
+		out = append(out, r)
+	}
+	served := min(p.Options.Request, p.Course.Cut)
+	for i, c := range p.Containers {
+		m := p.Course.Containers[i]
+		until := min(max(served, min(p.Course.Accepts, m.Gone)), m.Gone)
+		r := timeline.Row{Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good, Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
+		r.Outcome = cut(fmt.Sprintf("%s at %s, %s; gone at %s", c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(m.Gone)), 58)
+		if until > 0 {
+			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Needed, From: 0, To: until, Text: c.Name + ", needed"})
+		}
+		if m.Gone-until > 100*time.Millisecond {
+			r.Verdict = timeline.Poor
+			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Idle, From: until, To: m.Gone, Text: c.Name + ", waits for nothing"})
+		}
+		end := timeline.Gone
+		if m.Killed {
+			end, r.Verdict = timeline.Kill, timeline.Bad
+		}
+		r.Marks = []timeline.Mark{{Kind: timeline.Term, At: m.Signal, Text: c.StopSignal.Value}, {Kind: end, At: m.Gone, Text: "gone"}}
+		out = append(out, r)
+	}
+	return out
+}
+
+// WriteSVG draws plans as one picture.
+func WriteSVG(w io.Writer, plans []*Plan) error {
+	svg, err := Chart(plans).SVG()
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(svg)
+	return err
+}
