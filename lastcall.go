@@ -37,7 +37,7 @@ type Report = drain.Report
 //	}
 func Draining(ctx context.Context) <-chan struct{} { return drain.Begun(ctx) }
 
-// settings are what the options and the environment set.
+// settings are the values of the options and the environment.
 type settings struct {
 	config        drain.Config
 	log           *slog.Logger

@@ -83,7 +83,7 @@ func WithUncounted(uncounted func(*http.Request) bool) Option {
 	return func(s *settings) { s.uncounted = uncounted }
 }
 
-// WithLastCallAnswer sets what answers a request that has no response yet at the last call. The
+// WithLastCallAnswer sets the handler of requests that have no response yet at the last call. The
 // default is a 503 in plain text, and UNAVAILABLE for gRPC. It runs in another goroutine than the
 // request's handler, and must not read the body.
 func WithLastCallAnswer(answer http.HandlerFunc) Option {

@@ -39,7 +39,7 @@ func (s *settings) serveSide(what string, server *http.Server) (stop func(), err
 	}, nil
 }
 
-// serveSides serves what remains until the very end: the status address, and the servers of WithSideServer.
+// serveSides serves the servers that remain until the very end: the status address, and the servers of WithSideServer.
 func (s *settings) serveSides(st *status, signals *signals) (stop func(), err error) {
 	var stops []func()
 	stop = func() {

@@ -83,7 +83,7 @@ func (s *signals) shutdown() {
 	}
 }
 
-// name is what the report calls the signal that began the termination.
+// name is the report's name of the signal that began the termination.
 func (s *signals) name(trigger drain.Signal) string {
 	switch {
 	case trigger == drain.Terminate && s.fromContext.Load():

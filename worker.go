@@ -38,7 +38,7 @@ type Worker struct {
 	name   string
 	exited chan struct{}
 
-	mu        phase.State // guards what follows
+	mu        phase.State // guards the fields below
 	jobs      map[*Job]struct{}
 	begun     uint64
 	empty     int // jobs in a row that received nothing
@@ -57,7 +57,7 @@ var ErrDraining = errors.New("draining: no more jobs are received")
 // ErrLastCall is why Job.Context, and the context of an HTTP request, ends, by context.Cause.
 var ErrLastCall = drain.ErrLastCall
 
-// NewWorker returns a worker without jobs. Its name is what the report calls it, such as "orders".
+// NewWorker returns a worker without jobs. The report has its name, such as "orders".
 func NewWorker(name string) *Worker {
 	w := &Worker{
 		name: name, exited: make(chan struct{}),
@@ -167,10 +167,10 @@ func (j *Job) SetName(name string) {
 // longestAnswer is how long ServeHTTP delays its answer at most.
 const longestAnswer = time.Minute
 
-// ServeHTTP reports whether the worker is idle, in the form of lastcall wait --until http://…: 200 if no job has received
-// a message, otherwise 503 with the names of those that have, one a line. "Prefer: wait=10" (RFC 7240) delays the answer
-// until the worker is idle, 10 s at most. It is for the hook of another container in the pod; register it on a server of
-// WithSideServer.
+// ServeHTTP reports whether the worker is idle, in the form of lastcall wait --until http://…: 200 if no job has
+// received a message, otherwise 503 with the names of those that have, one a line. "Prefer: wait=10" (RFC 7240) delays
+// the answer until the worker is idle, 10 s at most. It is for the hook of another container in the pod; register it on
+// a server of WithSideServer.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	seconds, _ := strconv.Atoi(strings.TrimPrefix(r.Header.Get("Prefer"), "wait="))
 	ctx, cancel := context.WithTimeout(r.Context(), min(time.Duration(seconds)*time.Second, longestAnswer))

@@ -249,7 +249,7 @@ func (r *run) cancelAt() time.Time { return r.graceEnds().Add(cancelSlack) }
 
 const cancelSlack = 5 * time.Second
 
-// least is what is used of LeastGrace: no more than the margin.
+// least is LeastGrace, but no more than the margin.
 func (r *run) least() time.Duration { return min(r.cfg.margin(), LeastGrace) }
 
 // killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so

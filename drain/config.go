@@ -43,8 +43,8 @@ const (
 	// IstioPollInterval is how often pilot-agent counts connections: activeConnectionCheckDelay.
 	IstioPollInterval = time.Second
 
-	// LeastGrace is what the kubelet leaves a container after its stop signal, even if a preStop hook has used up the
-	// grace period: minimumGracePeriodInSeconds.
+	// LeastGrace is the time that the kubelet leaves a container after its stop signal, even if a preStop hook has used up
+	// the grace period: minimumGracePeriodInSeconds.
 	LeastGrace = 2 * time.Second
 )
 
@@ -71,7 +71,7 @@ type Config struct {
 	// they get the last call at once. Zero waits for all.
 	ExitAt int
 
-	// App is what the app does at its SIGTERM. It decides when the app gets it while opaque connections are open.
+	// App is the app's reaction to its SIGTERM. It decides when the app gets it while opaque connections are open.
 	App AppEnd
 
 	// HookOnly is true for a hook without an agent: the app's SIGTERM follows the end of the termination, and a drain that

@@ -86,10 +86,10 @@ type DataPlane interface {
 
 // Assumer is a data plane that cannot prove that its conversations have ended, such as one that only watches sockets.
 type Assumer interface {
-	// Assumed lists, once the data plane has been closed, what it has assumed.
+	// Assumed lists the data plane's assumptions, once it has been closed.
 	Assumed() []string
 
-	// Warnings lists what makes that doubtful.
+	// Warnings lists reasons to doubt them.
 	Warnings() []string
 }
 
@@ -154,7 +154,7 @@ func Begun(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// WithBegun returns a context for which Begun returns what channel returns: it is for data planes.
+// WithBegun returns a context for which Begun returns the result of channel: it is for data planes.
 func WithBegun(ctx context.Context, channel func() <-chan struct{}) context.Context {
 	return context.WithValue(ctx, begunKey{}, channel)
 }

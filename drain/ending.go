@@ -113,7 +113,7 @@ func (r *run) finish(v Verdict) {
 // atOnce is the verdict of an end without a drain: Quit also when ctx has ended.
 func (r *run) atOnce() Verdict { return cmp.Or(r.stopped, Quit) }
 
-// AppEnd is what an app does at its SIGTERM with the connections that it has.
+// AppEnd is an app's treatment of its connections at its SIGTERM.
 type AppEnd int
 
 const (
@@ -150,7 +150,7 @@ type Finish struct {
 	Opaque int    `json:"opaque"`   // such connections at that time
 	OpaqueEnds
 
-	// App is what this shows of the app: "finishes", "exits", or "" if it shows neither.
+	// App is the app's behaviour that follows from this: "finishes", "exits", or "" if it shows neither.
 	App string `json:"app,omitempty"`
 }
 

@@ -90,7 +90,7 @@ func TestDraining(t *testing.T) {
 	}})
 }
 
-// TestWaiting is what holds the exit, and what does not.
+// TestWaiting has conversations that hold the exit, and others that do not.
 func TestWaiting(t *testing.T) {
 	runAll(t, []scenario{{
 		name:    "idle kept-alive connections hold nothing",

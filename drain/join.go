@@ -153,7 +153,7 @@ func (j *joined) conversations(f func(*member) ([]Conversation, error)) ([]Conve
 	return all, err
 }
 
-// Assumed is what the planes have assumed.
+// Assumed lists the assumptions of the planes.
 func (j *joined) Assumed() []string { return j.assumptions(Assumer.Assumed) }
 
 // Warnings are those of the planes.

@@ -50,7 +50,7 @@ func (m *Millis) UnmarshalJSON(b []byte) error {
 // Report describes how a termination went, for the log, the termination message and the metrics.
 type Report struct {
 	Verdict  Verdict   `json:"verdict"`     // the outcome
-	Mode     string    `json:"mode"`        // what ends it: "exit-on-zero", "istio-exit-on-zero" or "fixed"
+	Mode     string    `json:"mode"`        // the rule that ends it: "exit-on-zero", "istio-exit-on-zero" or "fixed"
 	Trigger  string    `json:"trigger"`     // the signal that began it: "SIGTERM", "hook", …
 	Began    time.Time `json:"began"`       // when
 	Duration Millis    `json:"duration_ms"` // from the beginning to this report

@@ -53,7 +53,7 @@ type Watcher struct {
 //     data plane serves again, and Run may be called again;
 //  5. when ctx ends: the data plane is killed (Quit);
 //  6. with an error, at once and without touching the data plane, when the Termination is not
-//     valid. There is no other error: what fails during a termination is listed in Report.Faults.
+//     valid. There is no other error: Report.Faults lists the failures during a termination.
 func (t Termination) Run(ctx context.Context) (Report, error) {
 	if t.Plane == nil {
 		return Report{}, errors.New("drain: no data plane")

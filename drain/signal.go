@@ -9,7 +9,7 @@ const (
 	// Terminate is SIGTERM. The first makes the end final; a second makes the last call at once.
 	Terminate Signal = iota
 
-	// Interrupt is SIGINT (Ctrl-C). It does what Terminate does.
+	// Interrupt is SIGINT (Ctrl-C). It has the effect of Terminate.
 	Interrupt
 
 	// Hook is the sidecar's own preStop hook (or /drain): the sidecar's container ends. It begins a
@@ -104,7 +104,7 @@ func (r *run) interrupted() (reason, bool) {
 	}
 }
 
-// interruption returns what ends every wait and every call. During the last call a hurry changes nothing.
+// interruption returns the reason to end every wait and every call. During the last call a hurry changes nothing.
 func (r *run) interruption() (reason, bool) {
 	switch {
 	case hasExited(r.dp):

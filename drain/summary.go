@@ -81,7 +81,7 @@ func counted(n uint64, one, many string) string {
 	return fmt.Sprintf("; %d %s", n, many)
 }
 
-// printable replaces what would harm a terminal or a log: requests are written by clients.
+// printable replaces characters that would harm a terminal or a log: requests are written by clients.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !strconv.IsPrint(r) {

@@ -18,7 +18,7 @@ import (
 // ErrLastCall is the cause (context.Cause) with which the last call ends the context of a handler.
 var ErrLastCall = drain.ErrLastCall
 
-// unavailable is what the client gets at the last call. Clients may retry it.
+// unavailable is the client's error at the last call. Clients may retry it.
 var unavailable = status.New(codes.Unavailable, drain.MessageLastCall)
 
 // call is a call in flight.

@@ -16,9 +16,9 @@ type conn struct {
 	p      *Plane
 	began  time.Time
 	addr   func() net.Addr
-	unique net.Addr // what addr has returned; guarded by Plane.mu
+	unique net.Addr // the result of addr; guarded by Plane.mu
 
-	mu       sync.Mutex  // guards what follows
+	mu       sync.Mutex  // guards the fields below
 	server   *generation // nil until it is handed to one; written with Plane.mu held, too
 	state    connState
 	deadline time.Time // of the handshake, as grpc.Server has set it

@@ -37,7 +37,7 @@ type Plane struct {
 	newServer func(...grpc.ServerOption) *grpc.Server
 	options   Options
 
-	mu          phase.State // guards what follows
+	mu          phase.State // guards the fields below
 	listeners   *listen.Group
 	current     *generation // serves new connections; nil before the first since the last retirement
 	spare       *generation // made ahead; nil once used
@@ -48,7 +48,7 @@ type Plane struct {
 	arrivals    uint64
 	waiting     int           // connections that no server has yet
 	working     int           // handlers that have not returned
-	drained     chan struct{} // what Draining returns; closed by Drain
+	drained     chan struct{} // the channel of Draining; closed by Drain
 	draining    bool
 	closing     bool // CloseIdle has been called
 	called      bool // LastCall has been called

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userTimeout is how long the kernel waits for a client to acknowledge what was sent: grpc.Server's own
+// userTimeout is how long the kernel waits for a client to acknowledge sent bytes: grpc.Server's own
 // default (keepalive.ServerParameters.Timeout), which it sets only on a bare *net.TCPConn.
 const userTimeout = 20_000 // ms
 

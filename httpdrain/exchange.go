@@ -25,13 +25,13 @@ type exchange struct {
 	hijacked   atomic.Bool
 	begun      atomic.Bool        // the response belongs to the handler for good
 	broken     atomic.Bool        // the last call has truncated the response
-	mu         sync.Mutex         // guards changes of begun, and what follows
+	mu         sync.Mutex         // guards changes of begun, and the fields below
 	taken      bool               // the last call has responded
 	onLastCall func() string      // OnLastCall's
 	ending     eventstream.Ending // of a truncated response
 
 	events  *eventstream.Stream // nil unless the response is an event stream that can be followed; set before begun
-	writing sync.Mutex          // guards what events has followed; held while an event stream is written
+	writing sync.Mutex          // guards the state of events; held while an event stream is written
 }
 
 // OnLastCall is for a handler whose response to w has begun, or whose connection is hijacked, and whose
@@ -119,7 +119,7 @@ func (x *exchange) handle() {
 	isWhole = true
 }
 
-// finish writes what a handler that has returned left to the server: trailers, or an empty response.
+// finish writes the parts that a handler leaves to the server: trailers, or an empty response.
 func (x *exchange) finish() {
 	if !x.begin(http.StatusOK) {
 		return
@@ -205,7 +205,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return x.w.Write(b)
 }
 
-// FlushError is what http.ResponseController looks for.
+// FlushError is the method that http.ResponseController looks for.
 func (x *exchange) FlushError() error {
 	if !x.begin(http.StatusOK) {
 		return ErrLastCall

@@ -83,7 +83,7 @@ type http2Conn struct {
 	over     chan struct{} // closed by Close
 
 	client  http2.Tracker // for the reader only
-	begin   []byte        // what the client has sent, up to the end of its SETTINGS; nil afterwards; for the reader only
+	begin   []byte        // the client's first bytes, up to the end of its SETTINGS; nil afterwards; for the reader only
 	flooded atomic.Bool   // too many streams were reset by the server
 	streams *streams
 
@@ -92,8 +92,8 @@ type http2Conn struct {
 	announced time.Time   // when the first GOAWAY was due; zero before
 	check     *time.Timer // calls shutLocked; nil before
 
-	mu       sync.Mutex    // guards what follows; held over writes
-	server   http2.Tracker // of what is written
+	mu       sync.Mutex    // guards the fields below; held over writes
+	server   http2.Tracker // of the written bytes
 	spoke    bool          // SETTINGS, which must be the first frame, is complete
 	inHeads  bool          // CONTINUATION must follow
 	shutdown http2.Shutdown
@@ -194,10 +194,10 @@ func (h *http2Conn) follow(b []byte) (err error) {
 	return err
 }
 
-// shutLocked continues the shutdown of the connection: it sends the first GOAWAY when it is due, and ends the connection
-// when the client has had the time to read it and the last stream has ended. An Abrupt client gets only the last GOAWAY:
-// hyper-h2's clients repeat a request above its last stream, and would fail it after the first GOAWAY, whose last stream is
-// above all. The Plane's mu is held.
+// shutLocked continues the shutdown of the connection: it sends the first GOAWAY when it is due, and ends the
+// connection when the client has had the time to read it and the last stream has ended. An Abrupt client gets only the
+// last GOAWAY: hyper-h2's clients repeat a request above its last stream, and would fail it after the first GOAWAY,
+// whose last stream is above all. The Plane's mu is held.
 func (h *http2Conn) shutLocked() {
 	c, p := h.c, h.c.p
 	if _, open := p.conns[c]; !open || p.listeners.HasEnded() || !p.draining.Load() && !p.closing.Load() {

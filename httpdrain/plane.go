@@ -55,7 +55,7 @@ type Plane struct {
 	killed   atomic.Bool
 	retries  atomic.Int64 // over how long event streams' clients spread their return, nanoseconds; 0: the default
 
-	mu         phase.State // guards what follows
+	mu         phase.State // guards the fields below
 	listeners  *listen.Group
 	conns      map[*conn]struct{}
 	http2      *carrier // nil before the first connection
@@ -65,7 +65,7 @@ type Plane struct {
 	closeBegan time.Time
 	sweeper    *time.Timer   // closes idle connections; nil until CloseIdle
 	working    int           // requests whose handlers have not returned
-	drained    chan struct{} // what drain.Begun returns; closed by Drain
+	drained    chan struct{} // the channel of drain.Begun; closed by Drain
 	shut       bool          // by the program: the server's own Shutdown or Close
 
 	lingering sync.WaitGroup // connections that wait for their client's FIN; GOAWAY and close frames being written
@@ -198,7 +198,7 @@ func (p *Plane) Resume(context.Context) error {
 	return p.listeners.Resume()
 }
 
-// drainBegins is what drain.Begun returns for requests.
+// drainBegins returns the channel of drain.Begun for requests.
 func (p *Plane) drainBegins() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,9 +15,9 @@ type webSocket struct {
 	net.Conn
 	p *Plane
 
-	mu       sync.Mutex  // guards what follows; held over writes
+	mu       sync.Mutex  // guards the fields below; held over writes
 	head     int         // bytes of the response head's end that have been written, or headWritten
-	frames   ws.Follower // of what has been written
+	frames   ws.Follower // of the written bytes
 	isClosed bool        // the last call has sent a close frame: later writes are discarded
 	isDue    bool        // the last call waits for the end of a message
 }

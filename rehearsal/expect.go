@@ -43,7 +43,7 @@ const (
 	viaUpstream        = "503 - via_upstream"
 )
 
-// circumstances are what an expectation follows from, in addition to the strategy.
+// circumstances are the values from which an expectation follows, in addition to the strategy.
 type circumstances struct {
 	left  time.Duration // of the request, at the scale-down
 	grace time.Duration
@@ -53,7 +53,7 @@ type circumstances struct {
 	allowance time.Duration // how much later events may be on this machine
 }
 
-// expectation is what a strategy should do. Times are from the scale-down.
+// expectation is the expected result of a strategy. Times are from the scale-down.
 type expectation struct {
 	lost     bool
 	answered lag.Span // 200, or the end of a lost request
@@ -91,8 +91,8 @@ func (e expectation) String() string {
 	return text
 }
 
-// expect returns what a strategy should do: two alternatives if the request ends so close to the moment that would cut
-// it that either is right.
+// expect returns the expected result of a strategy: two alternatives if the request ends so close to the moment that
+// would cut it that either is right.
 func expect(s strategy.Strategy, c circumstances) []expectation {
 	early, late := c, c
 	near := tooClose + c.allowance

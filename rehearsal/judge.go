@@ -19,7 +19,7 @@ type check struct {
 	timed bool // of a time, which a busy machine may change
 }
 
-// judge compares a row with what is expected of it: with the closest alternative, where there are two.
+// judge compares a row with its expectation: with the closest alternative, where there are two.
 func judge(r *row, alternatives []expectation, path string, c circumstances) (expectation, []check) {
 	var best expectation
 	var checks []check

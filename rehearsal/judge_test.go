@@ -142,7 +142,8 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 	}
 }
 
-// The allowance has a cap. On a machine for which it is too small a row that is only late is not judged, a wrong one is.
+// The allowance has a cap. On a machine for which it is too small a row that is only late is not judged, a wrong one
+// is.
 func TestJudgeOnATooBusyMachine(t *testing.T) {
 	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: lag.Fixed(time.Second)}
 	late := good(t, "lastcall-classic-exit")
@@ -174,8 +175,7 @@ func TestJudgeOnATooBusyMachine(t *testing.T) {
 	}
 }
 
-// The kernel names clients, not requests: with a real Envoy that is what is
-// stated of a report.
+// The kernel names clients, not requests: with a real Envoy a report has these.
 func TestJudgeUnnamed(t *testing.T) {
 	for _, tt := range []struct {
 		open []strategy.Conversation

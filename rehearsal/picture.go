@@ -59,7 +59,7 @@ func (r *Row) picture() timeline.Row {
 
 func (r *Row) isAnswered() bool { return r.Status == 200 && r.Error == "" }
 
-// outcome is what the row means, in words that fit the picture.
+// outcome is the meaning of the row, in words that fit the picture.
 func (r *Row) outcome() (string, timeline.Verdict) {
 	idle := duration(r.StayedMS - r.LastByteMS)
 	took := fmt.Sprintf("%d after %.1f s", r.Status, r.TookMS/1000)

@@ -17,7 +17,7 @@ type Result struct {
 	// PropagationMS is when the gateway removed the endpoint, from the scale-down.
 	PropagationMS int64  `json:"propagation_ms"`
 	Proxy         string `json:"proxy"` // of the sidecars
-	// IstioAgent is what ends the sidecars of Istio's rows: Istio's own pilot-agent, or lastcall's imitation of it.
+	// IstioAgent ends the sidecars of Istio's rows: Istio's own pilot-agent, or lastcall's imitation of it.
 	IstioAgent string  `json:"istio_agent"`
 	TookMS     float64 `json:"took_ms"`
 	Rows       []Row   `json:"rows"`
@@ -26,7 +26,7 @@ type Result struct {
 	// AllowanceMS is the largest of the rows'.
 	AllowanceMS float64 `json:"allowance_ms"`
 
-	ownNumbers bool // other durations than the experiment's: the table shows what is expected
+	ownNumbers bool // other durations than the experiment's: the table shows the expectation
 }
 
 // Row is the outcome of one strategy. Times are in milliseconds; those with since in their names are from the

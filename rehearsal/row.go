@@ -68,7 +68,7 @@ func (r *row) scaleDown(ctx context.Context, propagation time.Duration) {
 	gateway.Wait()
 }
 
-// settle stops what remains of the row, and reads the report and the access log.
+// settle stops the rest of the row, and reads the report and the access log.
 func (r *row) settle(path string) (err error) {
 	r.idle.end(time.Second)
 	r.gateway.Stop()

@@ -97,7 +97,7 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
-// TestNetworkNamespaceNote is what a failed row of a classic sidecar next to Istio's agent shows in addition.
+// TestNetworkNamespaceNote has the note of a failed row of a classic sidecar next to Istio's agent.
 func TestNetworkNamespaceNote(t *testing.T) {
 	for _, isOK := range []bool{true, false} {
 		r := sample(t)

@@ -149,7 +149,7 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 	return exitCode(code, err)
 }
 
-// exitCode is what an agent's end means for the program.
+// exitCode returns the program's exit code after an agent's end.
 func exitCode(code int, err error) error {
 	if err == nil && code != 0 {
 		return cli.ExitCode(code)

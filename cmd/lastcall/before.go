@@ -21,7 +21,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// before is what wait --before runs first: the app's own preStop hook, whose place lastcall's has taken.
+// before is the command or request of wait --before: the app's own preStop hook, whose place lastcall's has taken.
 type before struct {
 	limit time.Duration
 	args  []string // a command, or a URL and header fields
@@ -110,8 +110,8 @@ func dialPod(ctx context.Context, network, address string) (net.Conn, error) {
 	return nil, err
 }
 
-// rest is the part of a drain that follows what has run first: the same deadline, and the rest of the minimum drain,
-// but at least the quiet time, because connections that arrived in between were not seen.
+// rest is the part of a drain that follows the command of --before: the same deadline, and the rest of the minimum
+// drain, but at least the quiet time, because connections that arrived in between were not seen.
 func (b *before) rest(c drain.Config) drain.Config {
 	if b.took == 0 {
 		return c

@@ -123,7 +123,7 @@ func TestSystemdUnit(t *testing.T) {
 	})
 }
 
-// gatewayPod is what the files of deploy/gateways add to a pod, from wherever it is in the file.
+// gatewayPod has the parts that the files of deploy/gateways add to a pod, from wherever it is in the file.
 type gatewayPod struct {
 	Grace          int `json:"terminationGracePeriodSeconds"`
 	InitContainers []gatewayContainer
@@ -144,7 +144,8 @@ type gatewayContainer struct {
 	}
 }
 
-// gatewayPodOf reads a patch of a Deployment, an EnvoyProxy, a ConfigMap with a patch, or values of Istio's gateway chart.
+// gatewayPodOf reads a patch of a Deployment, an EnvoyProxy, a ConfigMap with a patch, or values of Istio's gateway
+// chart.
 func gatewayPodOf(t *testing.T, text []byte) gatewayPod {
 	t.Helper()
 	type workload struct {

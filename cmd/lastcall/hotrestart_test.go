@@ -60,7 +60,7 @@ type hot struct {
 	first           *exec.Cmd
 	ended           chan struct{} // every process has
 
-	mu      sync.Mutex      // guards what follows
+	mu      sync.Mutex      // guards the fields below
 	log     strings.Builder // of all processes
 	changed chan struct{}   // closed and replaced when the log has grown
 }
@@ -203,8 +203,8 @@ func (h *hot) pidServing() int {
 	return pid
 }
 
-// end stops the serving process and waits for all. A process that leaves may end by the signal that its successor was to
-// get: then the file names another one.
+// end stops the serving process and waits for all. A process that leaves may end by the signal that its successor was
+// to get: then the file names another one.
 func (h *hot) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -48,7 +48,7 @@ func (f *limitsFlags) register(flags *pflag.FlagSet) {
 		"limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit (default one for each 40 KiB of --memory-limit; beyond it the oldest that is unfinished or idle is ended)")
 }
 
-// leastMemory is about what the process takes without connections, bytes.
+// leastMemory is about the memory of the process without connections, bytes.
 const leastMemory = 16 << 20
 
 // limits checks the flags. In pipe.Limits 0 is the default, not unlimited.

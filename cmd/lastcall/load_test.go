@@ -29,7 +29,7 @@ import (
 type load struct {
 	address string
 
-	mu                          sync.Mutex // guards what follows
+	mu                          sync.Mutex // guards the fields below
 	requests, fresh, reconnects int
 	failures                    []error
 }
@@ -183,8 +183,8 @@ func TestPodWithout127001(t *testing.T) {
 	}
 }
 
-// The hook of Envoy's container waits until an app's container has ended, in which the app's hook has left a process. No
-// Envoy runs here: both hooks watch a port.
+// The hook of Envoy's container waits until an app's container has ended, in which the app's hook has left a process.
+// No Envoy runs here: both hooks watch a port.
 func TestHooksOfAPodFindEachOther(t *testing.T) {
 	t.Parallel()
 	pod, ended := nettest.New(t).Pod, filepath.Join(t.TempDir(), "ended")

@@ -24,18 +24,19 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
-// attackConnections is how many connections one client opens; of those that send 8 KiB or more, heavyConnections fill what
-// the sidecar holds ten times.
+// attackConnections is how many connections one client opens; of those that send 8 KiB or more, heavyConnections fill
+// what the sidecar holds ten times.
 const (
 	attackConnections = 4500
 	heavyConnections  = 2500
 )
 
-// attackMemory is what a sidecar may take whatever its clients send, bytes.
+// attackMemory is the limit of a sidecar's memory whatever its clients send, bytes.
 const attackMemory = 64 << 20
 
-// One client opens thousands of connections and sends on each as much as may be held before a request passes. A sidecar in
-// 64 MiB lives, before and during its drain, and another client's requests are answered, on new connections and on a kept one.
+// One client opens thousands of connections and sends on each as much as may be held before a request passes. A sidecar
+// in 64 MiB lives, before and during its drain, and another client's requests are answered, on new connections and on a
+// kept one.
 //
 //	go test -run TestUnfinishedRequests -v ./cmd/lastcall
 func TestUnfinishedRequests(t *testing.T) {
@@ -201,9 +202,9 @@ func record(length uint16, header string, bytes int) string {
 	return string(binary.BigEndian.AppendUint16([]byte{22, 3, 1}, length)) + header + strings.Repeat("x", bytes)
 }
 
-// startAttackedApp answers requests of HTTP/1 without a body, those for /slow after 10 ms and those for /never not at all,
-// and HTTP/2 with SETTINGS alone. It parses no header fields: with the race detector net/http's server takes ten times as
-// much of the processors for them as the sidecar.
+// startAttackedApp answers requests of HTTP/1 without a body, those for /slow after 10 ms and those for /never not at
+// all, and HTTP/2 with SETTINGS alone. It parses no header fields: with the race detector net/http's server takes ten
+// times as much of the processors for them as the sidecar.
 func startAttackedApp(t *testing.T) string {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")

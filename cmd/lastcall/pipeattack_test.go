@@ -103,7 +103,7 @@ func openStreams(c net.Conn) {
 	}
 }
 
-// p99 is what nearly all of 200 requests take, one after another on one connection.
+// p99 is the time of nearly all of 200 requests, one after another on one connection.
 func p99(t *testing.T, address string) time.Duration {
 	t.Helper()
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{}}

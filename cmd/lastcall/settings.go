@@ -28,7 +28,7 @@ type settingsFlags struct {
 	flags       *pflag.FlagSet
 }
 
-// registerSources registers what every command that reads the configuration needs.
+// registerSources registers the flags of all commands that read the configuration.
 func (f *settingsFlags) registerSources(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.StringVar(&f.meshConfig, "mesh-config", meshconfig.DefaultMeshFile, "`file` with Istio's MeshConfig")

@@ -117,7 +117,8 @@ func portOf(address string) string {
 // patience is longer than anything takes on a busy machine.
 const patience = time.Minute
 
-// startProgram starts a program that ends with the test, which shows its log if it fails; ended is closed when it has ended.
+// startProgram starts a program that ends with the test, which shows its log if it fails; ended is closed when it has
+// ended.
 func startProgram(t *testing.T, cmd *exec.Cmd) (ended <-chan struct{}) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -147,7 +148,7 @@ func awaitMetric(t *testing.T, status, metric string) {
 	polltest.Eventually(t, metric, func() bool { return strings.Contains(textOf("http://"+status+"/metrics"), metric) })
 }
 
-// textOf is what a URL answers; empty for an error.
+// textOf returns the response of a URL; empty for an error.
 func textOf(url string) string {
 	resp, err := http.Get(url)
 	if err != nil {

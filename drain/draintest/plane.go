@@ -17,7 +17,7 @@ type Plane struct {
 	exited  chan struct{}
 	stopped chan struct{} // closed by Stop
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	agenda    agenda
 	clock     *time.Timer // rings at the next event of the agenda
 	now       time.Duration
@@ -151,7 +151,7 @@ func (p *Plane) Changes() <-chan struct{} {
 	return p.changes
 }
 
-// CloseIdle closes what has been idle for idleFor, now and when it becomes so.
+// CloseIdle closes connections that have been idle for idleFor, now and later.
 func (p *Plane) CloseIdle(ctx context.Context, idleFor time.Duration) error {
 	return p.call(ctx, CloseIdle, idleFor, func(Fault) error {
 		p.closeIdle = idleFor

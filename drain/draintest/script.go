@@ -5,7 +5,7 @@ import "time"
 // Forever is a moment that no test sees.
 const Forever = 1<<63 - 1 - time.Duration(1<<61)
 
-// Script lists what happens to a Plane.
+// Script lists the events of a Plane.
 type Script struct {
 	Clients []Client
 	Faults  []Fault

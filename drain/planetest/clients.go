@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// clients are what may connect at any moment of a drain, by name. None of them is a reason to wait
+// clients are the kinds of clients that may connect at any time of a drain, by name. None of them is a reason to wait
 // for longer than its request takes, or than a request head may take to arrive.
 var clients = map[string]func(c client){
 	"silent":             func(client) {},

@@ -13,5 +13,5 @@
 //		})
 //	}
 //
-// Package draintest has the opposite: a scripted data plane to test what drives one.
+// Package draintest has the opposite: a scripted data plane, to test code that drives one.
 package planetest

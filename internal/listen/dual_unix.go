@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// takeIPv4 undoes what package net has set for "tcp6", before the socket is bound.
+// takeIPv4 undoes the option that package net has set for "tcp6", before the socket is bound.
 func takeIPv4(_, _ string, raw syscall.RawConn) (err error) {
 	failed := raw.Control(func(fd uintptr) {
 		err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0)

@@ -24,7 +24,7 @@ type Listener struct {
 	listen   func(network, address string) (net.Listener, error)
 	addr     net.Addr // of the first socket; Resume listens there again
 
-	mu       sync.Mutex    // guards what follows
+	mu       sync.Mutex    // guards the fields below
 	inner    net.Listener  // nil while stopped
 	emptying bool          // inner is about to be closed, after its queue has been accepted
 	queued   []net.Conn    // connections from that queue that Accept has not returned yet
@@ -197,7 +197,7 @@ func (l *Listener) Close() error {
 	return inner.Close()
 }
 
-// AcceptHint is what to do about an error of Accept; empty if unknown.
+// AcceptHint is the remedy for an error of Accept; empty if unknown.
 func AcceptHint(err error) string {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		return "too many open files: raise the limit (ulimit -n, LimitNOFILE); each connection takes two"

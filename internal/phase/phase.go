@@ -14,7 +14,7 @@ import (
 type State struct {
 	sync.Mutex               // guards the caller's data
 	changed    chan struct{} // closed at the next change; nil while no caller waits
-	pushed     chan struct{} // what Changes returns; nil before
+	pushed     chan struct{} // the channel of Changes; nil before
 }
 
 // Set calls f, which changes the data.

@@ -1,4 +1,4 @@
-// Package poll waits for what no event announces.
+// Package poll waits for changes that no event announces.
 package poll
 
 import (

@@ -61,7 +61,7 @@ const (
 // hookSuffix marks a mesh's pod that lastcall's preStop hook holds: before and after are two series.
 const hookSuffix = "-" + Hook
 
-// Of is what carries the traffic of a running pod and what ends it, as a label: none, lastcall (its sidecar), hook
+// Of returns the carrier of a running pod's traffic and of its end, as a label: none, lastcall (its sidecar), hook
 // (lastcall's preStop hook, which carries nothing), istio, istio-ambient, or another mesh such as linkerd; a mesh's
 // name with lastcall's hook is istio-hook, linkerd-hook, and so on.
 func Of(pod *corev1.Pod) string {

@@ -1,4 +1,4 @@
-// Package carrier reads from a pod what carries its traffic: lastcall's sidecar, a mesh's proxy, or nothing.
+// Package carrier finds the carrier of a pod's traffic: lastcall's sidecar, a mesh's proxy, or nothing.
 package carrier
 
 import (
@@ -19,7 +19,7 @@ const (
 	PortStatus = "http-lastcall" // the name of its status port
 	HookToken  = "LASTCALL_HOOK_TOKEN"
 
-	// AnnotationStatus is what injection did, and why; it begins with Injected.
+	// AnnotationStatus is the result of injection, and the reason; it begins with Injected.
 	AnnotationStatus = "lastcall.dev/status"
 	Injected         = "injected"
 

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// cronSuffix is what a CronJob adds to the names of its Jobs: the minute of the run, or since 1.21 that of its
+// cronSuffix is the part that a CronJob adds to the names of its Jobs: the minute of the run, or since 1.21 that of its
 // schedule.
 var cronSuffix = regexp.MustCompile(`-\d{7,}$`)
 

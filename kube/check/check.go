@@ -28,10 +28,10 @@ const (
 
 // Check is one thing that was looked at.
 type Check struct {
-	Name   string `json:"name"` // what holds when the check is OK
+	Name   string `json:"name"` // the condition that is checked
 	Status Status `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	Hint   string `json:"hint,omitempty"` // what to do
+	Hint   string `json:"hint,omitempty"` // the remedy
 	Page   string `json:"page,omitempty"` // of the documentation
 }
 
@@ -117,7 +117,7 @@ func Run(ctx context.Context, clients Clients, o Options) *Result {
 func (c *checker) group(name string) { c.result.Groups = append(c.result.Groups, Group{Name: name}) }
 
 func (c *checker) add(one Check) {
-	one.Detail = terminal.Printable(strings.ReplaceAll(one.Detail, "\n", " ")) // it repeats what the cluster says
+	one.Detail = terminal.Printable(strings.ReplaceAll(one.Detail, "\n", " ")) // it has text from the cluster
 	g := &c.result.Groups[len(c.result.Groups)-1]
 	g.Checks = append(g.Checks, one)
 }

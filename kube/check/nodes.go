@@ -38,8 +38,8 @@ func (c *checker) api() bool {
 	return true
 }
 
-// oldestKernel is what internal/sidecar/capture needs: NAT in nf_tables for the families ip and ip6. sock_diag, which
-// lastcall wait --ports and --proxy envoy read, is older.
+// oldestKernel has the features that internal/sidecar/capture needs: NAT in nf_tables for the families ip and ip6.
+// sock_diag, which lastcall wait --ports and --proxy envoy read, is older.
 var oldestKernel = version.MustParseGeneric("4.18")
 
 func (c *checker) nodes() {

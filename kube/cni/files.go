@@ -62,8 +62,8 @@ func (n Node) configurations(endings ...string) ([]string, error) {
 	return names, nil
 }
 
-// Install puts the program and then the plugin's entry in place. It changes only what differs, and reports whether that
-// was anything.
+// Install puts the program and then the plugin's entry in place. It changes only files that differ, and reports whether
+// that was anything.
 func (n Node) Install(program []byte) (isChanged bool, err error) {
 	target := filepath.Join(n.Programs, Name)
 	if old, err := os.ReadFile(target); err != nil || !bytes.Equal(old, program) {
@@ -143,7 +143,7 @@ func (n Node) target(path string) (string, error) {
 	return "", err
 }
 
-// edit replaces a list by what change makes of it.
+// edit replaces a list by the result of change.
 func (n Node) edit(path string, change func([]byte) ([]byte, error)) (isChanged bool, err error) {
 	text, err := read(path)
 	if err != nil {

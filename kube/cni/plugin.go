@@ -36,7 +36,7 @@ func Main(about string) {
 	}, version.All, about)
 }
 
-// configuration is what the runtime writes to standard input.
+// configuration is the runtime's standard input.
 type configuration struct {
 	types.PluginConf
 	Runtime struct {

@@ -29,14 +29,14 @@ import (
 
 const namespace = "shop"
 
-// cluster is a fake API server with a kubelet: it starts ephemeral containers, and ends all pods when the Deployment web
-// is restarted.
+// cluster is a fake API server with a kubelet: it starts ephemeral containers, and ends all pods when the Deployment
+// web is restarted.
 type cluster struct {
 	t     *testing.T
 	set   *fake.Clientset
 	image string // that can be pulled
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	logs   map[string]*journal
 	ending map[string]ending // by pod
 	kills  sync.WaitGroup

@@ -102,7 +102,7 @@ func (p *observed) end(ctx context.Context) *losses.Termination {
 	return p.conclude(now.pod)
 }
 
-// conclude joins what the observer has written with the pod's last status.
+// conclude joins the observer's output with the pod's last status.
 func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
 	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: carrier.Of(p.pod)}
 	if p.last == nil {

@@ -31,7 +31,7 @@ type Options struct {
 	Report  Report
 }
 
-// Report receives what happens. It is safe for concurrent use.
+// Report receives the events. It is safe for concurrent use.
 type Report interface {
 	Ended(losses.Termination)        // a pod
 	Missed(pod string, err error)    // the pod is not observed

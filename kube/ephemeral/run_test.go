@@ -24,7 +24,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
-// result is what a run has emitted.
+// result has the output of a run.
 type result struct {
 	mu     sync.Mutex
 	ended  map[string]string // verdict by pod

@@ -25,11 +25,11 @@ const (
 // maxApps is how many workloads are remembered, the latest.
 const maxApps = 4096
 
-// appsLast is how long what a termination has shown is remembered.
+// appsLast is how long the findings of a termination are remembered.
 const appsLast = 30 * 24 * time.Hour
 
-// Apps is what terminations have shown of workloads' apps. It is in memory: a controller that starts reads it from the
-// Events that the API server still has, those of an hour by default.
+// Apps has the findings of terminations about workloads' apps. It is in memory: a controller that starts reads it from
+// the Events that the API server still has, those of an hour by default.
 type Apps struct {
 	mu    sync.Mutex // of learn
 	shown *cache.LRUExpireCache
@@ -43,14 +43,14 @@ type shown struct {
 	at  time.Time
 }
 
-// noteApp adds to an Event what its report shows of the app.
+// noteApp adds to an Event its report's findings about the app.
 func noteApp(e *corev1.Event, pod *corev1.Pod, r drain.Report) {
 	if r.Finish != nil && r.Finish.App != "" && pod.Annotations[AnnotationWorkload] != "" {
 		e.Annotations = map[string]string{AnnotationApp: r.Finish.App, AnnotationWorkload: pod.Annotations[AnnotationWorkload]}
 	}
 }
 
-// learn takes what an Event shows, unless a later one has come before.
+// learn takes the findings of an Event, unless a later one has come before.
 func (a *Apps) learn(e *corev1.Event) {
 	text, workload := e.Annotations[AnnotationApp], e.Annotations[AnnotationWorkload]
 	app, err := drain.ParseAppEnd(text)

@@ -112,7 +112,7 @@ func (c *Controller) seen(object any) {
 	}
 }
 
-// Apps is what terminations have shown of workloads' apps.
+// Apps has the findings of terminations about workloads' apps.
 func (c *Controller) Apps() *Apps { return c.apps }
 
 // add has an Event created, once. The informer calls it from one goroutine.

@@ -1,4 +1,4 @@
-// Package eventwriter creates Kubernetes Events. It repeats what the API server does not answer, and bounds what waits.
+// Package eventwriter creates Kubernetes Events. It repeats unanswered requests, and bounds the queue.
 package eventwriter
 
 import (
@@ -19,7 +19,7 @@ import (
 const MaxMessage = 1024
 
 const (
-	timeout  = 10 * time.Second // of an attempt, and of what waits at the end
+	timeout  = 10 * time.Second // of an attempt, and of the queue at the end
 	attempts = 6                // the last one about 10 s after the first
 	creators = 2                // goroutines
 )

@@ -1,9 +1,10 @@
 // Package evictions is a responder of Kubernetes' Eviction API (lifecycle.k8s.io/v1alpha1, KEP-4563; a prototype). It
 // drains a pod with lastcall's sidecar before its deletion, so that no grace period limits the drain.
 //
-// A pod names the responder in spec.evictionResponders. When Kubernetes makes it active, the responder removes the labels
-// by which Services select the pod, so its ReplicaSet creates a replacement. It then waits until the sidecar reports
-// no request in flight, and reports progress in the Eviction's status. Kubernetes' own responder evicts the pod.
+// A pod names the responder in spec.evictionResponders. When Kubernetes makes it active, the responder removes the
+// labels by which Services select the pod, so its ReplicaSet creates a replacement. It then waits until the sidecar
+// reports no request in flight, and reports progress in the Eviction's status. Kubernetes' own responder evicts the
+// pod.
 package evictions
 
 import (
@@ -59,7 +60,7 @@ type Responder struct {
 	tasks  map[types.UID]*task // by Eviction
 }
 
-// task is what the responder does about one Eviction.
+// task is the responder's work for one Eviction.
 type task struct {
 	state                  lifecycle.ResponderStateType
 	isDone                 bool      // nothing is left to do in this state
@@ -72,7 +73,7 @@ func New(client kubernetes.Interface, log *slog.Logger) *Responder {
 		http: &http.Client{Timeout: callTimeout, Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// Run watches Evictions until ctx ends. Another instance continues what this one has begun: all of its state is in the
+// Run watches Evictions until ctx ends. Another instance continues the work of this one: all of its state is in the
 // API server.
 func (r *Responder) Run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactory(r.client, 0)

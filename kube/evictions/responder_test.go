@@ -78,7 +78,7 @@ func (s *scene) after(d time.Duration) lifecycle.ResponderStatus {
 	return e.Status.Responders[0]
 }
 
-// becomes is what Kubernetes' controller does.
+// becomes does the work of Kubernetes' controller.
 func (s *scene) becomes(state lifecycle.ResponderStateType) {
 	evictions := s.LifecycleV1alpha1().Evictions("shop")
 	e, err := evictions.Get(s.t.Context(), "e-1", metav1.GetOptions{})

@@ -11,9 +11,9 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
-// TestThousandPods generates pods as clusters have them: each is injected, or left alone with a reason; a second injection
-// changes nothing; the patch produces the intended pod; and the result is consistent. (lab/e2e tests that an API server
-// accepts all of them.)
+// TestThousandPods generates pods as clusters have them: each is injected, or left alone with a reason; a second
+// injection changes nothing; the patch produces the intended pod; and the result is consistent. (lab/e2e tests that an
+// API server accepts all of them.)
 func TestThousandPods(t *testing.T) {
 	outcomes := map[Outcome]int{}
 	proxies := map[Proxy]int{}
@@ -70,7 +70,7 @@ func checkPatch(t *testing.T, before, after *corev1.Pod) {
 	}
 }
 
-// inconsistencies are what an API server refuses, as far as an injection could bring it about.
+// inconsistencies are pods that an API server refuses, as far as an injection could bring it about.
 func inconsistencies(pod *corev1.Pod) []string {
 	var wrong []string
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }

@@ -169,7 +169,7 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 	return cmp.Or(o.Sidecar, Native), nil
 }
 
-// chooseCapture returns what redirects the pod's traffic.
+// chooseCapture returns the kind of capture of the pod's traffic.
 func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
 	switch form := cmp.Or(Capture(pod.Annotations[annotationCapture]), o.Capture, CaptureSidecar); form {
 	case CaptureSidecar, CaptureInit, CaptureCNI:

@@ -41,10 +41,10 @@
 //	                                    SETPCAP, and keeps no right; init: an init container with NET_ADMIN sets
 //	                                    them (lastcall capture); cni: a plugin of the node (kube/cni), without a capability in
 //	                                    the pod; the agent verifies at its start that it is captured
-//	lastcall.dev/pre-stop               what becomes of an app's own preStop, which by default joins lastcall's, see below.
+//	lastcall.dev/pre-stop               the use of an app's own preStop, which by default joins lastcall's, see below.
 //	                                    keep: it stays, alone; replace: lastcall's replaces it; none: no app gets one
 //	lastcall.dev/minimum-drain          MINIMUM_DRAIN_DURATION; the injection sets it to a longer sleep that it replaces
-//	lastcall.dev/app                    finishes, exits or auto (default): what the app does at SIGTERM with connections
+//	lastcall.dev/app                    finishes, exits or auto (default): the app's treatment at SIGTERM of connections
 //	                                    whose requests only it sees, such as its own TLS; see docs/tls.md
 //	lastcall.dev/linkerd-shutdown       "true": the hook shuts linkerd's proxy down after the quiet time; see docs/linkerd.md
 //	lastcall.dev/ports                  for sockets: the ports to watch, PORT[/PROTOCOL], comma-separated; default

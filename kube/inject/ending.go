@@ -11,7 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 )
 
-// AppEndOf returns what the pod's app does at SIGTERM, and why that is assumed: the annotation, or what was learned.
+// AppEndOf returns the app's behaviour at SIGTERM, and its source: the annotation, or earlier terminations.
 func AppEndOf(pod *corev1.Pod, learned Learned) (end drain.AppEnd, why string, err error) {
 	switch end, err = drain.ParseAppEnd(pod.Annotations[annotationApp]); {
 	case err != nil:

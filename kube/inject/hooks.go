@@ -88,7 +88,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 	return nil
 }
 
-// join sets one container's hook, and notes what becomes of its own.
+// join sets one container's hook, and notes the use of its own.
 func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Container) *corev1.LifecycleHandler) {
 	own := carrier.PreStop(c)
 	if p.Merge == MergeKeeps {

@@ -236,8 +236,8 @@ func TestEnabled(t *testing.T) {
 	}
 }
 
-// TestWhoseHook: the agent distinguishes the sidecar's own hook from an app's, and so the end of the pod from a container's
-// restart.
+// TestWhoseHook: the agent distinguishes the sidecar's own hook from an app's, and so the end of the pod from a
+// container's restart.
 func TestWhoseHook(t *testing.T) {
 	for _, kind := range []Sidecar{Native, Classic} {
 		o := testOptions()
@@ -337,7 +337,7 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// TestAnotherInjectorAfterUs is what reinvocationPolicy IfNeeded is for.
+// TestAnotherInjectorAfterUs is the case for which reinvocationPolicy IfNeeded exists.
 func TestAnotherInjectorAfterUs(t *testing.T) {
 	first, _ := Pod(pod(nil), testOptions())
 	first.Spec.Containers = append(first.Spec.Containers, corev1.Container{

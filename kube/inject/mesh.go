@@ -14,7 +14,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// besideMesh is the note about a pod with the proxy of a mesh other than Istio's sidecar: what its hook does not see.
+// besideMesh is the note about a pod with the proxy of a mesh other than Istio's sidecar: the connections that its hook
+// does not see.
 func besideMesh(mesh string) string {
 	if mesh == carrier.MeshAmbient {
 		return "the pod is in Istio's ambient mesh: ztunnel stays the only proxy, and the app's preStop watches its sockets; clients are not asked to close their kept connections"

@@ -36,7 +36,7 @@ const (
 	Istio Proxy = "istio"
 )
 
-// Capture is what redirects a pod's traffic to the sidecar.
+// Capture is the way in which a pod's traffic is redirected to the sidecar.
 type Capture string
 
 const (
@@ -65,7 +65,7 @@ type Options struct {
 	// Sidecar is the default form; empty is Native.
 	Sidecar Sidecar
 
-	// Capture is the default of what redirects the traffic; empty is CaptureSidecar.
+	// Capture is the default kind of capture; empty is CaptureSidecar.
 	Capture Capture
 
 	// MeshConfig is the text of Istio's MeshConfig, whose defaultConfig applies to all pods; empty for none.
@@ -81,7 +81,7 @@ type Options struct {
 	// ByDefault is the default for pods and namespaces without a setting: false in a webhook, true for lastcallctl inject.
 	ByDefault bool
 
-	// Offline means that the pod is injected in a manifest: what other injectors add later is not seen. Manifest sets it.
+	// Offline means that the pod is injected in a manifest: other injectors may add to it later. Manifest sets it.
 	Offline bool
 
 	// Job means that the pod belongs to a Job, even if its ownerReferences do not show it yet.
@@ -90,11 +90,11 @@ type Options struct {
 	// Namespace the pod will be in.
 	Namespace Namespace
 
-	// Learned is what earlier terminations of the workload have shown. The pod's annotation has precedence.
+	// Learned has the findings of earlier terminations of the workload. The pod's annotation has precedence.
 	Learned Learned
 }
 
-// Learned is what a workload has shown, without its annotations.
+// Learned has the findings about a workload, without its annotations.
 type Learned struct {
 	App drain.AppEnd // AppAuto: nothing
 
@@ -178,7 +178,7 @@ func Keys() []string {
 	}
 }
 
-// Names of what is added.
+// Names of the added parts.
 const (
 	containerCapture = "lastcall-capture"
 	containerCopy    = "lastcall-copy"

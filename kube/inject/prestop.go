@@ -16,7 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// Merge is what injection does with the preStop hook that an app already has.
+// Merge is injection's treatment of the preStop hook that an app already has.
 type Merge string
 
 const (
@@ -75,9 +75,9 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 	}
 }
 
-// keepSleeps makes the drain as long as the longest sleep that it replaces, those of meshes' proxies included: its author
-// knows how long clients take to notice. The annotation keeps the time for a second injection, which does not see the
-// sleep.
+// keepSleeps makes the drain as long as the longest sleep that it replaces, those of meshes' proxies included: its
+// author knows how long clients take to notice. The annotation keeps the time for a second injection, which does not
+// see the sleep.
 func (j *injection) keepSleeps() (changed bool) {
 	var d time.Duration
 	for _, c := range carrier.Containers(&j.pod.Spec) {
@@ -101,7 +101,7 @@ func (j *injection) isReplaceable(own *corev1.LifecycleHandler) bool {
 	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && sleeps
 }
 
-// before is what the hook of a container must run before it waits; nil for nothing.
+// before is the command that the hook of a container must run before it waits; nil for none.
 func (j *injection) before(c *corev1.Container) []string {
 	if p, err := PreStopOf(j.pod, c); err != nil || p.Merge != MergeRuns {
 		return nil
@@ -130,7 +130,7 @@ func (j *injection) before(c *corev1.Container) []string {
 	return out
 }
 
-// running adds to a hook what it runs before it waits, for limit at most.
+// running adds to a hook the command that it runs before it waits, for limit at most.
 func running(h *corev1.LifecycleHandler, before []string, limit time.Duration) *corev1.LifecycleHandler {
 	if len(before) > 0 {
 		h.Exec.Command = append(append(h.Exec.Command, "--before", limit.String(), "--"), before...)

@@ -77,7 +77,7 @@ func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
 }
 
 // equipHooks gives the containers with a hook that watches Envoy or sockets what it needs, and reports whether there is
-// one. The node's address is not among what does not count, though probes come from it: so do clients that a Service
+// one. The node's address does count, though probes come from it: so do clients that a Service
 // has sent over a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equipHooks() bool {
 	spec, found := &j.pod.Spec, false

@@ -90,7 +90,7 @@ func (j *injection) restoreProbes(probers map[string]corev1.Probe) {
 	}
 }
 
-// Unfinished returns what is wrong with an injected pod to which another injector has added its proxy since, or "".
+// Unfinished returns the fault of an injected pod to which another injector has added its proxy since, or "".
 func Unfinished(pod *corev1.Pod) string {
 	if isRedirectedTwice(pod) {
 		return "two proxies capture its traffic"

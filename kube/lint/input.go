@@ -49,7 +49,7 @@ func (r *Result) Fails(failOn string) bool {
 	})
 }
 
-// workload is a pod of the input and what belongs to it.
+// workload is a pod of the input and its objects.
 type workload struct {
 	*manifest.Workload
 	*linting
@@ -143,7 +143,7 @@ func (e *examination) unreadable(o *manifest.Object, err error) {
 	e.found(o, o.String(), "", Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + text})
 }
 
-// connect finds what belongs to what.
+// connect finds the objects that belong to each pod.
 func (e *examination) connect(objects []*manifest.Object) {
 	twins := map[[2]string]int{} // Services of one name in one folder
 	for _, o := range objects {
@@ -166,7 +166,7 @@ func (e *examination) connect(objects []*manifest.Object) {
 	}
 }
 
-// keyOf is what two variants of an object, such as tests have, have in common: the folder and the name.
+// keyOf is equal for two variants of an object, such as tests have: the folder and the name.
 func keyOf(o *manifest.Object) [2]string { return [2]string{path.Dir(o.File.Name), o.String()} }
 
 // areNear reports whether one of two objects can mean the other by its name.
@@ -176,7 +176,8 @@ func areNear(a, b *manifest.Object) bool {
 
 // nearby are the workloads that a selector selects: those of the same file, or else of the same folder, or else of the
 // same namespace. A folder may hold many applications, all without a namespace and with the same labels. To an object
-// that has twins in other files of its folder, only the same file counts: what belongs to which variant is unknown.
+// that has twins in other files of its folder, only the same file counts: which variant an object belongs to is
+// unknown.
 func nearby(o *manifest.Object, selector map[string]string, among []*workload, hasTwins bool) []*workload {
 	var inFile, inFolder, inNamespace []*workload
 	for _, w := range among {

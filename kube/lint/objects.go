@@ -94,7 +94,7 @@ func (e *examination) readWorkload(o *manifest.Object) {
 func (e *examination) readAutoscaler(o *manifest.Object) {
 	var a autoscaling.HorizontalPodAutoscaler
 	if err := o.Decode(&a); err != nil {
-		return // versions before v2 differ in what is not read here
+		return // versions before v2 differ in fields that are not read here
 	}
 	for _, w := range e.workloads {
 		if areNear(w.object, o) && w.Kind == a.Spec.ScaleTargetRef.Kind && w.Name == a.Spec.ScaleTargetRef.Name {

@@ -23,7 +23,7 @@ func isIstios(c *corev1.Container) bool {
 	return c.Name == "istio-proxy" || c.Name == "istio-init" || c.Name == "istio-validation"
 }
 
-// ignoredByNative is what Istio's agent does in a native sidecar (pkg/envoy/agent.go), as measured.
+// ignoredByNative is the behaviour of Istio's agent in a native sidecar (pkg/envoy/agent.go), as measured.
 const ignoredByNative = "is not read by a native sidecar, Istio's default since 1.27: the app gets its SIGTERM at once, and the sidecar ends with it, whatever is in flight"
 
 // exitOnZero: the variable belongs to proxyMetadata, or to the proxy's environment.

@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// Advice is what would help a workload, with the number that it follows from.
+// Advice is a remedy for a workload, with the number that it follows from.
 type Advice struct {
 	What, Why string
 	Patch     string // a strategic merge patch of the workload, as YAML; empty: none
@@ -18,7 +18,7 @@ type Advice struct {
 
 // Figures from which advice follows.
 const (
-	graceReserve  = 5 * time.Second // for what SIGKILL cut, which would have taken longer
+	graceReserve  = 5 * time.Second // for requests that SIGKILL cut, which would have taken longer
 	idleWorth     = 5               // mean seconds without a request that are worth a remark
 	shareNotFixed = 0.5             // of a termination: idle time beyond it looks like a fixed sleep
 )
@@ -29,7 +29,7 @@ const defaultMinDrain = 5
 // holdAnnotation sets the minimum drain of a pod (docs/configuration.md).
 const holdAnnotation = `proxy.istio.io/config: '{"proxyMetadata": {"MINIMUM_DRAIN_DURATION": "%ds"}}'`
 
-// Advise lists what would help a workload, the most important first. A workload without a loss, a SIGKILL or a waste of
+// Advise lists remedies for a workload, the most important first. A workload without a loss, a SIGKILL or a waste of
 // time gets none.
 func Advise(w *Workload) (all []Advice) {
 	late := fmt.Sprintf("new connections arrived up to %s after SIGTERM", Seconds(w.Lateness))

@@ -34,7 +34,7 @@ func Know(o *observe.Options, spec *corev1.PodSpec, proxy string) {
 	}
 }
 
-// target is the port to which a probe connects, and what it speaks; 0 for one that does not connect to the pod.
+// target is the port to which a probe connects, and its protocol; 0 for one that does not connect to the pod.
 func target(c *corev1.Container, p *corev1.Probe) (uint16, observe.Protocol) {
 	switch {
 	case p == nil:

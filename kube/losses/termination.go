@@ -10,12 +10,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
-// Termination is one line of an observer: the end of a pod, and what the kernel has shown of it.
+// Termination is one line of an observer: the end of a pod, as the kernel has shown it.
 type Termination struct {
 	Namespace string   `json:"namespace"`
 	Pod       string   `json:"pod"`
 	Workload  string   `json:"workload"` // kind/name in lower case
-	Proxy     string   `json:"proxy"`    // what carries the pod's traffic: see carrier.Of
+	Proxy     string   `json:"proxy"`    // the carrier of the pod's traffic: see carrier.Of
 	Verdict   string   `json:"verdict"`  // clean, lost, killed, unclear or unknown
 	Unknown   []string `json:"unknown,omitempty"`
 
@@ -33,10 +33,10 @@ type Termination struct {
 	Seconds  float64             `json:"seconds"`                    // from the beginning to the exit of the last process of an app
 	Killed   []string            `json:"killed,omitempty"`           // containers that SIGKILL ended
 	Lateness float64             `json:"lateness_seconds,omitempty"` // from the beginning to the last new connection of a client
-	Traffic  observe.Termination `json:"traffic,omitzero"`           // what the kernel showed
+	Traffic  observe.Termination `json:"traffic,omitzero"`           // as the kernel showed it
 }
 
-// ReasonRestart is the metrics' reason of what a container lost that ended without its pod.
+// ReasonRestart is the metrics' reason for losses of a container that ended without its pod.
 const ReasonRestart = "restart"
 
 // The verdicts.
@@ -101,7 +101,7 @@ func (t *Termination) Bounds() string {
 	return strconv.Itoa(t.LostLeast)
 }
 
-// Doubts is why the bounds differ, and what else is remarkable.
+// Doubts is why the bounds differ, with other remarks.
 func (t *Termination) Doubts() string {
 	var all []string
 	if len(t.Killed) > 0 {

@@ -29,8 +29,8 @@ const (
 	failed   = "failed"  // no agent answered
 )
 
-// announceLocked sends the agent of a terminating pod the moment of SIGKILL, if that is sooner than what it knows. o.mu
-// is locked. There is one goroutine for each termination at most.
+// announceLocked sends the agent of a terminating pod the moment of SIGKILL, if that is sooner than the time that it
+// has. o.mu is locked. There is one goroutine for each termination at most.
 func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 	if !o.Announces || !t.isEnding || t.isDone || t.isAnnouncing || t.sandbox == nil || t.pod.Agent.Token == "" {
 		return

@@ -29,11 +29,11 @@ const maxWorkloads = 300
 // Other is the label value of namespace and workload beyond the bound.
 const Other = "other"
 
-// Key is what terminations are counted by.
+// Key has the labels by which terminations are counted.
 type Key struct {
 	Namespace string // of the pod
 	Workload  string // kind/name in lower case, such as deployment/web; see Pod
-	Proxy     string // what carries the pod's traffic: see carrier.Of
+	Proxy     string // the carrier of the pod's traffic: see carrier.Of
 }
 
 // Metrics counts terminations. Names and labels are stable: dashboards and alerts use them.

@@ -50,7 +50,7 @@ type Observer struct {
 	dirty chan struct{} // a pod's processes are to be found
 	work  sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	tracked map[types.UID]*tracked
 	ending  int
 	broken  bool // the API server is away
@@ -71,7 +71,7 @@ type tracked struct {
 	isGone   bool            // from the API server
 	isDone   bool            // has been reported
 	changed  chan struct{}   // receives after a change of pod or isGone
-	life     context.Context // of what watches its processes
+	life     context.Context // of the watch of its processes
 	stop     context.CancelFunc
 
 	began        time.Time // when the observer received that the pod ends
@@ -215,7 +215,7 @@ func (o *Observer) end(ctx context.Context, t *tracked, began time.Time) {
 	})
 }
 
-// doneLocked keeps what remains of a pod until the API server has deleted it, so that it is not reported twice.
+// doneLocked keeps the rest of a pod's state until the API server has deleted it, so that it is not reported twice.
 func (o *Observer) doneLocked(t *tracked) {
 	t.isDone = true
 	t.close()

@@ -59,7 +59,7 @@ type Exit struct {
 	IsKilled bool // by SIGKILL
 }
 
-// podOf copies what the observer needs of a pod.
+// podOf copies the fields of a pod that the observer needs.
 func podOf(p *corev1.Pod) Pod {
 	pod := Pod{
 		Key:  Key{Namespace: p.Namespace, Workload: carrier.WorkloadOf(&p.ObjectMeta), Proxy: carrier.Of(p)},

@@ -13,8 +13,8 @@ import (
 // maxCut bounds the requests that one report can claim: a container writes its termination message itself.
 const maxCut = 100_000
 
-// AgentReport is what lastcall's sidecar or hook wrote into a termination message, which outlives it in the pod's
-// status.
+// AgentReport is the report that lastcall's sidecar or hook wrote into a termination message, which outlives it in the
+// pod's status.
 type AgentReport struct {
 	IsSidecar    bool          `json:"-"` // otherwise the hook's, behind which the app still had to end
 	Verdict      drain.Verdict `json:"verdict"`
@@ -64,8 +64,8 @@ func (a *AgentReport) knows() bool { return a.Verdict == drain.Clean || a.Verdic
 // until no request is in flight.
 const quietTime = 5 * time.Second
 
-// addReport makes lastcall's report the truth for what lastcall carried: it knows each request. Behind a hook the app
-// still has to end, so that what was lost then for certain counts, too.
+// addReport makes lastcall's report the truth for the traffic of lastcall: it knows each request. Behind a hook the app
+// still has to end, so that certain losses after that count, too.
 func (t *Termination) addReport(p *Pod) {
 	for _, c := range p.Containers {
 		r := c.Report
@@ -84,7 +84,7 @@ func (t *Termination) addReport(p *Pod) {
 			seen.Lost.Cut = max(0, r.Cut-seen.Lost.Total())
 		}
 		switch {
-		case !r.knows() || r.Left > 0: // how the app ended what was left to it, only the kernel shows
+		case !r.knows() || r.Left > 0: // only the kernel shows how the app ended the connections that were left to it
 		case r.Opaque > 0: // the kernel's count has several requests of one connection
 			seen.Maybe = observe.Maybe{Opaque: max(r.Opaque, doubtful-r.Cut)}
 		default:

@@ -25,7 +25,7 @@ func (t *tracked) watchContainers() {
 	}
 }
 
-// restarted reports what a container has lost that ended at a moment, unless its pod ends. A second watch of the
+// restarted reports the losses of a container that ended at a moment, unless its pod ends. A second watch of the
 // namespace stays for the pod's own end.
 func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at time.Time) {
 	o.mu.Lock()

@@ -64,7 +64,7 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	}
 	p := t.pod
 	since := p.earliest(began)
-	if at := t.ended.Add(-time.Second); !t.ended.IsZero() && at.Before(since) { // what that lost is in this report
+	if at := t.ended.Add(-time.Second); !t.ended.IsZero() && at.Before(since) { // its losses are in this report
 		since = at
 	}
 	o.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
-// Termination is what the observer reports of one, as JSON on one line and as an Event.
+// Termination is the observer's report of one, as JSON on one line and as an Event.
 type Termination struct {
 	losses.Termination
 

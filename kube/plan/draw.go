@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
-// Chart draws plans over one clock: for each, the requests and what becomes of them, then its containers.
+// Chart draws plans over one clock: for each, the requests and their ends, then its containers.
 func Chart(plans []*Plan) timeline.Chart {
 	c := timeline.Chart{
 		Title: "The pod is deleted at 0 s",

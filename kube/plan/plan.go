@@ -33,11 +33,11 @@ type Plan struct {
 	Phases  []termination.Phase
 	Fates   []Arrival
 
-	// Longest is what clients can rely on: requests in flight at the deletion are served if they end by then.
+	// Longest is the time that clients can rely on: requests in flight at the deletion are served if they end by then.
 	Longest time.Duration
 }
 
-// Arrival is a request and what becomes of it.
+// Arrival is a request and its end.
 type Arrival struct {
 	At time.Duration // when it arrives, since the deletion; negative: before it
 	termination.Fate
@@ -88,7 +88,7 @@ func (p *Plan) until() time.Duration {
 	return max(p.Grace, p.Course.Gone, p.Options.Request, time.Second)
 }
 
-// Promises are what clients can rely on, in words.
+// Promises are the facts on which clients can rely, in words.
 func (p *Plan) Promises() []string {
 	out := []string{fmt.Sprintf("requests in flight at the deletion are served if they end within %s", terminal.Seconds(p.Longest))}
 	if p.Longest == 0 {
@@ -109,7 +109,7 @@ func (p *Plan) Promises() []string {
 	return out
 }
 
-// ending is how the pod and what is still in flight end.
+// ending is how the pod and the requests in flight end.
 func (p *Plan) ending() string {
 	text := "the pod is gone"
 	if p.Course.Killed {

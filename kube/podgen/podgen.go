@@ -145,14 +145,14 @@ func (g *generator) merge(patch object) {
 	}
 }
 
-// settle puts right what variations have made together and the API server would refuse.
+// settle corrects combinations of variations that the API server would refuse.
 func settle(pod *corev1.Pod) {
 	spec := &pod.Spec
 	grace := int64(30)
 	if spec.TerminationGracePeriodSeconds != nil {
 		grace = *spec.TerminationGracePeriodSeconds
 	}
-	if spec.OS != nil && spec.OS.Name == corev1.Windows { // without what only Linux has
+	if spec.OS != nil && spec.OS.Name == corev1.Windows { // without the fields that only Linux has
 		spec.SecurityContext, spec.ShareProcessNamespace, spec.HostUsers, spec.Resources = nil, nil, nil, nil
 		spec.HostPID, spec.HostIPC, spec.HostNetwork = false, false, false
 		for _, c := range carrier.Containers(spec) {

@@ -20,7 +20,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-// Manifest returns what a manifest states about the end of a workload's pods. file may be a folder, or - for stdin.
+// Manifest returns a manifest's settings for the end of a workload's pods. file may be a folder, or - for stdin.
 // workload is a name, or KIND/NAME, and may be empty if there is one alone; container is the one that serves, the first
 // one with a port if empty.
 func Manifest(file string, stdin io.Reader, workload, container string) (service.Pod, error) {
@@ -69,7 +69,7 @@ func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
 	return found[0], nil
 }
 
-// pod returns what a workload states about the end of its pods.
+// pod returns a workload's settings for the end of its pods.
 func pod(w *manifest.Workload, container string, values sources) (service.Pod, error) {
 	spec := &w.Pod.Spec
 	c, err := serving(spec, container)

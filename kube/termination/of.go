@@ -77,7 +77,7 @@ type reader struct {
 	expansion manifest.Expansion
 }
 
-// readMesh finds out what carries the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's
+// readMesh finds the carrier of the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's
 // own sidecar, which reads the same annotation.
 func (r *reader) readMesh() {
 	r.mesh, r.proxy = carrier.MeshOf(r.pod, r.options.Namespace)

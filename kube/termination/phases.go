@@ -15,7 +15,7 @@ type Phase struct {
 	New      string // new connections: "accepted", "refused" or "503"
 	InFlight string // requests in flight: "served", "cut" or "none"
 	IsIdle   bool   // the pod exists, and nothing waits for it: no request is in flight, and no new one is served
-	Why      string // what begins it
+	Why      string // the event that begins it
 }
 
 // What Phase.New and Phase.InFlight are.
@@ -84,7 +84,7 @@ func (t *Termination) Phases(c course.Course, busy time.Duration) []Phase {
 	return out
 }
 
-// beginnings lists what happens at the deletion.
+// beginnings lists the events at the deletion.
 func (t *Termination) beginnings(c course.Course) string {
 	var all []string
 	for i := range t.Containers {
@@ -98,7 +98,7 @@ func (t *Termination) beginnings(c course.Course) string {
 	return strings.Join(all, ", ")
 }
 
-// Fate is what becomes of one request.
+// Fate is the end of one request.
 type Fate struct {
 	IsServed bool
 	Result   string        // "200", "refused", "503" or "cut"
@@ -106,7 +106,7 @@ type Fate struct {
 	Why      string        // of a loss
 }
 
-// Fate predicts what becomes of a request that arrives at a moment since the deletion, which may be negative, and takes
+// Fate predicts the end of a request that arrives at a moment since the deletion, which may be negative, and takes
 // takes. It is the only request; other requests can keep the pod accepting for longer.
 func (t *Termination) Fate(arrives, takes time.Duration) Fate {
 	end := arrives + takes

@@ -5,7 +5,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-// Options are what a manifest does not show.
+// Options are the settings that a manifest does not show.
 type Options struct {
 	// Namespace the pod will be in: its labels can enable injection.
 	Namespace inject.Namespace
@@ -17,7 +17,7 @@ type Options struct {
 	// later. The pod's annotation sidecar.istio.io/nativeSidecar has precedence.
 	Istio inject.Sidecar
 
-	// App is what the app containers do at their stop signal; empty is Exits.
+	// App is the reaction of the app containers to their stop signal; empty is Exits.
 	App course.Reaction
 }
 

@@ -37,7 +37,7 @@ type Handler struct {
 	// Namespace returns a namespace; without the function, or with an error, it has no labels.
 	Namespace func(ctx context.Context, name string) (inject.Namespace, error)
 
-	// Learned returns what earlier terminations of a pod's workload have shown; without the function, nothing.
+	// Learned returns the findings of earlier terminations of a pod's workload; without the function, none.
 	Learned func(namespace string, pod *metav1.ObjectMeta) inject.Learned
 
 	// Deny makes /lint deny objects whose findings include an error.

@@ -143,8 +143,8 @@ type knownNamespace struct {
 	until time.Time
 }
 
-// Namespace is what injection reads of a namespace, cached for a short time; the previous state and an error if it
-// cannot be read now. Pods that are created at the same time in one namespace share one look-up.
+// Namespace has the labels of a namespace that injection reads, cached for a short time; the previous state and an
+// error if it cannot be read now. Pods that are created at the same time in one namespace share one look-up.
 func (k *Kubernetes) Namespace(ctx context.Context, name string) (inject.Namespace, error) {
 	var before knownNamespace
 	if value, ok := k.known.Get(name); ok {

@@ -29,8 +29,8 @@ func (r refusal) Error() string { return r.text }
 // firstRead is the size of the first buffer, in bytes: most reviews fit, and the fields for an answer always do.
 const firstRead = 8 << 10
 
-// readReview reads the API server's request, with the object if it is within the limits. If it is not, the review can be
-// answered nevertheless. The error is a refusal. Memory beyond firstRead is reserved as the body arrives.
+// readReview reads the API server's request, with the object if it is within the limits. If it is not, the review can
+// be answered nevertheless. The error is a refusal. Memory beyond firstRead is reserved as the body arrives.
 func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *sideport.Slot) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -94,7 +94,7 @@ func readBody(body io.Reader, held *sideport.Slot) ([]byte, error) {
 	}
 }
 
-// identify reports what an answer lacks.
+// identify reports the fields that an answer lacks.
 func (r *review) identify() error {
 	want := metav1.TypeMeta{APIVersion: admission.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
 	if r.TypeMeta != want {

@@ -49,7 +49,7 @@ func (c *sharedCluster) Trust(_ context.Context, bundle []byte) error {
 	return nil
 }
 
-// roots is what the API server trusts.
+// roots are the authorities that the API server trusts.
 func (c *sharedCluster) roots(t *testing.T) *x509.CertPool {
 	t.Helper()
 	c.mu.Lock()

@@ -196,7 +196,7 @@ func (s State) CanRestart(w *Workload) error {
 	return nil
 }
 
-// Restart does what kubectl rollout restart does: it changes an annotation of the pod template.
+// Restart restarts as kubectl rollout restart does: it changes an annotation of the pod template.
 func (w *Workload) Restart(ctx context.Context, c Clients, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()

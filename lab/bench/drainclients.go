@@ -57,7 +57,7 @@ func (c *client) path() string {
 	return "/get"
 }
 
-// protocol is what the clients speak.
+// protocol is the protocol of the clients.
 type protocol struct {
 	title           string
 	announcesToBusy bool                // a busy connection can get a GOAWAY at once
@@ -151,7 +151,7 @@ func watch2(c *client) error {
 	}
 }
 
-// frame reads one, and does what it asks for.
+// frame reads one, and follows it.
 func (c *client) frame() error {
 	frame, err := c.framer.ReadFrame()
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *client) frame() error {
 	return nil
 }
 
-// judge sums up what the clients saw. A request is lost if its answer did not come whole. A connection is cut if it
+// judge sums up the clients' results. A request is lost if its answer did not come whole. A connection is cut if it
 // ends without a FIN, in HTTP/2 without a GOAWAY, before it has a request or after the answer.
 func (p protocol) judge(clients []*client, signalled, released, ended time.Time) values {
 	v := values{lost: 0, lostOf: 0, cutConnections: 0, idleClosed: 0, answersEnd: 0}

@@ -29,7 +29,7 @@ var (
 	h2loadLatency = regexp.MustCompile(`(?m)^time for request:\s+\S+\s+\S+\s+(\S+)`)
 )
 
-// parseH2load reads what h2load says at the end; the duration of a load by time stands nowhere in it.
+// parseH2load reads the summary of h2load; the duration of a load by time stands nowhere in it.
 func parseH2load(out string, duration time.Duration) (load, error) {
 	counts, latency := h2loadCounts.FindStringSubmatch(out), h2loadLatency.FindStringSubmatch(out)
 	if counts == nil || latency == nil {

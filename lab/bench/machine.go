@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// machine describes what was measured on, in one line.
+// machine describes the machine of the measurement, in one line.
 func machine() string {
 	parts := []string{firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), fmt.Sprintf("%d cores", cores()),
 		"Linux " + firstMatch("/proc/sys/kernel/osrelease", `^([\d.]+)`)}
@@ -46,7 +46,7 @@ func firstMatch(file, pattern string) string {
 	return strings.TrimSpace(string(found[1]))
 }
 
-// sign adds how, when and on what a table was measured.
+// sign adds the command, time and machine of a table.
 func (b *bench) sign(ctx context.Context, out io.Writer, o *outcome, machine string) {
 	command := "make bench ARGS=" + o.name
 	if len(b.given) > 0 || b.quick {

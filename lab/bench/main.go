@@ -44,7 +44,7 @@ type bench struct {
 }
 
 const (
-	appWord   = "app" // what this program is called with to be the app
+	appWord   = "app" // the argument that makes this program the app
 	quickWord = "quick"
 )
 

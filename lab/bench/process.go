@@ -86,7 +86,7 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 // address is where it listens.
 func (p *process) address() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
 
-// url is what small requests ask for.
+// url is the URL of small requests.
 func (p *process) url() string {
 	return "http://" + p.address() + "/get"
 }

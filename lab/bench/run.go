@@ -111,7 +111,7 @@ func firstLine(err error) string {
 	return line
 }
 
-// progress writes what a turn measured to standard error.
+// progress writes the result of a turn to standard error.
 func (b *bench) progress(t *table, i, n int, of turn, v values, err error) {
 	var what string
 	if err != nil {
@@ -130,8 +130,8 @@ func (b *bench) progress(t *table, i, n int, of turn, v values, err error) {
 		strings.TrimSpace(of.name+" "+of.kase), what)
 }
 
-// findPrograms determines what each table lacks, before the first of them begins. A missing peer is left out; a table
-// without its app or its tool is not made.
+// findPrograms determines the missing programs of each table, before the first of them begins. A missing peer is left
+// out; a table without its app or its tool is not made.
 func (b *bench) findPrograms(lastcall string) error {
 	b.programs, b.left = map[string]string{}, map[*table][]string{}
 	missing := map[string]bool{}

@@ -16,7 +16,7 @@ type subject struct {
 	name  string // for --only
 	title string // in the tables
 	peer  string // whose program it is, as peers.Find knows it; empty for lastcall, direct and what bench is itself
-	// command is what to run; nil means that there is nothing in between.
+	// command is the program to run; nil means that there is nothing in between.
 	command func(program string, p place) ([]string, error)
 	ours    bool   // it is lastcall, or a part of it
 	tcp     bool   // it passes on bytes without a look at HTTP
@@ -38,7 +38,7 @@ type place struct {
 // fewestClients is the smallest number of clients that a configuration is made for.
 const fewestClients = 2048
 
-// Sockets is what those clients and as many connections to the app need.
+// Sockets is the number of sockets of those clients and of as many connections to the app.
 func (p place) Sockets() int { return 2*p.Clients + 100 }
 
 // subjects in the order of the tables. Every one keeps connections to the app alive, writes no access log, has one
@@ -72,7 +72,7 @@ var (
 	}}
 )
 
-// smallBody is what backend.conf answers too.
+// smallBody is the body that backend.conf returns, too.
 const smallBody = `{"url": "http://localhost/get", "origin": "127.0.0.1"}` + "\n"
 
 func lastcall(protocol string) func(string, place) ([]string, error) {
@@ -85,7 +85,7 @@ func lastcall(protocol string) func(string, place) ([]string, error) {
 	}
 }
 
-// envoyConfig is what `lastcall agent --proxy envoy` gives an Envoy that stands in for the pipe.
+// envoyConfig is the configuration of an Envoy that `lastcall agent --proxy envoy` starts.
 func (p place) envoyConfig() (string, error) {
 	config, err := envoy.Bootstrap{Inbound: []envoy.Route{{
 		Listen: fmt.Sprintf("127.0.0.1:%d", p.Listen), App: fmt.Sprintf("127.0.0.1:%d", p.Backend), Protocol: "http",

@@ -33,7 +33,8 @@ var (
 	socketsEach = &metric{title: "sockets for each", show: hundredths}
 )
 
-// values are what one turn measured. A metric that does not apply, such as the processor time of no proxy, is left out.
+// values are the results of one turn. A metric that does not apply, such as the processor time of no proxy, is left
+// out.
 type values map[*metric]float64
 
 // column is one of a table's.
@@ -86,7 +87,7 @@ func total(m *metric) column {
 // titled is the same column with another title.
 func (c column) titled(title string) column { c.title = title; return c }
 
-// aim is what lastcall is to reach.
+// aim is the value that lastcall has to reach.
 type aim struct {
 	kase   string // of the table; empty where it has none
 	ours   string // subject
@@ -97,7 +98,7 @@ type aim struct {
 	limit float64
 }
 
-// outcome is what a table has measured.
+// outcome is the result of a table.
 type outcome struct {
 	*table
 	subjects   []subject

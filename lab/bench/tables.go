@@ -14,7 +14,7 @@ type table struct {
 	how        func(*bench) string // how it is measured, for its reader; starts with a capital letter and ends with a full stop
 	subjects   []string            // names; the table has them in the order of the list of subjects
 	apps       []subject           // started once for the whole table, but where ownApps is set
-	ownApps    bool                // each turn starts its own: what one turn leaves in the kernel is of no concern to the next
+	ownApps    bool                // each turn starts its own: the kernel's state of one turn does not affect the next
 	tools      []string            // peers that make its load
 	many       bool                // it holds b.held connections
 	cases      []string            // each has rows of its own; none is one case without a name

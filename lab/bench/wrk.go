@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// load is what a tool counted: wrk says p50 and p99, h2load the mean.
+// load has the counts of a tool: wrk reports p50 and p99, h2load the mean.
 type load struct {
 	requests       int
 	elapsed        time.Duration

@@ -19,7 +19,7 @@ const generated = "# Made by `make image` or `make push` from deploy/chart; chan
 // helmOnly are labels that say nothing where Helm is not.
 var helmOnly = []string{"app.kubernetes.io/managed-by", "helm.sh/chart"}
 
-// base is the kustomize base, file by file: what the chart renders with these values.
+// base is the kustomize base, file by file: the chart rendered with these values.
 func base(c *chart.Chart, values map[string]any) (map[string][]byte, error) {
 	r, err := render(c, values, "lastcall", defaultNamespace)
 	if err != nil {
@@ -56,8 +56,8 @@ metadata:
 	return files, nil
 }
 
-// podSecurity is what the namespace must admit: the network plugin's installer writes files of the node, and the
-// observer sees its processes.
+// podSecurity is the level that the namespace must admit: the network plugin's installer writes files of the node, and
+// the observer sees its processes.
 func podSecurity(objects []object) string {
 	if slices.ContainsFunc(objects, func(o object) bool { return o.kind == "DaemonSet" }) {
 		return "privileged"

@@ -1,6 +1,6 @@
 // Chart checks, renders and packs the Helm chart, by Helm's own packages: no helm program is needed.
 //
-//	chart lint CHART                              what helm lint says
+//	chart lint CHART                              the findings of helm lint
 //	chart template CHART [--set K=V] [-n NS]      the manifests, in the order in which they are to be applied
 //	chart package CHART --version V --to FOLDER   a .tgz
 //	chart kustomize CHART [--set K=V] --to FOLDER the manifests as a kustomize base

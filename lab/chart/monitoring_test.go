@@ -55,7 +55,7 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "test", "rules", filepath.Join(folder, "alerts.yaml"))
 }
 
-// panel is what these tests read of a panel.
+// panel has the fields of a panel that these tests read.
 type panel struct {
 	ID      int
 	Title   string

@@ -15,7 +15,7 @@ import (
 
 const defaultNamespace = "lastcall-system"
 
-// rendered is what helm install would do.
+// rendered has the objects of helm install.
 type rendered struct {
 	objects []object // in the order in which Helm applies them
 	notes   string
@@ -30,7 +30,7 @@ type object struct {
 	text       string
 }
 
-// render does what helm template does: defaults, schema, templates, order.
+// render renders as helm template does: defaults, schema, templates, order.
 func render(c *chart.Chart, values map[string]any, release, namespace string) (r rendered, err error) {
 	options := common.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(c, values, options, common.DefaultCapabilities)

@@ -9,7 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// rights are what the roles of one account allow, one line for each kind of object.
+// rights are the permissions of one account's roles, one line for each kind of object.
 func rights(t *testing.T, r rendered, account string) []string {
 	t.Helper()
 	var out []string

@@ -46,8 +46,8 @@ var generationPaths = []string{
 }
 
 // Responses of models that take 1 to 10 minutes, 20 on each pod that is terminated, half of them over HTTP/1.1 and half
-// over HTTP/2 in five dialects. With lastcall none is cut before the last call, and what the last call meets ends with an
-// error event. None is short without an error. The table has the same pods without lastcall.
+// over HTTP/2 in five dialects. With lastcall none is cut before the last call, and what the last call meets ends with
+// an error event. None is short without an error. The table has the same pods without lastcall.
 //
 // By default a minute takes a second, and there is one rollout. The figure of BENCHMARKS.md:
 //
@@ -151,7 +151,7 @@ type rollout struct {
 	terminated time.Time
 }
 
-// generation is what a client has received of one stream.
+// generation is a client's part of one stream.
 type generation struct {
 	path, protocol string
 	outcome        string        // complete, error event, truncated, no response or silently short
@@ -159,7 +159,8 @@ type generation struct {
 	ended          time.Duration // after SIGTERM
 }
 
-// run starts the pod, its streams, and terminates it as a kubelet does. It returns how long after SIGTERM the pod was gone.
+// run starts the pod, its streams, and terminates it as a kubelet does. It returns how long after SIGTERM the pod was
+// gone.
 func (r *rollout) run(args []string, address string) (gone time.Duration) {
 	t := r.t
 	var output logstest.Buffer

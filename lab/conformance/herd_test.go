@@ -23,7 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
-// feed is what the apps of both pods send: numbered events, the same to all clients, from any number on.
+// feed is the output of the apps of both pods: numbered events, the same to all clients, from any number on.
 type feed struct {
 	mu   sync.Mutex
 	last int
@@ -79,7 +79,8 @@ func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// herd are clients that reconnect, half of them EventSource-like, half WebSockets without a pause before they reconnect.
+// herd are clients that reconnect, half of them EventSource-like, half WebSockets without a pause before they
+// reconnect.
 type herd struct {
 	t         *testing.T
 	old       string
@@ -245,8 +246,8 @@ func overflows(t *testing.T) int {
 	return n
 }
 
-// Thousands of clients that reconnect come to the successor of their pod one after another, and miss no event. HERD is the
-// number of clients, HERD_AGENT another program, HERD_WAYS "wait" or "close" alone.
+// Thousands of clients that reconnect come to the successor of their pod one after another, and miss no event. HERD is
+// the number of clients, HERD_AGENT another program, HERD_WAYS "wait" or "close" alone.
 func TestHerd(t *testing.T) {
 	clients := 400
 	if n, err := strconv.Atoi(os.Getenv("HERD")); err == nil {

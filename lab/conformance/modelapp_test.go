@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// model is what the apps of a service know of the one client that asks it: a model
+// model is the state of a service's apps about the one client that asks it: a model
 // server with the endpoints of OpenAI, Anthropic, Gemini and Ollama, an MCP server, and events
 // for EventSource. The old pod's answers do not end before the client has lost its
 // connection, or end is closed; the young pod's are short.

@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
-// instance is what ends in a rotation: a pod, or a server without one.
+// instance is the server that ends in a rotation: a pod, or a server without one.
 type instance struct {
 	address string
 	command *exec.Cmd

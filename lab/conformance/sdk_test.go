@@ -69,7 +69,7 @@ var libraries = []library{
 	{"eventsource Node", sdkNode, "eventsource", ""},
 }
 
-// sdkResult is what a script prints at last.
+// sdkResult is the last output of a script.
 type sdkResult struct {
 	Words      int
 	Error, End string
@@ -79,12 +79,12 @@ type sdkResult struct {
 // isAnswer reports whether it reads an answer of a model: neither MCP's nor EventSource's.
 func (l library) isAnswer() bool { return l.kind != "eventsource" && !strings.HasPrefix(l.kind, "mcp") }
 
-// An answer in flight is waited for, also with --event-streams close: it is whole, and the verdict clean. A subscription of a
-// real EventSource ends before the last call then, and resumes at the other pod: each event once.
+// An answer in flight is waited for, also with --event-streams close: it is whole, and the verdict clean. A
+// subscription of a real EventSource ends before the last call then, and resumes at the other pod: each event once.
 //
-// No library takes half an answer for a whole: the pod, or a proxy before it, makes its last call in the middle of the answer,
-// and the user's code gets an error, or the library asks again and gets the rest. One process does all of a library, because
-// some take ten seconds of a processor to load.
+// No library takes half an answer for a whole: the pod, or a proxy before it, makes its last call in the middle of the
+// answer, and the user's code gets an error, or the library asks again and gets the rest. One process does all of a
+// library, because some take ten seconds of a processor to load.
 func TestLibraries(t *testing.T) {
 	proxied := []string{"openai", "anthropic", "ai", "openai-h2", "anthropic-h2"}
 	for _, l := range libraries {

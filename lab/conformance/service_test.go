@@ -106,8 +106,8 @@ func (s *service) balance(t *testing.T, port func(*pod) string) string {
 	return ln.Addr().String()
 }
 
-// forward joins two connections until ctx ends; an end continues as an end, a reset as a reset. It reports whether a request
-// crossed the server's close.
+// forward joins two connections until ctx ends; an end continues as an end, a reset as a reset. It reports whether a
+// request crossed the server's close.
 func forward(ctx context.Context, client *net.TCPConn, addr string) (crossed bool) {
 	defer client.Close()
 	c, err := net.Dial("tcp", addr)
@@ -180,7 +180,7 @@ func (p *pod) addr(t *testing.T) net.Addr {
 
 func (p *pod) hasLogged(words string) bool { return strings.Contains(p.output.String(), words) }
 
-// podReport is what the tests read of a termination's report.
+// podReport has the fields of a termination's report that the tests read.
 type podReport struct {
 	Verdict string
 	Faults  []string

@@ -185,7 +185,7 @@ func (s *session) rollWhenReady(t *testing.T, service *service) {
 	s.raced = r.Raced
 }
 
-// What excuses a failed request is what the balancer sees: a request after the last response, and the close right then.
+// A failed request is excused by the balancer's view: a request after the last response, and the close right then.
 func TestCrossing(t *testing.T) {
 	request := "GET /next HTTP/1.1\r\nHost: " + strings.Repeat("a", smallest) + "\r\n\r\n"
 	for _, crosses := range []bool{true, false} {

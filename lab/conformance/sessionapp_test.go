@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/h2c" //lint:ignore SA1019 see h2cUpgrade
 )
 
-// session is what the apps of a service know of the one client that uses it. They
+// session is the state of a service's apps about the one client that uses it. They
 // play along, so that a client's script needs nothing but its requests:
 //
 //	GET  /next    "more", or "enough" once the old pod is gone and the young one has answered for a while
@@ -71,7 +71,7 @@ func (s *session) next(of *service, name string) string {
 	return "more"
 }
 
-// work is what a slow request takes.
+// work is the time of a slow request.
 func (s *session) work(r *http.Request) {
 	s.requested.Add(1)
 	s.isReady()

@@ -123,7 +123,7 @@ func workerPackages(t *testing.T) string {
 	return folder
 }
 
-// stream is what one kind of worker does with its messages.
+// stream is one kind of worker's treatment of its messages.
 type stream struct {
 	t       *testing.T
 	kind    queueKind
@@ -228,7 +228,7 @@ func (s *stream) produce(ctx context.Context, ready chan struct{}) {
 	}
 }
 
-// events are what the workers have written: how often each message has begun and ended, and which workers have begun one.
+// events are the lines of the workers: how often each message has begun and ended, and which workers have begun one.
 type events struct {
 	begun, ended map[int]int
 	workers      map[string]bool
@@ -296,8 +296,8 @@ func expand(args, env []string) (out []string) {
 	return out
 }
 
-// stop ends a worker as the kubelet does: its hook, SIGTERM, and SIGKILL for all of its processes at the end of the grace
-// period.
+// stop ends a worker as the kubelet does: its hook, SIGTERM, and SIGKILL for all of its processes at the end of the
+// grace period.
 func (s *stream) stop(p *workerPod) (took time.Duration, killed bool) {
 	began := time.Now()
 	end := time.NewTimer(s.way.grace)
@@ -403,8 +403,8 @@ func startPostgres(t *testing.T) string {
 	return "postgresql://app@" + startTCPPostgres(t).String() + "/postgres"
 }
 
-// notRoot is a command in a user namespace of its own, in which root has no special rights: PostgreSQL refuses to run as
-// root.
+// notRoot is a command in a user namespace of its own, in which root has no special rights: PostgreSQL refuses to run
+// as root.
 func notRoot(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	if os.Getuid() != 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// lastcallctl is what make e2e builds.
+// lastcallctl is the program that make e2e builds.
 const lastcallctl = "../../bin/lastcallctl"
 
 // TestCheck has lastcallctl check look at this cluster, in which all is well.

@@ -10,7 +10,8 @@ import (
 
 const exitOnZero = "proxyMetadata:\n  EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'true'\n"
 
-// TestPublishedExperiment is what the guides show: httpbin behind a gateway, a request that takes 10 s, and at once
+// TestPublishedExperiment is the experiment of the guides: httpbin behind a gateway, a request that takes 10 s, and at
+// once
 //
 //	kubectl scale deployment graceful-shutdown-app --replicas=0
 //

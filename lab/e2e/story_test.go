@@ -111,7 +111,8 @@ func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 }
 
 // TestStory is the story of docs/observe.md with a real Prometheus: a bare Deployment loses requests in rollouts, and
-// the query of that page names it; with the label it loses none. The dashboard's queries and the chart's alerts show it.
+// the query of that page names it; with the label it loses none. The dashboard's queries and the chart's alerts show
+// it.
 func TestStory(t *testing.T) {
 	observer(t)
 	folder := *storyFolder
@@ -164,7 +165,7 @@ func TestStory(t *testing.T) {
 // near reports whether an estimate by increase(), which extrapolates to the end of the range, fits a count.
 func near(got, want float64) bool { return got >= want-1 && got <= want*1.1+1 }
 
-// sum is what Prometheus has of the terminations of web behind one proxy.
+// sum has Prometheus' values for the terminations of web behind one proxy.
 type sum struct{ terminations, lost float64 }
 
 // sums are those of the namespace, by proxy.
@@ -210,8 +211,8 @@ func chartAlerts(t *testing.T) json.RawMessage {
 	return nil
 }
 
-// dashboard runs every query of the dashboard, as Grafana does, and compares the results that follow from the counts. Without
-// a late connection its panel is empty: the few from the node's own addresses may be the kubelet's probes.
+// dashboard runs every query of the dashboard, as Grafana does, and compares the results that follow from the counts.
+// Without a late connection its panel is empty: the few from the node's own addresses may be the kubelet's probes.
 func (p *prometheus) dashboard(namespace string, began time.Time, terminations, lost float64, isLate bool) {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../deploy/chart/dashboards/terminations.json"))

@@ -25,7 +25,7 @@ type built struct {
 	image    v1.Image
 }
 
-// produce makes what the recipe says and returns the digest that its names stand for.
+// produce makes the image of the recipe and returns the digest that its names stand for.
 func produce(r *recipe) (digest v1.Hash, err error) {
 	folder := filepath.Dir(r.output)
 	if err := os.MkdirAll(folder, 0o755); err != nil {

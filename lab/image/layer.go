@@ -29,7 +29,7 @@ type entry struct {
 // parent is a folder that holds something.
 var parent = entry{kind: tar.TypeDir, mode: 0o755}
 
-// entries are what the layer holds for a platform, by path without the slash in front.
+// entries are the layer's files for a platform, by path without the slash in front.
 func (r *recipe) entries(p v1.Platform) (map[string]entry, error) {
 	all := map[string]entry{}
 	for _, f := range r.files {

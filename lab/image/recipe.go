@@ -15,7 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// recipe is what the flags ask for.
+// recipe is the image that the flags describe.
 type recipe struct {
 	name      name.Tag
 	platforms []v1.Platform
@@ -46,7 +46,7 @@ type folder struct {
 // capabilityBits are the numbers (linux/capability.h) of the capabilities that an image's file may have.
 var capabilityBits = map[string]int{"setpcap": 8, "net_admin": 12}
 
-// read takes over what needs parsing.
+// read parses the flags.
 func (r *recipe) read(named string, platforms, files, dirs, capabilities, labels []string) error {
 	var err error
 	if r.name, err = name.NewTag(named); err != nil {
@@ -131,7 +131,7 @@ func place(flag, text string) (dest string, mode int64, err error) {
 
 var userPattern = regexp.MustCompile(`^[0-9]+(:[0-9]+)?$`)
 
-// check finds what does not go together.
+// check finds contradictions.
 func (r *recipe) check() error {
 	switch {
 	case r.output == "":

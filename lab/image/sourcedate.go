@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// epoch is the time of what has none.
+// epoch is the time of files without one.
 var epoch = time.Unix(0, 0).UTC()
 
 // sourceDate is the time of everything in the image: SOURCE_DATE_EPOCH

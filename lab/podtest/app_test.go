@@ -74,8 +74,9 @@ func (a *app) heard(what string) *event {
 	return nil
 }
 
-// lastEvent is the time of the app's last output. Its end comes a moment later; but the kernel ends the other processes of
-// a container, which the sidecar watches, before its first one, so that the sidecar's end may be reported before the app's.
+// lastEvent is the time of the app's last output. Its end comes a moment later; but the kernel ends the other processes
+// of a container, which the sidecar watches, before its first one, so that the sidecar's end may be reported before the
+// app's.
 func (a *app) lastEvent() (at time.Time) {
 	for line := range strings.Lines(a.log.String()) {
 		var e event
@@ -185,7 +186,7 @@ func post(url string) error {
 	return nil
 }
 
-// world is what the app talks to, in the client's namespace.
+// world is the server to which the app connects, in the client's namespace.
 type world struct {
 	words lastWords
 	at    *nettest.Namespace

@@ -9,14 +9,14 @@ import (
 
 // answers are the responses to a client that repeats requests while the pod ends.
 type answers struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	good   int
 	latest time.Time // of the good ones
 	others []string
 }
 
-// askOn asks each 20 ms, for as long as a client takes that learns late of the pod's end, requests that take 300 ms, and
-// first of all one that outlasts the minimum drain. It returns when all are answered.
+// askOn asks each 20 ms, for as long as a client takes that learns late of the pod's end, requests that take 300 ms,
+// and first of all one that outlasts the minimum drain. It returns when all are answered.
 func (p *pod) askOn(d time.Duration) *answers {
 	a := &answers{}
 	var all sync.WaitGroup

@@ -156,8 +156,8 @@ func (p *pod) serve(h http.HandlerFunc) (stop func()) {
 	return stop
 }
 
-// present is what an app's hook leaves in its container, for an app that is part of the test; without a sidecar it is
-// nothing.
+// present is the program that an app's hook leaves in its container, for an app that is part of the test; without a
+// sidecar it is nothing.
 func (p *pod) present() (leave func()) {
 	c, err := p.Pod.Dial(p.t.Context(), "tcp", "127.0.0.1:15020")
 	if err != nil {

@@ -44,6 +44,7 @@ var rules = []rule{
 		"name the client, peer, caller or request"),
 	newRule("what comes", `\bwhat (comes|came|goes|went|cannot|there (is|are|was)|is (open|left|there|in|meant|asked|spoken))\b`, ``,
 		`the thing: "connections", "the response", "requests in flight"`),
+	newRule("is what", `\b(is|are|guards) what\b`, ``, `the noun: "X is the limit of …", "guards the fields below"`),
 	newRule("way in", `\bways? (in|out)\b`, `ways? in which`, `"inbound listener", "outbound connections"`),
 	newRule("go by", `\b(go|goes|went|gone|going) by\b`, ``, `"uses", "depends on", "follows"`),
 	newRule("as it stands", `\bas (it|they) stands?\b`, ``, `"unchanged", "currently"`),

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// command is what a program prints about one of its commands.
+// command is a program's help about one of its commands.
 type command struct {
 	words    []string // such as lastcallctl, lint
 	short    string

@@ -4,7 +4,7 @@
 //	reference pages FOLDER PROGRAM…    a Markdown page for each program, and pages about the annotations of pods, the
 //	                                   metrics and the report of a termination; in the top of the tree
 //
-// It reads what --help=all prints, because cobra's own generators omit the groups of flags and the variables.
+// It reads the output of --help=all, because cobra's own generators omit the groups of flags and the variables.
 package main
 
 import (

@@ -57,7 +57,7 @@ func files(top string) (all []*ast.File, err error) {
 
 var metric = regexp.MustCompile(`^(lastcall|envoy)_[a-z0-9_]+$`)
 
-// metrics lists what calls and composite literals name as a metric, next to its help.
+// metrics lists the names of metrics in calls and composite literals, next to its help.
 func metrics() (string, error) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n[Observability](../observability.md#metrics) describes labels and scrapes.\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
-// result is what an experiment measured. Its JSON is for programs.
+// result is the result of an experiment. Its JSON is for programs.
 type result interface {
 	WriteTable(w io.Writer, s console.Style) error
 	Passed() bool // every row is as expected

@@ -24,7 +24,7 @@ saved them. docs/rehearse.md describes it.
 
 The exit code is 1 if the first strategy, by default as-is, loses a request.`
 
-// ReadManifest returns what a manifest states about the end of a workload's pods. file may be -, for stdin; workload is
+// ReadManifest returns a manifest's settings for the end of a workload's pods. file may be -, for stdin; workload is
 // a name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
 type ReadManifest func(file string, stdin io.Reader, workload, container string) (service.Pod, error)
 

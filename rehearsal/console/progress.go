@@ -21,7 +21,7 @@ type Progress struct {
 	terminal bool
 	style    Style
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	line  func() string
 	drawn string // on the terminal
 

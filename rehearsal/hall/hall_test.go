@@ -74,7 +74,7 @@ func TestHall(t *testing.T) {
 		strings.Join(lines, "\n"))
 }
 
-// environment is what the rows run in.
+// environment is the environment of the rows.
 type environment struct {
 	apps       string // folder of testdata/apps
 	stacks     string // that of lab/peers/stacks/install; empty: rows that need it do not run
@@ -110,8 +110,8 @@ func (e environment) has(needs string) bool {
 	return e.stacks != "" && err == nil
 }
 
-// run rehearses one row, the bug and the fixed twin, and returns its line in the table. An error is what is not as the row
-// states.
+// run rehearses one row, the bug and the fixed twin, and returns its line in the table. An error is a
+// difference from the row.
 func (e environment) run(ctx context.Context, row Row) (string, error) {
 	var bug, fixed *outcome.Result
 	var errs [2]error

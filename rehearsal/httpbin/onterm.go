@@ -7,17 +7,17 @@ import (
 	"syscall"
 )
 
-// OnTerm is what the app does at SIGTERM.
+// OnTerm is the app's behaviour at SIGTERM.
 type OnTerm string
 
 const (
-	// Exit is what programs without a signal handler do: the signal ends the process, and the requests in flight. PID 1 of
-	// a namespace exits with status 2 instead: the kernel drops signals for it, and Go's runtime exits.
+	// Exit is the behaviour of programs without a signal handler: the signal ends the process, and the requests in flight.
+	// PID 1 of a namespace exits with status 2 instead: the kernel drops signals for it, and Go's runtime exits.
 	Exit OnTerm = "exit"
 
-	// CloseListener is what nginx does (a worker at SIGQUIT, `nginx -s quit`): it closes the listening socket and idle
-	// connections at once, finishes the requests in flight with `Connection: close`, and exits with status 0 when the last
-	// connection is closed.
+	// CloseListener is the behaviour of nginx (a worker at SIGQUIT, `nginx -s quit`): it closes the listening socket and
+	// idle connections at once, finishes the requests in flight with `Connection: close`, and exits with status 0 when the
+	// last connection is closed.
 	CloseListener OnTerm = "close-listener"
 
 	// Drain is http.Server.Shutdown. It closes the listening socket as well and finishes the requests in flight, but polls

@@ -27,7 +27,7 @@ type Options struct {
 	// MaxDelay limits /delay. Zero means DefaultMaxDelay.
 	MaxDelay time.Duration
 
-	// OnTerm is what happens when Run's context ends. Empty means Exit.
+	// OnTerm is the behaviour when Run's context ends. Empty means Exit.
 	OnTerm OnTerm
 
 	// Log gets a line at the start and at the end. Nil: none.

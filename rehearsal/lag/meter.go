@@ -29,7 +29,7 @@ type Meter struct {
 	ended sync.WaitGroup
 	fixed time.Duration // of Fixed
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	samples []sample
 }
 

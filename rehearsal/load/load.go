@@ -38,7 +38,7 @@ type Load struct {
 	// Descriptors is a file with the descriptors of gRPC services; empty: the server has reflection.
 	Descriptors string
 
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the fields below
 	answered, lost int
 	sent           []Sent
 }
@@ -98,7 +98,7 @@ func (l *Load) One(ctx context.Context, request, client int) {
 	}
 }
 
-// reason judges an outcome; empty: the client got what it should.
+// reason judges an outcome; empty: the client got the right response.
 func reason(r Request, ref Reference, o traffic.Outcome) traffic.Failure {
 	switch {
 	case o.Failure == "" && !r.IsEndless() && ref.isShort(o):

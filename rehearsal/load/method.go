@@ -87,7 +87,7 @@ func (l *Load) service(ctx context.Context, client *traffic.Client, r *Request, 
 	return found.UnwrapService(), nil
 }
 
-// streams sends the server's reflection what the load's requests have: their header.
+// streams sends the header of the load's requests to the server's reflection, too.
 type streams struct {
 	grpc.ClientConnInterface // nil: reflection has no unary methods
 	client                   *traffic.Client
@@ -100,7 +100,7 @@ func (s streams) NewStream(
 	return s.client.Stream(ctx, method, s.header, options...)
 }
 
-// readService finds a service in what protoc --include_imports --descriptor_set_out has written.
+// readService finds a service in the output of protoc --include_imports --descriptor_set_out.
 func readService(file, name string) (protoreflect.ServiceDescriptor, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Options are what a user chooses of a load.
+// Options are the user's choices for a load.
 type Options struct {
 	Requests    []Request     // at least one
 	Rate        float64       // requests a second; 0: about two in flight, at most 20 a second

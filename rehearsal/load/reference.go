@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
-// Reference is the undisturbed service's response to a request: what a lost one is detected by.
+// Reference is the undisturbed service's response to a request; one that differs is lost.
 type Reference struct {
 	Took  time.Duration // 0: the response has no end
 	Bytes int64

@@ -9,7 +9,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// Container is what the kubelet terminates, such as a Process.
+// Container is a container that the kubelet terminates, such as a Process.
 type Container interface {
 	Terminate() error // SIGTERM to PID 1
 	Kill() error      // SIGKILL to all of it
@@ -25,7 +25,7 @@ type Member struct {
 	Native bool
 }
 
-// Ending is what the kubelet did to one container, and when; zero times are for what it did not do.
+// Ending has the kubelet's actions on one container with their times; zero: it did not act.
 type Ending struct {
 	HookBegan, HookEnded time.Time
 	HookError            error

@@ -21,7 +21,7 @@ type fake struct {
 	once   sync.Once
 }
 
-// diary is what happened to all containers of a pod, with its time.
+// diary has the events of all containers of a pod, with their times.
 type diary struct {
 	began time.Time
 

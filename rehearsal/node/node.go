@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Command is what to start.
+// Command is a program to start.
 type Command struct {
 	Args []string // Args[0] is the program, found by PATH if it holds no slash
 	Env  []string // the whole environment; nil means this process's
@@ -25,7 +25,7 @@ type Command struct {
 
 	imitate bool // with Init: as on a machine that permits no namespaces
 
-	// StopSignal is what Terminate sends, as a container's stopSignal or its image's STOPSIGNAL; zero: SIGTERM.
+	// StopSignal is the signal of Terminate, as a container's stopSignal or its image's STOPSIGNAL; zero: SIGTERM.
 	StopSignal syscall.Signal
 }
 
@@ -34,7 +34,7 @@ type Node struct {
 	starts  chan start
 	stopped chan struct{} // closed when the node no longer starts processes
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	closed    bool
 	processes map[*Process]struct{}
 }

@@ -22,7 +22,7 @@ type Process struct {
 	init Init
 	done chan struct{} // closed when reaped
 
-	mu      sync.Mutex // guards what follows, and signals against reaped
+	mu      sync.Mutex // guards the fields below, and signals against reaped
 	reaped  bool
 	below   []*os.Process // the descendants when it was signalled
 	stopped bool          // Terminate was called

@@ -30,8 +30,8 @@ const (
 		"announce this to clients. Let the app send Connection: close, or use lastcall's sidecar, which does"
 )
 
-// advice is what would have saved a request. e is the ending that explains its loss, nil if none does; took is how long
-// the undisturbed request takes; isKept: its connection had carried others.
+// advice is the setting that would have saved a request. e is the ending that explains its loss, nil if none does; took
+// is how long the undisturbed request takes; isKept: its connection had carried others.
 func (r *Rollout) advice(e *Ending, when Phase, why traffic.Failure, took time.Duration, isKept bool) string {
 	switch {
 	case when == Between:

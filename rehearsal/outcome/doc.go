@@ -1,3 +1,3 @@
-// Package outcome is the result of rehearsing a service: what was lost, why and when. It is written as a table and as
+// Package outcome is the result of rehearsing a service: the losses, why and when. It is written as a table and as
 // JSON of a published schema.
 package outcome

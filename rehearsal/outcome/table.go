@@ -148,7 +148,7 @@ func (t *table) losses(row Row) {
 	t.line("")
 }
 
-// endings are what the runs' ends have shown, each once.
+// endings are the findings about the runs' ends, each once.
 func (row Row) endings() (all []string) {
 	for _, run := range row.Runs {
 		if run.HookError != "" {

@@ -24,7 +24,7 @@ type Env struct {
 	Grace    time.Duration // of pods whose strategy has none; whole seconds
 	MaxDelay time.Duration // longest /delay of the built-in app
 	Proxy    string        // of the sidecars: ProxyPipe (also empty), ProxyEnvoy or ProxyIstioAgent
-	Service  *Service      // what a manifest sets for Programs.App; nil: nothing
+	Service  *Service      // a manifest's settings for Programs.App; nil: none
 }
 
 // Pod is an app with its sidecar, if it has one.

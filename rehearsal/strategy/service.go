@@ -11,7 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// Service is what a manifest sets for the app.
+// Service has a manifest's settings for the app.
 type Service struct {
 	Env        []string       // NAME=value; {port} stands for the app's port
 	StopSignal syscall.Signal // zero: SIGTERM
@@ -19,7 +19,7 @@ type Service struct {
 	IsTCP      bool           // the app's protocol is not HTTP
 	Port       int            // the containerPort that the app's own port takes the place of; 0: unknown
 	PreStop    *Hook          // the app's own, which a strategy with a hook for the app replaces or joins; nil: none
-	Join       Join           // what lastcall's injection does with PreStop
+	Join       Join           // the treatment of PreStop by lastcall's injection
 }
 
 // Hook is a preStop hook; one of its fields is set.
@@ -42,8 +42,8 @@ func (h *Hook) String() string {
 	return "preStop sleep " + strconv.Itoa(int(h.Sleep/time.Second))
 }
 
-// hook returns the own hook of an app that listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with the
-// containerPort stand for the app's address. Its output goes to the file log.
+// hook returns the own hook of an app that listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with
+// the containerPort stand for the app's address. Its output goes to the file log.
 func (s *Service) hook(n *node.Node, port int, log string) node.Hook {
 	h := s.PreStop
 	switch {

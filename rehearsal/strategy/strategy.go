@@ -44,7 +44,7 @@ func (s Sidecar) IsIstio() bool {
 	return s == Fixed || s == ExitOnZero || s == IstioNative || s.IsHooks()
 }
 
-// SIGTERMBehaviour is what an app does at SIGTERM.
+// SIGTERMBehaviour is an app's behaviour at SIGTERM.
 type SIGTERMBehaviour int
 
 const (

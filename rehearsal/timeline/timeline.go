@@ -1,4 +1,4 @@
-// Package timeline draws what happened when: rows of spans and marks over one clock, as an SVG picture. It is narrow,
+// Package timeline draws events and times: rows of spans and marks over one clock, as an SVG picture. It is narrow,
 // so that its text can be read on a phone, and follows the page's light or dark colours.
 package timeline
 
@@ -18,7 +18,7 @@ import (
 type Chart struct {
 	Title string
 	Rows  []Row
-	Key   []Entry // the legend, below the rows: of what they have
+	Key   []Entry // the legend, below the rows: of their contents
 	Until time.Duration
 }
 
@@ -31,8 +31,8 @@ type Entry struct {
 // Row is one scenario.
 type Row struct {
 	Group   string // a title above the first row of a group
-	Label   string // what it is, in words
-	Outcome string // what it means, in words
+	Label   string // its name, in words
+	Outcome string // its meaning, in words
 	Verdict Verdict
 	IsOurs  bool // emphasised
 	Spans   []Span
@@ -177,7 +177,7 @@ func (c Chart) SVG() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// key is the legend of what the picture has.
+// key is the legend of the picture.
 func (c Chart) key() []Entry {
 	shown := map[Kind]bool{}
 	for _, r := range c.Rows {

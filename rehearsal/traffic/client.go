@@ -39,7 +39,7 @@ type Client struct {
 	// TLS is the configuration for https; nil: plain text.
 	TLS *tls.Config
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	idle    map[string][]*kept
 	opened  int64
 	grpc    *grpc.ClientConn // nil before the first call

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Failure is why a request failed; empty if it succeeded. A status of 400 or more is a failure as well: "503"; so is gRPC's:
-// "UNAVAILABLE".
+// Failure is why a request failed; empty if it succeeded. A status of 400 or more is a failure as well: "503"; so is
+// gRPC's: "UNAVAILABLE".
 type Failure string
 
 // The failures.
@@ -28,7 +28,7 @@ const (
 // IsStatus reports whether it is a response of 500 or more.
 func (f Failure) IsStatus() bool { return len(f) == 3 && strings.HasPrefix(string(f), "5") }
 
-// Framing is what delimits a response.
+// Framing is the way in which a response is delimited.
 type Framing string
 
 // The framings.

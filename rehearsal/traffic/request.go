@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Protocol is what a request is sent as.
+// Protocol is the protocol of a request.
 type Protocol string
 
 // The protocols.
@@ -27,7 +27,7 @@ type Request struct {
 	Method   string // of HTTP and Events
 	Path     string // with the query; of GRPC /SERVICE/METHOD; of TCP empty
 	Header   http.Header
-	Body     string // of TCP, what is sent; of GRPC, the encoded message; of WebSocket, a text message after the handshake
+	Body     string // of TCP, the bytes; of GRPC, the encoded message; of WebSocket, a text message after the handshake
 }
 
 // String is the request's first line without its version.

@@ -1,4 +1,4 @@
-// Package polltest lets tests wait for what no event announces.
+// Package polltest lets tests wait for changes that no event announces.
 package polltest
 
 import (

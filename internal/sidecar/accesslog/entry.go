@@ -85,7 +85,7 @@ func appendOr(b []byte, s string) []byte {
 	return logs.AppendText(b, s)
 }
 
-// AppendJSON appends the line under Istio's names, in alphabetical order as Envoy does, with null for what is missing.
+// AppendJSON appends the line under Istio's names, in alphabetical order as Envoy does, with null for missing values.
 // A connection with TLS has additional members, named after Envoy's operators.
 func (e *Entry) AppendJSON(b []byte, now time.Time) []byte {
 	name := func(s string) {

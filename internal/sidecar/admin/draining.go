@@ -16,7 +16,7 @@ type draining struct {
 	drainTime time.Duration
 	idleAfter time.Duration
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	failed  bool       // /healthcheck/fail
 	drains  bool       // /drain_listeners
 	stopped bool       // the listeners are closed
@@ -119,7 +119,7 @@ func (d *draining) close() {
 	d.timers.Wait()
 }
 
-// state is what the rest of the API needs.
+// state is the data that the rest of the API needs.
 func (d *draining) state() (failed, stopped bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

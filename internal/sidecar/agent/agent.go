@@ -79,7 +79,7 @@ type StatusOptions struct {
 	Profiles bool                   // serve Go's profiles, for requests from this pod
 }
 
-// Pod is what the agent has to know of its pod.
+// Pod describes the agent's pod.
 type Pod struct {
 	Sidecar       Sidecar // kind of container in which the agent runs
 	AppContainers int     // 0 means one
@@ -236,7 +236,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 	return a.Succession.Ready()
 }
 
-// abandonStart ends what has been started. The app has served nothing yet.
+// abandonStart ends the parts that have started. The app has served nothing yet.
 func (a *agent) abandonStart() {
 	a.stopAdmin()
 	if a.status != nil {

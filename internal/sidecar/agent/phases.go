@@ -64,7 +64,7 @@ func (p *phases) hasten(at time.Time, from string, grace time.Duration) (isSoone
 	return isSooner
 }
 
-// deadline is what hasten recorded last.
+// deadline is the latest one that hasten recorded.
 func (p *phases) deadline() (at time.Time, from string) {
 	p.Get(func() { at, from = p.sigkill, p.sigkillFrom })
 	return at, from

@@ -134,7 +134,7 @@ func (a *agent) handleRestarts(ctx context.Context) {
 	}
 }
 
-// restart is what a data plane does during a restart; see pipe.Restart.
+// restart is the data plane's part of a restart; see pipe.Restart.
 type restart interface {
 	InFlight() int
 	Release()

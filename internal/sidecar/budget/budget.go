@@ -22,7 +22,7 @@ type Budget struct {
 	leaving atomic.Int64 // bytes of connections that are to end, and have not released them
 	leavers atomic.Int64 // how many these are
 
-	mu    sync.Mutex // guards what follows, and the share of each connection
+	mu    sync.Mutex // guards the fields below, and the share of each connection
 	lists [groups]list
 }
 
@@ -49,14 +49,14 @@ type Share struct {
 	evicted    atomic.Bool // it is to end, and its bytes no longer count
 }
 
-// Held is what the connection held at the last Hold, bytes.
+// Held is the connection's memory at the last Hold, bytes.
 func (s *Share) Held() int { return s.held }
 
 // IsEvicted reports whether the connection is to end.
 func (s *Share) IsEvicted() bool { return s.evicted.Load() }
 
-// Group is what an unfinished connection is ended with. The sizes keep a client that sends a small head, or begins a
-// handshake, apart from those that send all they may.
+// Group is the set of unfinished connections with which one is ended. The sizes keep a client that sends a small head,
+// or begins a handshake, apart from those that send all they may.
 type Group uint8
 
 const (
@@ -124,8 +124,8 @@ func (b *Budget) Limit() int64 { return b.limit }
 // Leaving is how many connections are to end and still hold bytes, and how many bytes.
 func (b *Budget) Leaving() (connections, bytes int64) { return b.leavers.Load(), b.leaving.Load() }
 
-// Hold sets what a connection holds. If that is too much, it ends unfinished ones. It returns false if that is the
-// connection itself, or if it was ended meanwhile: the caller ends it.
+// Hold sets the memory that a connection holds. If that is too much, it ends unfinished ones. It returns false if that
+// is the connection itself, or if it was ended meanwhile: the caller ends it.
 func (b *Budget) Hold(s *Share, bytes int, in Group) bool {
 	s.held = bytes
 	ok := b.set(s, bytes, in)

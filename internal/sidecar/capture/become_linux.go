@@ -68,14 +68,14 @@ func giveUp() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	var none capabilities // the ambient set loses what the permitted one loses
+	var none capabilities // the ambient set loses the rights that the permitted one loses
 	if err := unix.Capset(version(), &none[0]); err != nil {
 		return fmt.Errorf("give up the thread's capabilities: %w", err)
 	}
 	return nil
 }
 
-// GiveUpUnused gives up what the file's capabilities permit, in a process that does not raise them: a hook in the
+// GiveUpUnused gives up the rights of the file's capabilities, in a process that does not raise them: a hook in the
 // sidecar's container. A user's own rights stay.
 func GiveUpUnused() {
 	var c, none capabilities

@@ -8,9 +8,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
-// Config is what is captured; Resolve makes it. The rules are in rules_linux.go.
+// Config describes the captured traffic; Resolve makes it. The rules are in rules_linux.go.
 type Config struct {
-	Off          bool // capture nothing: Install then removes what an earlier run has installed
+	Off          bool // capture nothing: Install then removes the rules of an earlier run
 	WholeMachine bool // allow the machine's own network namespace
 
 	InboundPort, OutboundPort uint16   // the pipe's listeners, on all addresses of both families

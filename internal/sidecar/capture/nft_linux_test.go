@@ -14,7 +14,7 @@ import (
 	sidecartcp "github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// What is printed, given to the real nft, is what Install installs, rule for rule; and it reads the same.
+// The printed rules, given to the real nft, equal those of Install, rule for rule; and it reads the same.
 func TestDryRunIsWhatIsInstalled(t *testing.T) {
 	nft := peers.Need(t, "nft")
 	run := func(t *testing.T, in *nettest.Namespace, stdin string, args ...string) string {

@@ -182,7 +182,7 @@ func anywhere(ranges []netip.Prefix, m match) []match {
 	return []match{m}
 }
 
-// DryRun writes what Install would install, in nft's syntax: `nft -f -` has the same effect, and results in what `nft
+// DryRun writes the rules of Install in nft's syntax: `nft -f -` has the same effect, and results in what `nft
 // list ruleset` shows after Install.
 func DryRun(w io.Writer, c Config) error {
 	var b strings.Builder

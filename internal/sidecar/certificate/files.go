@@ -176,7 +176,7 @@ func (f *Files) Run(ctx context.Context, seen func(error)) error {
 	version := "not read yet"
 	var retryAt time.Time // of files that were refused; zero: they were not
 	for {
-		now := f.version() // before the reading: what is written meanwhile is read at the next look
+		now := f.version() // before the reading: a later change is read at the next look
 		if now != version || !retryAt.IsZero() && !time.Now().Before(retryAt) {
 			version, retryAt = now, time.Time{}
 			err := f.Reload()

@@ -1,4 +1,4 @@
-// Package cli has what the command lines of all programs share: help, errors, completion, logs, signals.
+// Package cli has the common parts of all command lines: help, errors, completion, logs, signals.
 package cli
 
 import (

@@ -49,7 +49,7 @@ type helpFlag struct{ isSet, isAll bool }
 
 func (h *helpFlag) String() string { return strconv.FormatBool(h.isSet) }
 
-// Type is what cobra requires of the flag.
+// Type is a method that cobra requires of a flag.
 func (h *helpFlag) Type() string { return "bool" }
 
 // Set accepts all and true.

@@ -22,7 +22,7 @@ const (
 	codeOK          = 0
 	codeFailed      = 1
 	codeUsage       = 2   // an error in flags or arguments
-	codeInterrupted = 130 // what a shell reports for Ctrl-C
+	codeInterrupted = 130 // a shell's code for Ctrl-C
 )
 
 // ErrReported ends a program with exit code 1 and no message: the command has printed the reason.

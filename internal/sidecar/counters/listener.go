@@ -1,4 +1,4 @@
-// Package counters counts what passes a listener. Counting takes no lock and allocates nothing.
+// Package counters counts the traffic of a listener. Counting takes no lock and allocates nothing.
 package counters
 
 import (
@@ -24,7 +24,7 @@ type Listener struct {
 // Stats are values of the counters of one or more listeners.
 type Stats = values[uint64]
 
-// values are what a listener counts; atomic while it counts, numbers when they are read.
+// values are the counters of a listener; atomic while it counts, numbers when they are read.
 type values[T any] struct {
 	Connections   T                    // accepted
 	Connected     T                    // connections made to the app
@@ -99,7 +99,7 @@ func addTo(sum []uint64, counters []atomic.Uint64) {
 	}
 }
 
-// Evicted is what a connection was doing when it was ended because the memory for such connections was used up.
+// Evicted is the state of a connection that was ended because the memory for such connections was used up.
 type Evicted int
 
 // Kinds of evicted connections.

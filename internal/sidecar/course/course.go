@@ -7,7 +7,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 )
 
-// Traffic is what the end of a pod depends on. Times are since the deletion.
+// Traffic is the load on which the end of a pod depends. Times are since the deletion.
 type Traffic struct {
 	// Busy is when the last request in flight would end if nothing cut it; 0 for none.
 	Busy time.Duration
@@ -18,11 +18,11 @@ type Traffic struct {
 	// Idle: another client holds an idle kept-alive connection.
 	Idle bool
 
-	// Polls is how soon polls notice what they wait for.
+	// Polls is how soon polls notice an event.
 	Polls Polls
 }
 
-// Polls is how soon polls notice what they wait for.
+// Polls is how soon polls notice an event.
 type Polls int
 
 const (
@@ -34,7 +34,7 @@ const (
 // never is later than each SIGKILL.
 const never = 1 << 62
 
-// Moments are what happens to one container, since the deletion.
+// Moments are the events of one container, since the deletion.
 type Moments struct {
 	HookEnds time.Duration
 	Signal   time.Duration // its stop signal
@@ -44,7 +44,7 @@ type Moments struct {
 	Killed   bool
 }
 
-// Refusal is what a client sees of a connection that comes too late.
+// Refusal is the end of a connection that comes too late.
 type Refusal string
 
 const (
@@ -57,7 +57,7 @@ type Course struct {
 	// Containers are in the order of Pod.Containers.
 	Containers []Moments
 
-	// Accepts is until when new connections and requests are served; Refusal is what follows.
+	// Accepts is until when new connections and requests are served; Refusal follows.
 	Accepts time.Duration
 	Refusal Refusal
 
@@ -216,7 +216,7 @@ func (p *Pod) drained(tr Traffic) time.Duration {
 	return min(max(p.draining(tr), tr.Busy), p.LastCall)
 }
 
-// limit lowers Accepts and Cut to what one container allows.
+// limit lowers Accepts and Cut to the times of one container.
 func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 	if k.Role == Sidecar {
 		return

@@ -28,7 +28,7 @@ const (
 	Sidecar Role = "sidecar" // the pod's own native sidecar
 )
 
-// Reaction is what a container does at its stop signal.
+// Reaction is a container's behaviour at its stop signal.
 type Reaction string
 
 // The reactions of apps.
@@ -61,7 +61,7 @@ type Container struct {
 	Drain    time.Duration // of FixedDrain, of Refuses, and the minimum of PollsZero
 }
 
-// HookKind is what a preStop hook does.
+// HookKind is the action of a preStop hook.
 type HookKind string
 
 const (
@@ -111,7 +111,7 @@ func (h Hook) String() string {
 	return h.Text
 }
 
-// Pod is what decides how a pod ends.
+// Pod has the settings that decide how a pod ends.
 type Pod struct {
 	Grace time.Duration // from the deletion to SIGKILL; 0 kills at once
 
@@ -145,7 +145,7 @@ func (p *Pod) HasProxy() bool {
 	return false
 }
 
-// Spare is what a grace period has beyond the end of the last request: the app gets its stop signal, and exits.
+// Spare is the part of a grace period beyond the end of the last request: the app gets its stop signal, and exits.
 const Spare = time.Second
 
 // Grace is the least grace period, in whole seconds, of a pod whose last request ends so long after the deletion.

@@ -103,7 +103,7 @@ func (a *arrivals) answer(now tally, countsConnections bool, requestedAt time.Ti
 	}
 }
 
-// growth is the increase of a counter, less what was counted already.
+// growth is the increase of a counter, less the part that was counted already.
 func growth(before, now, counted uint64) uint64 {
 	if now < before+counted {
 		return 0 // Envoy was restarted, or a gauge showed more

@@ -34,7 +34,7 @@ const (
 	listenerPrefix = "listener."
 )
 
-// evidence is what the stats show of a port's open connections.
+// evidence is the stats' information about a port's open connections.
 type evidence int
 
 const (
@@ -43,7 +43,7 @@ const (
 	openIsBusy                       // opaque, or its stats are hidden
 )
 
-// layout is which of an Envoy's listeners count, and what their stats show. It is immutable.
+// layout is the set of an Envoy's listeners that count, with their stats. It is immutable.
 type layout struct {
 	ports    []uint16                // for the kernel's table, sorted
 	bound    map[uint16][]netip.Addr // the addresses that go with a port
@@ -113,7 +113,7 @@ func layOutOf(listeners []Listener, shown Stats, leaveOut []uint16, kernel, outb
 	return l
 }
 
-// evidenceOf returns what the stats show of a listener's connections, and notes what is hidden.
+// evidenceOf returns the evidence of a listener's connections, and notes hidden stats.
 func (l *layout) evidenceOf(listener Listener, unseen bool, shown Stats, users map[string]int) evidence {
 	t := requestsShown
 	switch {

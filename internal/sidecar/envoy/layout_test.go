@@ -22,7 +22,7 @@ func at(addresses ...string) (out []netip.AddrPort) {
 	return out
 }
 
-// show is what Envoy has of listeners when no matcher hides anything.
+// show returns Envoy's stats of listeners when no matcher hides any.
 func show(listeners ...Listener) Stats {
 	shown := Stats{ownRequest: 1}
 	for _, l := range listeners {

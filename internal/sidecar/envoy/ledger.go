@@ -132,7 +132,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			g.http++
 		}
 		if s.WriteQueue > 0 {
-			g.unsent++ // Envoy's exit would cut off what it has not written yet
+			g.unsent++ // Envoy's exit would cut off its unwritten bytes
 		}
 	}
 	for cookie := range g.seen {
@@ -160,7 +160,7 @@ func (g *ledger) moved(at time.Time) {
 	}
 }
 
-// asks reports whether the stats can add to what the kernel shows.
+// asks reports whether the stats can add to the kernel's view.
 func (g *ledger) asks() bool { return g.http+g.mixed > 0 || len(g.layout.unseen) > 0 }
 
 // settled reports whether the last response is still valid.
@@ -214,13 +214,13 @@ func (g *ledger) soon() time.Time {
 	return still
 }
 
-// question is what to request from Envoy.
+// question is a request to Envoy.
 type question struct {
 	gaugesOnly bool // the counters are too expensive
 	forCount   bool // only the counters matter; bytes are still moving
 }
 
-// question is what to request now.
+// question returns the next request to Envoy.
 func (g *ledger) question(now time.Time) question {
 	counters := g.wantsCounters(now)
 	return question{gaugesOnly: g.cost > expensive && !counters, forCount: counters && !g.dueForIdle(now)}

@@ -63,7 +63,7 @@ type Plane struct {
 	over context.CancelFunc
 	work sync.WaitGroup // requests for stats, and goroutines that wait for Envoy's exit
 
-	mu              sync.Mutex     // guards what follows
+	mu              sync.Mutex     // guards the fields below
 	child           *process.Child // nil when attached to a running Envoy
 	layout          *layout
 	shown           Stats           // at the start, counters included
@@ -214,8 +214,8 @@ func (p *Plane) Drain(ctx context.Context) error {
 	return errors.Join(append(errs, p.drainListeners(ctx, options...))...)
 }
 
-// drainListeners makes Envoy send Connection: close and GOAWAY. Without options the listeners stop at once. Listeners of
-// other directions continue if there are inbound ones.
+// drainListeners makes Envoy send Connection: close and GOAWAY. Without options the listeners stop at once. Listeners
+// of other directions continue if there are inbound ones.
 func (p *Plane) drainListeners(ctx context.Context, options ...string) error {
 	if p.laidOut().inboundOnly {
 		options = append([]string{"inboundonly"}, options...)

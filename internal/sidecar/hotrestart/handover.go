@@ -40,7 +40,7 @@ type Handover struct {
 	toPredecessor *message // nil without a predecessor
 	fromSuccessor *message
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	reserved map[string]net.Listener
 	stopped  bool
 }
@@ -236,7 +236,7 @@ func keepFromChildren() {
 	syscall.CloseOnExec(4)
 }
 
-// message is what a successor reports to its predecessor in addition to tableflip's one byte: its process number when
+// message is the report of a successor to its predecessor in addition to tableflip's one byte: its process number when
 // it is ready, otherwise the reason why it is not. It is a file in memory that both processes have open. Writing to a
 // nil message does nothing.
 type message struct{ file *os.File }

@@ -1,4 +1,4 @@
-// Package inbound parses what the command line says of an inbound listener.
+// Package inbound parses the command line's description of an inbound listener.
 package inbound
 
 import (
@@ -90,7 +90,7 @@ func maxConnections(s string) (int, error) {
 	return n, nil
 }
 
-// checkName allows what is one word in a statistic's name, a URL and a log.
+// checkName allows names that are one word in a statistic's name, a URL and a log.
 func checkName(s string) error {
 	word := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'

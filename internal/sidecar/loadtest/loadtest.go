@@ -1,4 +1,4 @@
-// Package loadtest has what clients in tests do by hand, because net/http would retry.
+// Package loadtest has the clients of tests that net/http cannot replace, because it would retry.
 package loadtest
 
 import (
@@ -60,7 +60,7 @@ func Receive(in *bufio.Reader) (*http.Response, error) {
 	return response, err
 }
 
-// Load is what became of requests: why those failed that were not answered with 200, whole.
+// Load is the result of requests: why those failed that got no whole response with status 200.
 type Load struct {
 	Requests int
 	Failures map[string]int

@@ -8,7 +8,7 @@ import (
 )
 
 // Clients write into logs, and people read logs in terminals. The controls U+0080 to U+009F begin escape sequences
-// there, the marks of bidirectional text reverse what follows them, and others hide text. So what strconv.IsPrint
+// there, the marks of bidirectional text reverse the text behind them, and others hide text. So what strconv.IsPrint
 // excludes is escaped.
 
 const hexDigits = "0123456789abcdef"
@@ -39,7 +39,7 @@ func AppendJSON(b []byte, s string) []byte {
 	})
 }
 
-// escape appends s. other appends what is not printable: a rune, or utf8.RuneError and the byte that is no UTF-8.
+// escape appends s. other appends an unprintable character: a rune, or utf8.RuneError and the byte that is no UTF-8.
 func escape(b []byte, s string, other func(b []byte, r rune, invalid byte) []byte) []byte {
 	for i := 0; i < len(s); {
 		ch := s[i]
@@ -80,11 +80,11 @@ func appendHex(b []byte, value uint32, digits int) []byte {
 	return b
 }
 
-// printable escapes what slog's JSON leaves, which escapes control characters below U+0020 only. slog's text needs
-// nothing.
+// printable escapes the characters that slog's JSON leaves, which escapes control characters below U+0020 only. slog's
+// text needs nothing.
 type printable struct{ to io.Writer }
 
-// Write takes whole lines of valid JSON: what is not printable in them is in strings.
+// Write takes whole lines of valid JSON: their unprintable characters are in strings.
 func (w printable) Write(p []byte) (int, error) {
 	for i, ch := range p {
 		if ch >= utf8.RuneSelf || ch == 0x7f {

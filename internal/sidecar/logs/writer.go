@@ -42,7 +42,7 @@ type Writer struct {
 	bound   int
 	dropped atomic.Uint64
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	cond       sync.Cond
 	buf        []byte
 	lines      uint64                       // in buf

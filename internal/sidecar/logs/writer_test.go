@@ -23,7 +23,7 @@ import (
 
 // reader is a log's reader, which may stall or fail.
 type reader struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	got     bytes.Buffer
 	err     error
 	stalled chan struct{} // nil: it reads
@@ -261,8 +261,8 @@ func TestOpenFile(t *testing.T) {
 	}
 }
 
-// hostile is what a client can put into a request: controls of Latin-1 as UTF-8 and as raw bytes, overrides, isolates and
-// marks of bidirectional text, invisible characters, a tag beyond U+FFFF.
+// hostile has characters that a client can put into a request: controls of Latin-1 as UTF-8 and as raw bytes,
+// overrides, isolates and marks of bidirectional text, invisible characters, a tag beyond U+FFFF.
 const hostile = "a\u0085\u009b31m\x9b\u202e\u202a\u2066\u2069\u200e\u200f\u061c\u2028\U000e0041\x7f\"\\é日"
 
 func TestAppendEscapes(t *testing.T) {

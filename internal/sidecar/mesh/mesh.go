@@ -138,7 +138,7 @@ func (h *Hook) drainByAgent(ctx context.Context) error {
 	return nil
 }
 
-// fallBack is the data plane without Envoy's admin API, and what it does. Without ports it watches every listener of
+// fallBack is the data plane without Envoy's admin API, and its description. Without ports it watches every listener of
 // the pod. Their protocols are unknown, so an idle connection holds the hook, until the deadline at most: it would be
 // worse to cut a request.
 func (h *Hook) fallBack() (drain.DataPlane, string) {
@@ -173,7 +173,7 @@ func (h *Hook) everyPort() (ports []uint16) {
 	return slices.Compact(slices.Sorted(slices.Values(ports)))
 }
 
-// End is what follows the report. An app's hook makes Envoy write its access log, because Istio's agent ends Envoy by
+// End is called after the report. An app's hook makes Envoy write its access log, because Istio's agent ends Envoy by
 // SIGKILL, which loses the lines of the last second. Envoy's own waits until the app has exited, so that its outbound
 // connections work to the end, and then ends Envoy, which writes its whole log.
 func (h *Hook) End(ctx context.Context) {

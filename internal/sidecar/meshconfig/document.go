@@ -52,7 +52,7 @@ func plain(err error) error {
 	return fmt.Errorf("%s", strings.TrimPrefix(text, "unmarshal errors: "))
 }
 
-// kindOf names what a value is, for messages.
+// kindOf names the kind of a value, for messages.
 func kindOf(value any) string {
 	switch value.(type) {
 	case nil:
@@ -100,7 +100,7 @@ func furtherDocument(text string) int {
 	return 0
 }
 
-// unwrap finds the MeshConfig inside what is often pasted around it: an IstioOperator, Helm values, or the ConfigMap
+// unwrap finds the MeshConfig inside its usual wrappings: an IstioOperator, Helm values, or the ConfigMap
 // named istio.
 func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 	var path []string

@@ -57,7 +57,7 @@ func (r *resolver) parseLayer(src Source, text string) *layer {
 	}
 	content, path := r.unwrap(l, content)
 	found := r.locate(l, content, path, src.Origin == MeshFile)
-	for _, isMisplaced := range []bool{false, true} { // what is correctly placed overrides the rest
+	for _, isMisplaced := range []bool{false, true} { // correctly placed settings override the rest
 		for _, p := range found {
 			if isMisplaced == (p.misplaced != "") {
 				r.put(l, p)

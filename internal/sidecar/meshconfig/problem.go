@@ -31,11 +31,11 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// Warning is a valid setting that probably does not do what its author expects.
+// Warning is a valid setting that probably differs from its author's intention.
 type Warning struct {
 	Field  string // full path of the setting as it was written
 	Source Source // Default for the configuration as a whole
-	Text   string // the problem, what lastcall does, and what to write instead
+	Text   string // the problem, lastcall's reaction, and the setting to write instead
 }
 
 func (w Warning) String() string {

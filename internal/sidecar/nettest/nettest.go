@@ -233,7 +233,7 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// T is what Listen uses of a test, also of one of package rapid.
+// T has the methods of a test that Listen uses, also of one of package rapid.
 type T interface {
 	Helper()
 	Fatal(args ...any)

@@ -138,7 +138,8 @@ func bySegments(in, out int) turn {
 
 // settle resolves the turn of a connection that has been silent for so long that the kernel has sent the delayed
 // acknowledgements, if both sides sent in one tick before. A client acknowledges an answer by itself, up to 500 ms
-// later (RFC 9293, 3.8.6.3), unless its next request has done so. answered and exact are what sockets.InStride shows.
+// later (RFC 9293, 3.8.6.3), unless its next request has done so. answered and exact are the result of
+// sockets.InStride.
 func (c *connection) settle(answered, exact bool) {
 	later := c.LastReceived - c.LastAcked
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
 
-// kernel is what a watch reads, of one network namespace.
+// kernel has the sources of a watch, of one network namespace.
 type kernel struct {
 	table    *sockdiag.Table
 	reports  *sockdiag.Watch

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Protocol is what a port's clients are known to speak.
+// Protocol is the protocol of a port's clients.
 type Protocol int
 
 // The protocols. The kernel counts bytes and segments, so that only requests of plain HTTP/1.1, one at a time, show
@@ -50,6 +50,6 @@ type Options struct {
 	Probes []Probe
 	// Node shows which of them were refused; nil: unknown.
 	Node *Node `json:"-"`
-	// Protocols are what the clients of ports speak.
+	// Protocols are those of the ports' clients.
 	Protocols map[uint16]Protocol
 }

@@ -226,7 +226,7 @@ const (
 type Node struct {
 	watch *sockdiag.Watch
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	refused []sockdiag.Socket
 	lost    time.Time // when reports were missing last
 }

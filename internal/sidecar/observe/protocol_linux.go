@@ -58,7 +58,7 @@ func (g *ledger) learn(s sockdiag.Socket) {
 	g.evidence[port] = e
 }
 
-// protocolOf is what a client's connection carries. c is its last sighting, or nil.
+// protocolOf returns the protocol of a client's connection. c is its last sighting, or nil.
 func (g *ledger) protocolOf(s sockdiag.Socket, c *connection) Protocol {
 	known := g.options.Protocols[s.Local.Port()]
 	e := g.evidence[s.Local.Port()]

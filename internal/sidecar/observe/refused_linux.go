@@ -14,13 +14,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// A client that is refused leaves no socket, only one more reset that the namespace has sent without a connection. Those of
-// known connections are taken off, and those of half-closed ones.
+// A client that is refused leaves no socket, only one more reset that the namespace has sent without a connection.
+// Those of known connections are taken off, and those of half-closed ones.
 
-// refusing is the number of resets since the namespace exists that answered a segment without a connection, such as a SYN
-// to a port without a listener: all but those of connections that it still knew, closed with unread data, without
-// lingering, by data after the close, or for want of memory. It reads again when such a connection was aborted meanwhile,
-// which would look like a refused client now or later.
+// refusing is the number of resets since the namespace exists that answered a segment without a connection, such as a
+// SYN to a port without a listener: all but those of connections that it still knew, closed with unread data, without
+// lingering, by data after the close, or for want of memory. It reads again when such a connection was aborted
+// meanwhile, which would look like a refused client now or later.
 func (c counters) refusing() (n int, err error) {
 	aborted := func() (int, error) {
 		return sum(c.netstat, "TcpExt:", "TCPAbortOnClose", "TCPAbortOnData", "TCPAbortOnLinger", "TCPAbortOnMemory")
@@ -66,7 +66,7 @@ func sum(f *os.File, group string, names ...string) (total int, err error) {
 	return total, nil
 }
 
-// base sets what later counters of resets are compared with.
+// base sets the value with which later counters of resets are compared.
 func (g *ledger) base(refusing int, now time.Time) {
 	// The kernel counts a connection's abort before its reset.
 	if g.refusing, g.based, g.queued = max(g.refusing, refusing), now, 0; !g.begun {

@@ -34,7 +34,7 @@ type rounds struct {
 	now     chan struct{}       // wakes it: see sockdiag.WatchAll
 	reports func() (int, error) // a set (epoll) of the descriptors that have reports
 
-	mu      sync.Mutex       // guards what follows; it is locked after that of a watch
+	mu      sync.Mutex       // guards the fields below; it is locked after that of a watch
 	watches map[int32]*Watch // by the descriptors of their reports
 	ready   []unix.EpollEvent
 }
@@ -138,7 +138,7 @@ func (w *Watch) Reacted(since time.Time) (first time.Time) {
 	}
 	if w.standby {
 		w.bufferLocked()
-		_ = w.scanListenersLocked() // what it knows of a listener may be old
+		_ = w.scanListenersLocked() // its data about a listener may be old
 	}
 	w.ledger.since = since
 	for _, at := range w.ledger.closed {
@@ -205,7 +205,8 @@ func (w *Watch) bufferLocked() {
 	}
 }
 
-// endStandbyLocked makes a watch on standby one that has looked: it takes a look, and judges what ended before it.
+// endStandbyLocked makes a watch on standby one that has looked: it takes a look, and judges the connections that ended
+// before it.
 func (w *Watch) endStandbyLocked(at time.Time) error {
 	w.bufferLocked()
 	w.standby, w.changed = false, true

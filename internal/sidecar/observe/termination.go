@@ -32,11 +32,11 @@ const (
 	Cut        Reason = "cut"        // lastcall's last call ended it, as its agent reports
 )
 
-// Termination is what one termination of an app did to its clients, as seen by the kernel. Its JSON is the line that
-// lastcall observe --json prints. All numbers are connections, unless they state another unit.
+// Termination is the effect of one termination of an app on its clients, as seen by the kernel. Its JSON is the line
+// that lastcall observe --json prints. All numbers are connections, unless they state another unit.
 type Termination struct {
 	Begin    time.Time    `json:"begin"`
-	BeginBy  string       `json:"begin_by,omitempty"` // what Begin is: "SIGTERM", "listener closed", …
+	BeginBy  string       `json:"begin_by,omitempty"` // the event of Begin: "SIGTERM", "listener closed", …
 	Duration drain.Millis `json:"duration_ms"`        // from Begin to the end of the app
 	Ports    []uint16     `json:"ports"`              // the listening ports that were watched
 
@@ -67,7 +67,7 @@ type Termination struct {
 	// Idle is the time from the last request in flight, or the last arrival, to the end: the app waited for nothing.
 	Idle drain.Millis `json:"idle_ms"`
 
-	// Exit is what the caller knows about the end of the process.
+	// Exit is the caller's information about the end of the process.
 	Exit Exit `json:"exit"`
 
 	// Samples are the first lost requests, at most samplesMost.
@@ -117,7 +117,7 @@ type Maybe struct {
 	Raced int `json:"raced,omitempty"`
 }
 
-// counts are numbers with what they count.
+// counts are numbers with their units.
 type counts []struct {
 	n    int
 	text string
@@ -263,7 +263,7 @@ func (t Termination) exit() string {
 	return text
 }
 
-// doubts are what the result does not show.
+// doubts are the gaps of the result.
 func (t Termination) doubts() (out []string) {
 	out = append(t.Maybe.counts(), counts{
 		{t.Unseen, "whose end the kernel could not report"}, {t.ForeignResets, "refused on this machine, by any of its processes"},

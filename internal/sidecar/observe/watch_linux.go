@@ -29,7 +29,7 @@ type Watch struct {
 	namespace *os.File // nil: the process's own
 	buffer    int      // of the kernel's reports, bytes; 0: the default
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	kernel   *kernel    // nil: not started
 	ledger   *ledger
 	started  time.Time
@@ -100,7 +100,7 @@ func (w *Watch) startLocked() error {
 	return nil
 }
 
-// Begin is the moment of SIGTERM, or what the caller knows of it; by names it. It starts the watch if it has not
+// Begin is the moment of SIGTERM, or the caller's estimate; by names its source. It starts the watch if it has not
 // started. Ends of up to a second before at count, because exit and reports race.
 func (w *Watch) Begin(at time.Time, by string) error {
 	w.mu.Lock()
@@ -190,7 +190,7 @@ func (w *Watch) End(at time.Time, exit Exit) Termination {
 			w.mu.Unlock()
 			time.Sleep(probeSlack)
 			w.mu.Lock()
-			w.tickLocked() // what the node shows by now, the counters have
+			w.tickLocked() // the counters have everything that the node shows by now
 		}
 	}
 	if life := at.Sub(w.started); len(w.ledger.ports) == 0 && life < scanFirst {

@@ -21,7 +21,7 @@ import (
 // ErrMissing is wrapped by Find's error when the machine has no such program.
 var ErrMissing = errors.New("missing on this machine")
 
-// T is what Need uses of *testing.T.
+// T has the methods of *testing.T that Need uses.
 type T interface {
 	Helper()
 	Skipf(format string, args ...any)

@@ -14,7 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
-// Protocol is what a listener carries.
+// Protocol is the protocol of a listener.
 type Protocol int
 
 const (

@@ -17,7 +17,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 )
 
-// mode is what a connection has turned out to carry.
+// mode is the detected protocol of a connection.
 type mode uint8
 
 const (
@@ -31,9 +31,9 @@ const (
 
 // conn is a client's connection and its own connection to the app.
 //
-// mu guards what both directions and the drain read. Methods whose names end in Locked need it. wmu is held while bytes
-// are written to the client, so that a reply at the last call cannot land inside another message. up and down belong to
-// their goroutines.
+// mu guards the fields that both directions and the drain read. Methods whose names end in Locked need it. wmu is held
+// while bytes are written to the client, so that a reply at the last call cannot land inside another message. up and
+// down belong to their goroutines.
 type conn struct {
 	p         *Pipe
 	in        *listener
@@ -88,7 +88,7 @@ type response struct {
 	reconnects bool             // its client requests it again after any end
 }
 
-// restarting is what a connection knows of a restart of its app. deadline and timedOut belong to up.
+// restarting is a connection's part of a restart of its app. deadline and timedOut belong to up.
 type restarting struct {
 	dialing  atomic.Bool // connects to an app that is not known to be restarted
 	leaves   atomic.Bool // its app is about to be restarted: each message announces the close
@@ -96,7 +96,7 @@ type restarting struct {
 	timedOut bool
 }
 
-// request is what is kept of a request until it is answered.
+// request is the part of a request that is kept until it is answered.
 type request struct {
 	began   time.Time
 	line    []byte // method and target, cut at maxLine
@@ -139,7 +139,7 @@ func (c *conn) modeNow() mode {
 	return c.mode
 }
 
-// reader is what both sides have to read with. It holds a buffer only while there is data in it.
+// reader is the buffer with which both sides read. It holds a buffer only while there is data in it.
 type reader struct {
 	buf     *tcp.Buffer
 	large   bool   // the last read filled its buffer
@@ -256,7 +256,7 @@ func (q *queue) shrink() {
 	}
 }
 
-// slotMemory is what a slot takes, with a request line, bytes.
+// slotMemory is the size of a slot with a request line, bytes.
 const slotMemory = 384
 
 // recharge returns by how much the budget's count of the queue changes: of a client that pipelines.

@@ -33,7 +33,7 @@ type OpenRequest struct {
 	Status int          `json:"status,omitempty"` // of its response, when that has begun
 }
 
-// ConnectionState is what a connection is doing.
+// ConnectionState is the activity of a connection.
 type ConnectionState string
 
 // The states of a connection.

@@ -32,7 +32,7 @@ type dialogue interface {
 	FromServer([]byte)
 	Idle() bool           // nothing is in progress
 	HadRequest() bool     // since the login
-	BetweenReplies() bool // a message from us may follow what the server has sent
+	BetweenReplies() bool // a message from us may follow the server's last byte
 	Lost() bool           // not followed; for good
 }
 
@@ -181,7 +181,7 @@ func (d *down) passDatabase() bool {
 	return followed && err == nil
 }
 
-// endsLocked reports whether the connection ends with what the server has just sent: nothing is in progress, and the
+// endsLocked reports whether the connection ends with the server's latest message: nothing is in progress, and the
 // client cannot have sent its next request before it has read this. One that has only logged in has a moment to do so.
 func (db *database) endsLocked() bool {
 	c := db.c
@@ -207,7 +207,7 @@ func (db *database) sayLast() {
 }
 
 // endBusy ends the connection within a transaction or a command, at the last call, as soon as its protocol allows. wmu
-// is held. A server that reads a FIN first answers what it has read before it: an element that a blocking command of
+// is held. A server that reads a FIN first answers the commands before it: an element that a blocking command of
 // Redis has taken is not lost.
 func (db *database) endBusy() {
 	c := db.c

@@ -12,8 +12,8 @@
 // is arriving or unanswered, while it carries a WebSocket, and while its protocol is unknown (opaque TCP, other
 // upgrades).
 //
-// How a connection ends is the table in endings.go; docs/endings.md describes what clients see. Files, from top to
-// bottom: pipe.go and listener.go own the connections; serve.go runs one; up.go, requests.go and sniff.go read the
-// client, down.go and responses.go the app; ws.go, database.go and h2*.go follow WebSocket, databases and HTTP/2; endings.go decides how
-// it ends, end.go and h2end.go do it; activity.go counts; conn.go is its state.
+// How a connection ends is the table in endings.go; docs/endings.md describes it from the client's side. Files, from
+// top to bottom: pipe.go and listener.go own the connections; serve.go runs one; up.go, requests.go and sniff.go read
+// the client, down.go and responses.go the app; ws.go, database.go and h2*.go follow WebSocket, databases and HTTP/2;
+// endings.go decides how it ends, end.go and h2end.go do it; activity.go counts; conn.go is its state.
 package pipe

@@ -62,7 +62,7 @@ func (d *down) run() (again bool) {
 	return false
 }
 
-// readApp handles what has come from the app. It returns false to wait for more.
+// readApp handles bytes from the app. It returns false to wait for more.
 func (d *down) readApp(fd uintptr) bool {
 	for {
 		if d.buf == nil {
@@ -93,7 +93,7 @@ func (d *down) readApp(fd uintptr) bool {
 	}
 }
 
-// fromApp forwards what is complete. It returns false if down must leave its read loop: the connection has ended, the
+// fromApp forwards complete parts. It returns false if down must leave its read loop: the connection has ended, the
 // output is invalid (err is set), or the rest is opaque.
 func (d *down) fromApp() bool {
 	b := d.buf
@@ -199,7 +199,7 @@ func (d *down) endIfSurplus() bool {
 	return !isDue
 }
 
-// carryDown forwards what has been read, and then everything.
+// carryDown forwards the bytes that have been read, and then everything.
 func (d *down) carryDown() {
 	c := d.c
 	if b := d.buf; b != nil {
@@ -214,7 +214,7 @@ func (d *down) carryDown() {
 	d.carried += c.carry(c.client, c.app)
 }
 
-// isMalformed reports whether the app has sent what is not HTTP, rather than closed or reset its connection.
+// isMalformed reports whether the app has sent something other than HTTP, rather than closed or reset its connection.
 func isMalformed(err error) bool {
 	_, ok := errors.AsType[*http1.Error](err)
 	return ok

@@ -44,7 +44,7 @@ func (e *end) advance(to phase) { e.phase = max(e.phase, to) }
 type claim struct {
 	*ending
 	reply  []byte  // to be sent; nil if a response has begun, or the ending has none
-	unsent request // what the reply answers if no request is queued
+	unsent request // the request that the reply answers if none is queued
 }
 
 // claimLocked decides how the connection ends, for the caller to carry out. It returns nil if that has been decided.
@@ -328,7 +328,7 @@ func (c *conn) sendLastWord(force bool) {
 	c.mu.Unlock()
 	if len(end.Last) > 0 {
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.client.Send(end.Last, !resets) // a FIN takes with it what is held back, a reset does not
+		_ = c.client.Send(end.Last, !resets) // bytes that are held back go with a FIN, not with a reset
 	}
 	c.carryOut(&claim{ending: &endLastCall}, 0)
 }
@@ -427,7 +427,7 @@ func (u *up) endWebSocket() {
 		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
 		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
 	}
-	// Read on: the app may still write, and a reset would discard what it has not read.
+	// Read on: the app may still write, and a reset would discard its unread bytes.
 	_ = c.app.CloseWrite()
 	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
 	_ = c.client.CloseWrite()

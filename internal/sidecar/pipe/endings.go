@@ -14,8 +14,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// How connections end. Each row shows what an event sends. Most are functions of this file. Elsewhere: the drain
-// (announcesClose, sendGoAway), the last response (responses.go), kill (abort in end.go), HTTP/2's last call
+// How connections end. Each row shows the bytes that an event sends. Most are functions of this file. Elsewhere: the
+// drain (announcesClose, sendGoAway), the last response (responses.go), kill (abort in end.go), HTTP/2's last call
 // (h2end.go).
 //
 //	event                 nothing due   no response yet  within a response      parts¹          WebSocket     tunnel     HTTP/2
@@ -41,7 +41,7 @@ import (
 // does; otherwise like any other response. ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the
 // end of an event stream, or RST_STREAM.
 //
-// A row is what the oldest request gets, a reply if its response has not begun, and how it is logged. With HTTP/2,
+// A row is the end of the oldest request, a reply if its response has not begun, and how it is logged. With HTTP/2,
 // each stream gets it and is logged as before.
 type ending struct {
 	reply   *accesslog.Reply  // nil: none
@@ -252,7 +252,7 @@ func (u *up) whyUnreachable() *ending {
 	return &endUnreachable
 }
 
-// appEnded handles the end of what the app sends, or output that is not understood.
+// appEnded handles the end of the app's output, or output that is not understood.
 func (d *down) appEnded() {
 	c := d.c
 	c.mu.Lock()

@@ -240,7 +240,7 @@ func (v downVisitor) GoAway(last uint32) {
 	}
 }
 
-// streamHead is what is kept of a request's header block.
+// streamHead is the part of a request's header block that is kept.
 type streamHead struct {
 	stream       *stream          // nil for trailers
 	entry        *accesslog.Entry // nil without an access log
@@ -308,7 +308,7 @@ const maxBrief = 32
 // maxMethod is how much of a method is kept for the report, bytes.
 const maxMethod = 32
 
-// responseHead is what is kept of a response's header block.
+// responseHead is the part of a response's header block that is kept.
 type responseHead struct {
 	status  int  // 0 when there is none
 	isGET   bool // of the request

@@ -8,8 +8,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
 
-// Limits bound what a client may request and use. Zero values take the defaults, which are Envoy's where it has any;
-// NoLimit removes a limit where that is allowed. docs/limits.md describes what the client sees.
+// Limits bound a client's requests and memory. Zero values take the defaults, which are Envoy's where it has any;
+// NoLimit removes a limit where that is allowed. docs/limits.md describes the responses.
 type Limits struct {
 	// A request beyond these is answered, counted in Stats.Refused and not forwarded.
 	MaxHead        int           // bytes of a message head; default 60 KiB; 431, or 414 if the request line alone is longer
@@ -49,7 +49,7 @@ const NoLimit = -1
 const (
 	DefaultMaxHead          = 60 << 10         // Envoy's max_request_headers_kb
 	DefaultMaxFields        = 100              // Envoy's max_headers_count
-	DefaultHeadTimeout      = 30 * time.Second // about what nginx and Apache allow
+	DefaultHeadTimeout      = 30 * time.Second // about that of nginx and Apache
 	DefaultDialTimeout      = 5 * time.Second  // for an app on the same machine
 	DefaultHandshakeTimeout = 10 * time.Second // net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout)
 	DefaultIdleTimeout      = time.Hour        // Envoy's idle_timeout

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// processMemory is what the process takes without connections, bytes.
+	// processMemory is the memory of the process without connections, bytes.
 	processMemory = 16 << 20
 
-	// connectionMemory is what a connection takes that has been used within the last second, bytes: 20 KB for its state,
-	// its stacks and its descriptors, 7 KB in the kernel, and its share of buffers and garbage. TLS that ends here takes
-	// as much again. One that is idle takes a third.
+	// connectionMemory is the memory of a connection that has been used within the last second, bytes: 20 KB for its
+	// state, its stacks and its descriptors, 7 KB in the kernel, and its share of buffers and garbage. TLS that ends here
+	// takes as much again. One that is idle takes a third.
 	connectionMemory = 40 << 10
 
 	// defaultUnfinished is the budget of a process without a limit of its memory, bytes.
 	defaultUnfinished = 64 << 20
 
-	// handshakeMemory is what crypto/tls and its stack take during a handshake besides the client's bytes, bytes.
+	// handshakeMemory is the memory of crypto/tls and its stack during a handshake, without the client's bytes, in bytes.
 	handshakeMemory = 24 << 10
 )
 
@@ -47,7 +47,7 @@ func (l *Limits) shares(terminatesTLS bool) (connections, unfinished int64) {
 	return connections, rest / 4
 }
 
-// account notifies the budget of what the connection holds while up waits. It returns false if the connection has to
+// account notifies the budget of the connection's memory while up waits. It returns false if the connection has to
 // end.
 func (u *up) account() bool {
 	held := 0

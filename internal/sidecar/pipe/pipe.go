@@ -53,7 +53,7 @@ type Pipe struct {
 	work    chan func()  // sides of connections, to goroutines that wait for one
 	spare   atomic.Int64 // how many wait
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	listeners []*listener
 	first     *conn      // of the list of all connections
 	ended     bool       // no connection is accepted any longer
@@ -401,7 +401,7 @@ func (p *Pipe) all() []*conn {
 	return out
 }
 
-// warn logs what is wrong outside, each message once a second at most: a broken app must not fill the disk.
+// warn logs faults of peers, each message once a second at most: a broken app must not fill the disk.
 func (p *Pipe) warn(msg string, attrs ...any) { p.warnEvery(time.Second, msg, attrs...) }
 
 // warnEvery is warn for lasting conditions.

@@ -123,7 +123,7 @@ func sum(b []byte) (s uint64) {
 	return s
 }
 
-// wantAnswer is what the client reads of the response's body.
+// wantAnswer is the response's body that the client must read.
 func (x exchange) wantAnswer() []byte {
 	switch {
 	case x.method == "HEAD", x.answer == "none":

@@ -19,13 +19,13 @@ type batch struct {
 type batchStep uint8
 
 const (
-	nextPart  batchStep = iota // with what follows in the buffer
-	sendBatch                  // it is complete: more bytes must arrive, or what follows is not to be forwarded
+	nextPart  batchStep = iota // with the next bytes in the buffer
+	sendBatch                  // it is complete: more bytes must arrive, or the next bytes are not to be forwarded
 	sendFirst                  // it is complete; the buffer holds more to forward
 	handled                    // the connection ends, or has become HTTP/2
 )
 
-// forwardRequests forwards what has arrived of heads and bodies in one write. wait is true if more bytes are needed,
+// forwardRequests forwards the heads and bodies that have arrived in one write. wait is true if more bytes are needed,
 // leave if they are no longer HTTP/1.
 func (u *up) forwardRequests() (wait, leave bool) {
 	to := batch{end: u.buf.R, request: -1}
@@ -59,7 +59,7 @@ func (u *up) send(to *batch) error {
 	return u.c.app.Send(b.B[from:to.end], false)
 }
 
-// refuse forwards the batch and answers what follows it.
+// refuse forwards the batch and answers the request behind it.
 func (u *up) refuse(to *batch, r *accesslog.Reply, outcome accesslog.Outcome) batchStep {
 	_ = u.send(to)
 	u.endRefused(r, outcome)

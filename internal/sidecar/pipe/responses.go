@@ -239,7 +239,7 @@ func (d *down) noteSent(n int) {
 // responseEnds removes the answered request from the queue. It reports whether there will be more responses.
 func (d *down) responseEnds(last bool) bool {
 	c := d.c
-	d.state, d.body = downHead, earlyend.Body{} // which frees what followed its events
+	d.state, d.body = downHead, earlyend.Body{} // which frees the follower of its events
 	if last {
 		c.mu.Lock()
 		if c.end.advance(ended); c.end.by == nil {

@@ -45,7 +45,7 @@ func (u *up) begin() bool {
 			u.owes = true // the client spoke first, and may have sent a whole request
 			return true
 		}
-		c.setArriving(true) // what the client has sent is not read meanwhile
+		c.setArriving(true) // nothing reads the client's bytes now
 		if err := u.dial(); err != nil {
 			u.awaitRequest()
 		}

@@ -38,7 +38,7 @@ type turns struct {
 
 const (
 	// firstRequest is the turn of the client that certainly is a request. The first is its ClientHello. The second ends
-	// the handshake and may contain the first request, but session tickets may be what follows it (RFC 8446, 4.6.1).
+	// the handshake and may contain the first request, but session tickets may follow it as well (RFC 8446, 4.6.1).
 	firstRequest = 3
 
 	// silenceMin is the shortest silence. Packets of one answer, and a client that sends its next request at once, are
@@ -105,7 +105,7 @@ func (c *conn) cameFromApp() {
 	}
 }
 
-// sawServerHello reads what the app has chosen, from its first bytes.
+// sawServerHello reads the app's choices from its first bytes.
 func (d *down) sawServerHello(b []byte) {
 	if !d.c.passesTLS() {
 		return
@@ -174,7 +174,7 @@ func (u *up) noteSilentRace() {
 	c.raceLocked()
 }
 
-// noteAppEnd records the end of what the app sends, and counts it if the app has ended the connection by itself. err is
+// noteAppEnd records the end of the app's output, and counts it if the app has ended the connection by itself. err is
 // nil for an orderly end.
 func (c *conn) noteAppEnd(err error) {
 	hasEnded := c.hasEnded()

@@ -94,7 +94,7 @@ func (u *up) run() (ended, again bool) {
 	return true, false
 }
 
-// readClient handles what has come from the client. It returns false to wait for more, without an empty buffer.
+// readClient handles bytes from the client. It returns false to wait for more, without an empty buffer.
 func (u *up) readClient(fd uintptr) bool {
 	for {
 		if u.paused {
@@ -273,7 +273,7 @@ func (u *up) awaitDecision() {
 	}
 }
 
-// carryUp forwards what has been read, and then everything.
+// carryUp forwards the bytes that have been read, and then everything.
 func (u *up) carryUp() {
 	c := u.c
 	if b := u.buf; b != nil {

@@ -223,7 +223,7 @@ func (c socketClient) want(s string) {
 
 const goingAway = "\x03\xe9" + wsReason
 
-// acceptKey is what a server answers to a client's key (RFC 6455, 4.2.2).
+// acceptKey is a server's answer to a client's key (RFC 6455, 4.2.2).
 func acceptKey(key string) string {
 	h := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	return base64.StdEncoding.EncodeToString(h[:])

@@ -1,5 +1,5 @@
-// Package programtest has what tests of whole programs share: their scripts, a stalled reader of their output, how much
-// memory they have taken, their end by SIGTERM.
+// Package programtest has the common parts of tests of whole programs: their scripts, a stalled reader of their output,
+// how much memory they have taken, their end by SIGTERM.
 package programtest
 
 import (

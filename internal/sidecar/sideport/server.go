@@ -1,4 +1,4 @@
-// Package sideport has what the small HTTP servers next to the traffic have in common: the status port, the admin API,
+// Package sideport has the common parts of the small HTTP servers next to the traffic: the status port, the admin API,
 // the probes and metrics of the gateway and the webhook.
 //
 // The promises:

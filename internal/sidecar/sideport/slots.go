@@ -29,7 +29,7 @@ type taker struct {
 	slots []*Slot
 }
 
-// Slot is what one user has taken.
+// Slot is the share of one user.
 type Slot struct {
 	of   *Slots
 	from netip.Addr

@@ -42,8 +42,8 @@ type Received struct {
 // First is the signal that stopped the program; 0 if none has.
 func (r *Received) First() syscall.Signal { return syscall.Signal(r.first.Load()) }
 
-// Receive listens until end is called; what has arrived by then is in the channels. A second stop signal makes the last
-// call at once, except for SIGHUP: when a terminal is closed, the shell and the kernel both send it.
+// Receive listens until end is called; signals that arrived before are in the channels. A second stop signal makes the
+// last call at once, except for SIGHUP: when a terminal is closed, the shell and the kernel both send it.
 //
 // SIGPIPE is ignored: Go ends a program that writes to a closed descriptor 1 or 2, and a log reader that has ended must
 // not end a drain (signal(7)).

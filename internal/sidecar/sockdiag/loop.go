@@ -23,7 +23,7 @@ type Loop struct {
 
 	Look func() // takes one look
 
-	// Next returns what a look costs, and when the caller needs the next one; zero: at the interval. It is called before
+	// Next returns the cost of a look, and when the caller needs the next one; zero: at the interval. It is called before
 	// each wait.
 	Next func() (cost time.Duration, wish time.Time)
 

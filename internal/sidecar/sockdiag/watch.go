@@ -38,7 +38,7 @@ type Watch struct {
 	fd    int        // that has the reports, before Follow
 	files []*os.File // whose reports wake this process
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	ended []Socket
 	lost  bool
 }

@@ -4,7 +4,7 @@
 // The promise: a request that the client has sent and the app has not answered delays the end, until the deadline; a
 // pool of idle connections does not.
 //
-// What the kernel shows of a connection, and what follows from it:
+// The kernel's view of a connection, and the conclusions from it:
 //
 //	bytes that the app has not read, or the client has not acknowledged   busy
 //	the client sent last                                                  busy, without a limit

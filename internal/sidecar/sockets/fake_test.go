@@ -19,7 +19,7 @@ const (
 
 // fakeKernel has connections that are played by hand, and the kernel's clock.
 type fakeKernel struct {
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	conns      []*fakeConn
 	number     uint64
 	broken     bool
@@ -141,7 +141,7 @@ func (c *fakeConn) closes() {
 	})
 }
 
-// plays does its steps: a word is what happens to the connection, a duration is a pause. more are other words.
+// plays does its steps: a word is an event of the connection, a duration is a pause. more are other words.
 func (c *fakeConn) plays(more map[string]func(), steps ...any) {
 	does := map[string]func(){
 		"asks": c.asks, "answers": c.answers, "acknowledges": c.acknowledges, "half-closes": c.halfClose, "closes": c.closes,

@@ -62,7 +62,7 @@ type sighting struct {
 	received, written uint64 // bytes from the client and from the app
 	turn              turn
 	weighed           bool      // weigh has run
-	before            exchange  // what had been sent when the request began
+	before            exchange  // the bytes that had been sent when the request began
 	streams           bool      // the response is streaming
 	spoke             time.Time // when bytes moved last
 	requestedAt       time.Time // when the request began; with turn app: the last one
@@ -72,7 +72,7 @@ type sighting struct {
 	local             netip.AddrPort
 }
 
-// exchange is what a connection has carried.
+// exchange is the traffic of a connection.
 type exchange struct {
 	written            uint64
 	segments, requests uint32 // segments with data from the app, and from the client

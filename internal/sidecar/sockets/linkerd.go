@@ -16,8 +16,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// tally is what linkerd's proxy has counted at a port of the app: requests, and their ends. A request whose client
-// leaves before the response begins has no end, nor has one that was answered by 101: what follows is not counted.
+// tally has the counters of linkerd's proxy for a port of the app: requests, and their ends. A request whose client
+// leaves before the response begins has no end, nor has one that was answered by 101: the bytes behind that are not
+// counted.
 type tally struct{ begun, ended uint64 }
 
 // askLinkerd looks for ports without a request in flight until the watch ends. The proxy counts on while it writes a

@@ -47,7 +47,7 @@ type table interface {
 	Close() error
 }
 
-// kernel is what the plane sees of the machine.
+// kernel is the plane's view of the machine.
 type kernel struct {
 	open    func() (table, error)
 	watch   func([]uint16) (sockdiag.Reports, error) // of destroyed sockets
@@ -67,7 +67,7 @@ type Plane struct {
 	o      Options
 	kernel kernel
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	table   table
 	ledger  *ledger
 	cost    time.Duration // of one look
@@ -104,7 +104,7 @@ func (p *Plane) fallBack(why error) {
 	p.table, p.o.Opaque = procTable{}, true
 }
 
-// announce logs what is watched, and ports without a listener.
+// announce logs the watched ports, and ports without a listener.
 func (p *Plane) announce() {
 	p.o.Log.Info("watching the app's connections", "ports", p.o.Ports, "opaque", p.o.OpaquePorts,
 		"all_opaque", p.o.Opaque, "linkerd", p.o.Linkerd)
@@ -288,7 +288,7 @@ func (p *Plane) Close(context.Context) error {
 	return nil
 }
 
-// Assumed lists what the report assumes once the plane has been closed: that the app was the last to send on a
+// Assumed lists the report's assumptions once the plane has been closed: that the app was the last to send on a
 // connection does not prove that its response is complete.
 func (p *Plane) Assumed() (out []string) {
 	p.mu.Lock()
@@ -302,7 +302,7 @@ func (p *Plane) Assumed() (out []string) {
 	return out
 }
 
-// Warnings lists what makes the report doubtful: if the app listens on another port, none of its requests was seen.
+// Warnings lists reasons to doubt the report: if the app listens on another port, none of its requests was seen.
 func (p *Plane) Warnings() (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -109,7 +109,7 @@ func parseEnd(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), true
 }
 
-// acks are what the kernel's acknowledgements show of connections on which client and app both sent in one jiffy.
+// acks are the kernel's acknowledgements on connections on which client and app both sent in one jiffy.
 type acks struct {
 	inStride map[ends]bool // the app's responses have carried the acknowledgements
 	exact    bool          // connections that are not in inStride have no response

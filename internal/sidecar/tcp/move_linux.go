@@ -65,7 +65,7 @@ type splicing struct {
 	err     error
 }
 
-// some moves what it can. It returns false to wait.
+// some moves the bytes that are ready. It returns false to wait.
 func (m *splicing) some(from, to int) bool {
 	for {
 		n, err := unix.Splice(from, nil, to, nil, int(m.most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
@@ -162,7 +162,7 @@ func (m *mover) free() {
 	}
 }
 
-// some forwards what has come. It returns false to wait for more.
+// some forwards the bytes that have arrived. It returns false to wait for more.
 func (m *mover) some(fd uintptr) bool {
 	for {
 		if m.large && m.plain {

@@ -81,7 +81,7 @@ func AddrPort(a net.Addr) netip.AddrPort {
 var source4 = netip.MustParseAddr("127.0.0.6")
 
 // DialCaptured connects to the app that a captured connection was meant for, at the address that the client used and
-// never at loopback instead: what listens on loopback alone (a debug port, an admin API) must not become reachable from
+// never at loopback instead: a server on loopback alone (a debug port, an admin API) must not become reachable from
 // the network. Istio does so since 1.10.
 func DialCaptured(ctx context.Context, to netip.AddrPort, timeout time.Duration) (*Socket, error) {
 	if to.Addr().Is6() {

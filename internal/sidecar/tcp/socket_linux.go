@@ -25,7 +25,7 @@ type Socket struct {
 	remote netip.AddrPort
 	out    output // guarded by the caller's lock
 
-	mu                    sync.Mutex // guards what follows; held during system calls, of which none waits
+	mu                    sync.Mutex // guards the fields below; held during system calls, of which none waits
 	fd                    int        // -1 once it is closed
 	file                  *os.File   // nil until something is waited for
 	raw                   syscall.RawConn

@@ -32,7 +32,7 @@ type tlsLayer struct {
 	fd       uintptr     // from the callback that reads
 	more     atomic.Bool // of the write in progress
 	isEnding atomic.Bool // closeWrite has been called
-	writing  sync.Mutex  // held during writes; guards what follows
+	writing  sync.Mutex  // held during writes; guards the fields below
 	broken   bool        // a write has failed: the output may end within a record
 	hasEnded bool        // the FIN has been sent
 	info     TLSInfo     // written before isDone

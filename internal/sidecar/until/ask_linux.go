@@ -18,10 +18,10 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 )
 
-// answer is what a signal reports of its worker.
+// answer is a signal's report of its worker.
 type answer struct {
 	isIdle bool
-	detail string // what it reports of the work in progress; a change of it shows that the worker is alive
+	detail string // its report of the work in progress; a change of it shows that the worker is alive
 	err    error  // it does not answer
 }
 
@@ -135,7 +135,7 @@ func (s Signal) askCommand(ctx context.Context) answer {
 	return answer{err: fmt.Errorf("%w: %s", err, detailOf(out.kept.Bytes()))}
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the beginning of the written bytes.
 type bounded struct{ kept bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -161,8 +161,8 @@ func (s Signal) askFile() answer {
 	return answer{err: err}
 }
 
-// followUnix holds a connection to the worker's socket. The worker keeps it open while it is busy, may write a line about
-// its work at any time, and closes it when it is idle; the kernel closes it when the worker has ended.
+// followUnix holds a connection to the worker's socket. The worker keeps it open while it is busy, may write a line
+// about its work at any time, and closes it when it is idle; the kernel closes it when the worker has ended.
 func (s Signal) followUnix(ctx context.Context, report func(answer)) {
 	for wasIdle := false; ctx.Err() == nil; sleep(ctx, fileLook) {
 		conn, err := (&net.Dialer{Timeout: askTime}).DialContext(ctx, "unix", s.path)

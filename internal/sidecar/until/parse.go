@@ -27,7 +27,7 @@ type Signal struct {
 // String is the text that Parse has read.
 func (s Signal) String() string { return s.text }
 
-// Syntax describes what Parse reads.
+// Syntax describes the syntax of Parse.
 const Syntax = "exec:COMMAND, http://HOST:PORT/PATH, metric:http://HOST:PORT/PATH NAME{LABEL=\"VALUE\"} <= N, file:PATH, " +
 	"!file:PATH or unix:PATH"
 

@@ -26,8 +26,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Plane is a worker that is busy until its signals are idle. It implements drain.DataPlane as far as watching allows, for
-// one drain.
+// Plane is a worker that is busy until its signals are idle. It implements drain.DataPlane as far as watching allows,
+// for one drain.
 type Plane struct {
 	o         Options
 	changes   chan struct{}
@@ -37,7 +37,7 @@ type Plane struct {
 	exited    chan struct{}
 	exit      func() // closes exited
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	watches []*watch
 }
 
@@ -191,7 +191,7 @@ func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversa
 	return open, err
 }
 
-// Assumed lists the signals that no longer held the drain at its end: what they watch is assumed to be idle.
+// Assumed lists the signals that no longer held the drain at its end: their workers are assumed to be idle.
 func (p *Plane) Assumed() (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	ErrorEvent = "error event"
 )
 
-// message is what the error events say.
+// message is the text of the error events.
 const message = drain.MessageLastCall
 
 // defaultRetry is the shortest reconnection time if the application has set none, milliseconds. Browsers wait 3 s.

@@ -13,7 +13,7 @@ import (
 	"net/http"
 )
 
-// Media is what a response's Content-Type says about its body.
+// Media is the kind of a response's body by its Content-Type.
 type Media uint8
 
 // Media whose bodies can be followed.
@@ -36,12 +36,12 @@ func MediaOf(contentType []byte, isGET bool) Media {
 	return Other
 }
 
-// IsSubscription reports whether a response may be that of a client that reconnects by itself, as EventSource does. Every
-// other one is generated for its request.
+// IsSubscription reports whether a response may be that of a client that reconnects by itself, as EventSource does.
+// Every other one is generated for its request.
 func IsSubscription(isGET bool, status int) bool { return isGET && status == http.StatusOK }
 
-// Follow follows a response's body from its first byte; nil if it cannot be followed. Each of JSONLines counts as an event
-// with these data.
+// Follow follows a response's body from its first byte; nil if it cannot be followed. Each of JSONLines counts as an
+// event with these data.
 func Follow(m Media, isSubscription bool) *Stream {
 	if m == Other {
 		return nil

@@ -64,7 +64,8 @@ func (b *Body) advanceChunked(p []byte, sink DataSink) (n int, done bool, err er
 	return n, done, err
 }
 
-// advanceSize takes the chunk size and what follows it: the end of the line, or the byte that begins something else.
+// advanceSize takes the chunk size and the bytes behind it: the end of the line, or the byte that begins something
+// else.
 func (b *Body) advanceSize(p []byte) (n int, err error) {
 	size, digits := b.Left, b.seen // in registers
 	for n < len(p) {

@@ -17,7 +17,7 @@ func HeadLen(b []byte, scanned int) int {
 	return 0
 }
 
-// Head is what a proxy has to know of a message head.
+// Head has the parts of a message head that a proxy needs.
 type Head struct {
 	Minor  byte // minor version: 0 or 1
 	Status int  // of a response
@@ -156,7 +156,7 @@ func (h *Head) parseVersion(b []byte) bool {
 	return true
 }
 
-// cutLine returns the first line without its CRLF, and what follows it. ok is false if the line ends otherwise.
+// cutLine returns the first line without its CRLF, and the rest. ok is false if the line ends otherwise.
 func cutLine(b []byte) (line, rest []byte, ok bool) {
 	eol := bytes.IndexByte(b, '\n')
 	if eol < 1 || b[eol-1] != '\r' {

@@ -2,7 +2,7 @@ package http1
 
 import "bytes"
 
-// Guess is what the first bytes of a client look like.
+// Guess is the protocol that a client's first bytes suggest.
 type Guess uint8
 
 // Guesses.
@@ -42,7 +42,7 @@ func isRequestLine(line []byte) bool {
 const maxWord = 24
 
 // sniffPart guesses from an incomplete line. Clients of some protocols send a word without an end of line and wait
-// for an answer (ZooKeeper's "ruok"), so only what looks like a method needs more bytes.
+// for an answer (ZooKeeper's "ruok"), so only bytes that look like a method need more bytes.
 func sniffPart(text []byte) Guess {
 	word, target, isWhole := bytes.Cut(text, []byte(" "))
 	switch {

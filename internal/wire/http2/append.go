@@ -37,7 +37,7 @@ func AppendField(block []byte, name, value string) []byte {
 	return appendString(appendString(block, name), value)
 }
 
-// appendString appends a string literal (RFC 7541, 5.2), cut to what has a length of one byte.
+// appendString appends a string literal (RFC 7541, 5.2), cut to the length that fits in one byte.
 func appendString(block []byte, s string) []byte {
 	s = s[:min(len(s), 126)]
 	return append(append(block, byte(len(s))), s...)

@@ -2,7 +2,7 @@ package http2
 
 import "encoding/binary"
 
-// Events receives what a Follower sees. Slices are valid until the call returns. An error ends the connection.
+// Events receives the events of a Follower. Slices are valid until the call returns. An error ends the connection.
 type Events interface {
 	Headers(stream uint32, block []byte, endStream bool) error
 	PushPromise(stream, promised uint32, block []byte) error
@@ -144,7 +144,8 @@ func (f *Follower) payloadEnds(to Events) {
 	}
 }
 
-// Check validates what following relies on in a frame header. The rest is left to the receiver of the frame.
+// Check validates the fields of a frame header on which a Follower relies. The rest is left to the receiver of the
+// frame.
 func (f *Follower) Check(at FrameHeader) error {
 	if f.inBlock != (at.Type == Continuation) || f.inBlock && at.Stream != f.blockOf.Stream {
 		return ErrFrameOrder // RFC 9113, 6.10

@@ -10,7 +10,7 @@ import (
 	"encoding/binary"
 )
 
-// Preface is what a client sends first (RFC 9113, 3.4).
+// Preface is the client's first bytes (RFC 9113, 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 var preface = []byte(Preface)

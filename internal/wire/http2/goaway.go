@@ -38,7 +38,7 @@ const (
 	halfRest = 4 * time.Second
 )
 
-// Client is what a client does with its open requests when a GOAWAY comes, even one with MaxStreamID. The zero value
+// Client is a client's treatment of its open requests when a GOAWAY comes, even one with MaxStreamID. The zero value
 // is unknown.
 type Client uint8
 
@@ -54,7 +54,7 @@ type setting struct {
 	value uint32
 }
 
-// implementations are recognized by what their SETTINGS contain, not by the User-Agent: programs set their own,
+// implementations are recognized by the content of their SETTINGS, not by the User-Agent: programs set their own,
 // and proxies forward those of their clients. The first match counts.
 var implementations = []struct {
 	client   Client
@@ -95,7 +95,7 @@ func (c Client) Requested(grpc, forwarded bool) Client {
 	return c
 }
 
-// Moment is the state of a connection that is to be shut down. A duration is 0 if what it measures has not begun.
+// Moment is the state of a connection that is to be shut down. A duration is 0 if it has not begun.
 type Moment struct {
 	Open     int           // streams
 	Idle     time.Duration // since the last stream ended
@@ -103,8 +103,8 @@ type Moment struct {
 	Closing  time.Duration // since idle connections are closed
 }
 
-// Due reports whether the first GOAWAY is due for a client that has sent a request, and if not, when to ask again; 0: when
-// a stream has ended.
+// Due reports whether the first GOAWAY is due for a client that has sent a request, and if not, when to ask again; 0:
+// when a stream has ended.
 func (c Client) Due(m Moment) (due bool, again time.Duration) {
 	switch {
 	case c == Orderly:

@@ -33,7 +33,7 @@ func NewDecoder(want FieldSet) Decoder {
 	return Decoder{Want: want, table: dynamicTable{max: DefaultTableSize}}
 }
 
-// Release frees what a large block has needed.
+// Release frees the memory of a large block.
 func (d *Decoder) Release() {
 	if cap(d.scratch) > 512 {
 		d.scratch = nil
@@ -181,7 +181,7 @@ func (d *Decoder) nameOf(s stringLiteral) (FieldName, int, error) {
 	return fieldNameOf(name), n, nil
 }
 
-// buffer returns an empty buffer with room for what n bytes of Huffman code can contain.
+// buffer returns an empty buffer with room for the text of n bytes of Huffman code.
 func (d *Decoder) buffer(n int) []byte {
 	if most := n*8/5 + 1; cap(d.scratch) < most {
 		d.scratch = make([]byte, 0, max(most, 128))

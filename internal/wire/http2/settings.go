@@ -22,14 +22,14 @@ func ValidSettingsLen(length int) bool {
 	return length%settingLen == 0 && length <= settingLen*maxSettings
 }
 
-// IsServerPreface reports whether a frame header begins what a server sends first, and a client after its preface:
+// IsServerPreface reports whether a frame header is the first of a server, and of a client after its preface:
 // SETTINGS (RFC 9113, 3.4).
 func (h FrameHeader) IsServerPreface() bool {
 	return h.Type == Settings && h.Flags == 0 && h.Stream == 0 && ValidSettingsLen(int(h.Length))
 }
 
-// FirstSettings returns the payload of the SETTINGS that follow a client's preface, nil if another frame does. It returns
-// false while b, which begins with the preface, is too short.
+// FirstSettings returns the payload of the SETTINGS that follow a client's preface, nil if another frame does. It
+// returns false while b, which begins with the preface, is too short.
 func FirstSettings(b []byte) (payload []byte, ok bool) {
 	begin := len(Preface) + HeaderLen
 	if len(b) < begin {

@@ -3,7 +3,7 @@ package http2
 // DefaultTableSize is the size of the dynamic table before any SETTINGS, bytes (RFC 9113, 6.5.2).
 const DefaultTableSize = 4096
 
-// entryOverhead is what each entry counts in addition to its name and value, bytes (RFC 7541, 4.1).
+// entryOverhead is the size of an entry without its name and value, bytes (RFC 7541, 4.1).
 const entryOverhead = 32
 
 // dynamicTable is the dynamic table of a decoder (RFC 7541, 2.3.2).

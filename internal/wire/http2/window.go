@@ -3,7 +3,7 @@ package http2
 // firstWindow is the size of a window before any SETTINGS, bytes (RFC 9113, 6.9.2).
 const firstWindow = 1<<16 - 1
 
-// Window is how much data one side may send beyond what it has sent, apart from what the settings allow. The zero value is
+// Window is how much more data one side may send, apart from the window of the settings. The zero value is
 // that of a new stream. No window exceeds 31 bits (RFC 9113, 6.9.1); only a peer's violation makes it wrong.
 type Window int32
 

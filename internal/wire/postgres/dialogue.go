@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Dialogue is what a connection's messages show: whether it is between two transactions. The zero value is a connection
-// before its first byte. What it does not understand makes it lost for good: encryption, other versions, cancel
-// requests, and COPY FROM STDIN of the extended protocol, whose server ignores Sync messages.
+// Dialogue is the state of a connection by its messages: whether it is between two transactions. The zero value is a
+// connection before its first byte. What it does not understand makes it lost for good: encryption, other versions,
+// cancel requests, and COPY FROM STDIN of the extended protocol, whose server ignores Sync messages.
 type Dialogue struct {
 	client, server message
 	step           step
@@ -56,7 +56,7 @@ const (
 )
 
 var (
-	// AdminShutdown is what a server sends before it ends a connection between two messages: ErrorResponse, SQLSTATE
+	// AdminShutdown is a server's message before it ends a connection between two messages: ErrorResponse, SQLSTATE
 	// 57P01 (55.2.4: "the frontend should be prepared to handle" it at any time).
 	AdminShutdown = errorResponse("SFATAL\x00VFATAL\x00C57P01\x00" +
 		"Mterminating connection due to administrator command\x00\x00")
@@ -207,7 +207,7 @@ func (d *Dialogue) Idle() bool {
 // HadRequest reports whether the client has sent a query since its login.
 func (d *Dialogue) HadRequest() bool { return d.hadRequest }
 
-// BetweenReplies reports whether a message may follow what the server has sent.
+// BetweenReplies reports whether a message may follow the server's last byte.
 func (d *Dialogue) BetweenReplies() bool { return d.step == running && !d.lost && d.server.n == 0 }
 
 // Lost reports whether the connection is no longer followed.

@@ -4,9 +4,9 @@ package resp
 
 import "bytes"
 
-// Dialogue is what a connection's commands and replies show: whether a reply is due, or a transaction has begun. The
-// zero value is a connection before its first byte. What it cannot count makes it lost for good: replication, CLIENT
-// REPLY, and the end of a subscription with RESP2, which has a reply for each channel.
+// Dialogue is the state of a connection by its commands and replies: whether a reply is due, or a transaction has
+// begun. The zero value is a connection before its first byte. What it cannot count makes it lost for good:
+// replication, CLIENT REPLY, and the end of a subscription with RESP2, which has a reply for each channel.
 //
 // A command that blocks has no reply yet, so it is in progress. WATCH holds nothing: a client whose connection ends
 // before its EXEC has to begin again. A subscriber is idle between two messages.

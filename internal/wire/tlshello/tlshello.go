@@ -16,7 +16,7 @@ const (
 	extensionALPN       = 16
 )
 
-// Names are what a client asks for.
+// Names are the server names and protocols that a client requests.
 type Names struct {
 	ServerName string // empty: none
 	ALPN       string // protocols in the client's order, separated by "+"; empty: none
@@ -46,7 +46,7 @@ func Find(b []byte) (hello []byte, more bool) {
 	return message[messageHeader : messageHeader+size], false
 }
 
-// Parse reads the names from a ClientHello. It leaves out what it cannot read.
+// Parse reads the names from a ClientHello. It omits unreadable parts.
 func Parse(hello []byte) (names Names) {
 	f := vectors{hello}
 	if !f.skip(2 + 32) { // legacy_version, random

@@ -36,7 +36,7 @@ type hook struct {
 	ended   chan error
 }
 
-// peakLimit is what a webhook may have resident, whatever is sent, bytes.
+// peakLimit is the limit of a webhook's resident memory, whatever is sent, bytes.
 const peakLimit = 128 << 20
 
 func startHook(t *testing.T) *hook {
@@ -261,9 +261,9 @@ func TestWebhookUnderAttack(t *testing.T) {
 	programtest.Terminate(t, h.program, h.ended)
 }
 
-// TestWebhookHeld: pods hold more connections and bodies than a webhook has room for; those of eight addresses connect again
-// when theirs are ended. The pods of other clients are injected all the while, within the API server's patience, also those
-// of one that has no connection yet; SIGTERM ends it.
+// TestWebhookHeld: pods hold more connections and bodies than a webhook has room for; those of eight addresses connect
+// again when theirs are ended. The pods of other clients are injected all the while, within the API server's patience,
+// also those of one that has no connection yet; SIGTERM ends it.
 func TestWebhookHeld(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -329,8 +329,8 @@ func TestWebhookHeld(t *testing.T) {
 	}
 }
 
-// hold opens a connection and keeps it until the server ends it: 0 sends nothing, 1 only shakes hands, 2 sends a body slowly
-// that has no end, 3 sends 1 MB and waits with the last byte. opened is called once.
+// hold opens a connection and keeps it until the server ends it: 0 sends nothing, 1 only shakes hands, 2 sends a body
+// slowly that has no end, 3 sends 1 MB and waits with the last byte. opened is called once.
 func (h *hook) hold(ctx context.Context, dialer *net.Dialer, way int, opened func()) {
 	raw, err := dialer.DialContext(ctx, "tcp", h.address)
 	if err != nil {

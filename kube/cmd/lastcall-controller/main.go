@@ -185,7 +185,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	return errors.Join(err, keepErr, eventsErr, evictionsErr)
 }
 
-// certificate gets the first certificate and returns what renews it.
+// certificate gets the first certificate and returns the function that renews it.
 func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
 	if f.cert != "" {
 		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: s.Log}

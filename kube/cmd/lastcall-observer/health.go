@@ -16,14 +16,14 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
-// health is what an observer needs to see anything: rights, and an API server that answers. Without one it is blind,
+// health is the state of an observer's requirements: rights, and an API server that answers. Without one it is blind,
 // and not ready.
 type health struct {
 	log    *slog.Logger
 	warn   logs.Throttle
-	rights error // what it lacks from its start; nil: nothing
+	rights error // the rights that it lacks from its start; nil: none
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	api     error      // of the last request
 	entry   error      // of the last network namespace that it was not permitted to enter
 	hasSeen bool       // it has entered one

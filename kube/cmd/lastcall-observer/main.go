@@ -102,7 +102,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(softLimit)
 	}
-	if os.Getenv("GOGC") == "" { // 5 MB less; what is live is small, so that a collection takes a few milliseconds
+	if os.Getenv("GOGC") == "" { // 5 MB less; the live heap is small, so that a collection takes a few milliseconds
 		debug.SetGCPercent(50)
 	}
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, "")

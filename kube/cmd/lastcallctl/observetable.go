@@ -104,7 +104,7 @@ func (t *observeTable) close() error {
 	return t.out.Flush()
 }
 
-// shortFor returns what shortens names on a terminal; a file has them whole.
+// shortFor returns the function that shortens names on a terminal; a file has them whole.
 func shortFor(out io.Writer) func(name string, most int) string {
 	if file, isFile := out.(*os.File); isFile && terminal.Is(file) {
 		return short
@@ -112,7 +112,7 @@ func shortFor(out io.Writer) func(name string, most int) string {
 	return func(name string, _ int) string { return terminal.Printable(name) }
 }
 
-// short keeps the end of a pod's name, which is what differs between pods.
+// short keeps the end of a pod's name, which differs between pods.
 func short(name string, most int) string {
 	name = terminal.Printable(name)
 	if len(name) <= most {
@@ -124,7 +124,7 @@ func short(name string, most int) string {
 // columns is the width of texts.
 const columns = 80
 
-// writeWorkload prints a workload's sum and what would help it.
+// writeWorkload prints a workload's sum and the advice.
 func writeWorkload(out io.Writer, w *losses.Workload) {
 	fmt.Fprintln(out, terminal.Wrap(terminal.Printable(w.Text()), columns))
 	for _, a := range losses.Advise(w) {

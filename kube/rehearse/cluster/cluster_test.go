@@ -28,8 +28,9 @@ const namespace = "shop"
 
 var podLabels = map[string]string{"app": "web"}
 
-// cluster is a fake API server whose Deployment web has two pods, with a real HTTP server as their Service. A change of the
-// Deployment replaces them one after the other. A lossy server closes all its connections when an old pod's app ends.
+// cluster is a fake API server whose Deployment web has two pods, with a real HTTP server as their Service. A change of
+// the Deployment replaces them one after the other. A lossy server closes all its connections when an old pod's app
+// ends.
 type cluster struct {
 	t       *testing.T
 	set     *fake.Clientset
@@ -38,7 +39,7 @@ type cluster struct {
 	patched atomic.Int32
 	ending  sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	conns map[net.Conn]bool
 }
 

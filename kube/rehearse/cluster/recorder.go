@@ -21,7 +21,7 @@ import (
 type recorder struct {
 	hook course.Hook // of the pods' app
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	ends map[types.UID]*outcome.Ending
 }
 

@@ -37,7 +37,7 @@ type Options struct {
 	Insecure bool          // accept any certificate
 	Limit    time.Duration // of the rollout; 0: DefaultLimit
 
-	// Confirm is called with what is about to be done; false ends the rehearsal before anything has changed.
+	// Confirm is called with the planned action; false ends the rehearsal before anything has changed.
 	Confirm func(plan []string) (bool, error)
 }
 

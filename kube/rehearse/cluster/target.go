@@ -46,7 +46,7 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 	case len(t.pods) > maxPods:
 		return nil, fmt.Errorf("%s has more than %d pods: rehearse a smaller workload with the same pods", w, maxPods)
 	}
-	// The pods themselves have what the webhooks of meshes have added.
+	// The pods themselves have the additions of the meshes' webhooks.
 	t.ending = termination.Of(&t.pods[0], termination.Options{})
 	if strings.HasPrefix(state.Update, "Recreate") {
 		t.notes = append(t.notes, "the strategy Recreate ends all pods before it starts new ones: requests in between are lost")
@@ -54,7 +54,7 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 	return t, nil
 }
 
-// plan is what the rehearsal is about to do.
+// plan is the rehearsal's next action.
 func (t *target) plan(o *Options, l *load.Load) []string {
 	var kinds []string
 	for _, k := range o.Requests {

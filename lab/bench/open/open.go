@@ -1,10 +1,10 @@
 // Package open makes requests of HTTP/1.1 at a rate that does not wait for their answers. A latency counts from the
 // moment at which the request was due, so that the wait for a free connection is part of it: a proxy that stalls is not
 // spared the requests that would have come meanwhile ("coordinated omission"). Every connection has been used once
-// before: it is kept alive, and what its first request costs is another matter.
+// before: it is kept alive, and the cost of its first request does not count.
 //
 // All connections are served by one thread that sleeps in epoll_pwait2(2) to the nanosecond, for a ticker of a
-// millisecond would be most of what is measured.
+// millisecond would be most of the result.
 package open
 
 import (
@@ -27,7 +27,7 @@ type Options struct {
 	Duration    time.Duration
 }
 
-// Result is what became of the requests, all of which were answered with 200.
+// Result is the latency of the requests, all of which were answered with 200.
 type Result struct {
 	Requests  int
 	Latencies []time.Duration // sorted

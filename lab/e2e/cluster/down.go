@@ -68,7 +68,7 @@ func (l layout) down(ctx context.Context) error {
 	return nil
 }
 
-// deletePods has the kubelet end them, so that it undoes itself what it has done for them.
+// deletePods has the kubelet end them, so that it undoes its own changes for them.
 func (l layout) deletePods(ctx context.Context, all []daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, emptyTime)
 	defer cancel()

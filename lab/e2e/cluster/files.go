@@ -6,10 +6,10 @@ import (
 	"os"
 )
 
-// pauseImage is what holds a pod's namespaces. Its name must be whole for containerd to find it.
+// pauseImage is the image that holds a pod's namespaces. Its name must be whole for containerd to find it.
 const pauseImage = "docker.io/local/pause:1"
 
-// writeFiles writes what the programs are configured by.
+// writeFiles writes the programs' configuration.
 func (l layout) writeFiles(c *credentials) error {
 	authority, err := os.ReadFile(l.path("pki", "ca.crt"))
 	if err != nil {

@@ -89,7 +89,7 @@ func buildKubernetes(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return "", err
 	}
-	// The version is what kubectl, Helm and clients see. A plain build does not know it.
+	// kubectl, Helm and clients see the version. A plain build does not know it.
 	stamp := "-s -w"
 	for _, of := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		stamp += fmt.Sprintf(" -X %[1]s.gitVersion=v%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", of, release, major, minor)

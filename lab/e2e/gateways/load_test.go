@@ -19,7 +19,7 @@ import (
 // durations are how long the app takes for a request, in turn.
 var durations = []string{"0", "0.01", "0.05", "0.01", "0.2", "0", "0.01", "1", "0.05", "3"}
 
-// result is what became of the requests of a load, by the kind of client.
+// result has the outcomes of the requests of a load, by the kind of client.
 type result map[string]*loadtest.Load
 
 func (r result) total() (requests, lost int) {

@@ -98,7 +98,7 @@ func module(t *testing.T, name, path string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// app is what all gateways serve.
+// app is the app behind all gateways.
 func (n *namespace) app() {
 	n.Apply(fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment

@@ -66,7 +66,7 @@ func exit(err error) {
 // look for each other.
 type tree struct{ root string }
 
-// image makes an image of what fill puts into a tree. Its archive has the last part of its name.
+// image makes an image of the tree that fill writes. Its archive has the last part of its name.
 func image(name string, fill func(*tree) error, args ...string) error {
 	root, err := os.MkdirTemp("", "e2e-image")
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *tree) add(file, at string) error {
 	return os.WriteFile(target, data, info.Mode().Perm()|0o444)
 }
 
-// addLibraries copies what a program, or a library, is linked with.
+// addLibraries copies the libraries of a program or a library.
 func (t *tree) addLibraries(of string) error {
 	out, err := exec.Command("ldd", of).Output()
 	if err != nil {
@@ -149,7 +149,7 @@ func (t *tree) addFolder(folder string, leave func(path string) bool) error {
 	})
 }
 
-// python is what an interpreter says of itself.
+// python is an interpreter's description of itself.
 type python struct{ Executable, Stdlib, Site string }
 
 func httpbin() error {

@@ -35,7 +35,7 @@ func (s scene) String() string {
 	return fmt.Sprintf("%s/%s/%s", s.form.name, s.kind, client)
 }
 
-// ending is what was measured, s after the pod was deleted.
+// ending has the measured times, s after the pod was deleted.
 type ending struct {
 	outcome
 	IdleClosed                                                         int

@@ -53,8 +53,8 @@ func ingress(t *testing.T) string {
 	return s.Spec.ClusterIP
 }
 
-// TestPublishedExperiment is what the guides show, word for word: a namespace labelled istio-injection=enabled, httpbin with
-// the guide's annotation, Istio's ingress gateway, a request of 10 s by curl -I, and at once
+// TestPublishedExperiment is the experiment of the guides, word for word: a namespace labelled istio-injection=enabled,
+// httpbin with the guide's annotation, Istio's ingress gateway, a request of 10 s by curl -I, and at once
 //
 //	kubectl scale deployment graceful-shutdown-app --replicas=0
 //

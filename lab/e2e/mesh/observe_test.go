@@ -16,7 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
-// crowded is what lab/e2e/talk's crowd has counted.
+// crowded has the counts of lab/e2e/talk's crowd.
 type crowded struct{ Lost, Refused, Answered, Failed int }
 
 const observeHead = "| pod, clients | lost by clients | answered with an error | refused | by the observer | verdict | " +

@@ -32,8 +32,8 @@ func TestOtherPorts(t *testing.T) {
 	}
 }
 
-// TestShortGrace has a conversation that takes longer than the grace period of 12 s: the app gets its SIGTERM, and the client a
-// response, before SIGKILL.
+// TestShortGrace has a conversation that takes longer than the grace period of 12 s: the app gets its SIGTERM, and the
+// client a response, before SIGKILL.
 func TestShortGrace(t *testing.T) {
 	for _, f := range []form{classic, native} {
 		for _, kind := range []string{"http1", "http2", "grpc", "websocket"} {
@@ -62,8 +62,8 @@ func TestShortGrace(t *testing.T) {
 	}
 }
 
-// TestLastcallFirst has the API server call lastcall's webhook before Istio's: it calls them in the order of their names, and
-// lastcall's again after a change by another. In all other tests Istio's is called first.
+// TestLastcallFirst has the API server call lastcall's webhook before Istio's: it calls them in the order of their
+// names, and lastcall's again after a change by another. In all other tests Istio's is called first.
 func TestLastcallFirst(t *testing.T) {
 	const label = "first.lastcall.dev/inject"
 	hooks := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
@@ -115,7 +115,8 @@ func hooksOf(p *corev1.Pod) string {
 	return strings.Join(out, "\n") + "\n" + p.Annotations[proxyConfig]
 }
 
-// TestTakenAway removes lastcall's label from a namespace and restarts its pods: they are as in a namespace that never had it.
+// TestTakenAway removes lastcall's label from a namespace and restarts its pods: they are as in a namespace that never
+// had it.
 func TestTakenAway(t *testing.T) {
 	for _, f := range []form{classic, native} {
 		t.Run(f.name, func(t *testing.T) {
@@ -147,7 +148,8 @@ func TestTakenAway(t *testing.T) {
 	}
 }
 
-// shape is what a webhook adds to a pod: containers with their commands and mounts, volumes, names of annotations.
+// shape has the parts that a webhook adds to a pod: containers with their commands and mounts, volumes, names of
+// annotations.
 func shape(p *corev1.Pod) string {
 	var out strings.Builder
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {

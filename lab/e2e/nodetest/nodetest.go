@@ -1,4 +1,5 @@
-// Package nodetest has what the tests on a Kubernetes node share: the connection to it, and a namespace for each test.
+// Package nodetest has the common parts of the tests on a Kubernetes node: the connection to it, and a namespace for
+// each test.
 package nodetest
 
 import (

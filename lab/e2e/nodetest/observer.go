@@ -122,7 +122,7 @@ func Follow(t *testing.T, client *kubernetes.Clientset) *Reports {
 	return r
 }
 
-// Report is what the observer says about the end of a pod, and of its containers that ended before.
+// Report is the observer's report of the end of a pod, and of its containers that ended before.
 type Report struct {
 	Least, Most             int  // lost requests
 	Unbounded               bool // Most is no bound
@@ -161,7 +161,7 @@ func (r *Reports) Of(t *testing.T, pod types.UID, patience time.Duration) (all R
 	return all
 }
 
-// Wrong is how the report misjudges what clients lost; empty: not at all.
+// Wrong is how the report misjudges the clients' losses; empty: not at all.
 func (r Report) Wrong(lost int) string {
 	switch {
 	case r.Least > lost:

@@ -14,7 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
-// crowded is what the clients of one pod count.
+// crowded has the counts of the clients of one pod.
 type crowded struct {
 	mu sync.Mutex // guards the rest
 

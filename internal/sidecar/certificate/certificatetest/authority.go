@@ -50,7 +50,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// newTemplate is of what is good for an hour around now.
+// newTemplate is the template of a certificate that is valid for an hour around now.
 func newTemplate(t testing.TB, name string, now time.Time) *x509.Certificate {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 //go:embed smuggling.txt
 var text string
 
-// Case is what a client sends, and what an app behind the proxy must see of it.
+// Case is a client's input, and the output that an app behind the proxy must see.
 type Case struct {
 	Name, Bytes string
 	Seen        []string // "METHOD TARGET BODYBYTES"

@@ -1,4 +1,4 @@
-// Program is what the tests list the content of. It prints its capabilities and whether it can gain any.
+// Program is a program whose content the tests list. It prints its capabilities and whether it can gain any.
 package main
 
 import (
