@@ -134,24 +134,6 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 	t.Logf("%d pods, %d of them not injected", created, len(missed))
 }
 
-// TestEvents asks, as a user would, why a pod took so long.
-func TestEvents(t *testing.T) {
-	t.Parallel()
-	n := newNamespace(t, nil)
-	p := n.start(app{name: "web"})
-	answered := n.begin(p, "/delay/9")
-	n.Kubectl("delete", "deployment", "web")
-	wantOK(t, <-answered)
-	n.Until("there was an Event about the pod's end", func() error {
-		out := n.Kubectl("get", "events", "--field-selector", "reason=Drained,involvedObject.name="+p.Name)
-		if !strings.Contains(out, "GET /delay/9") || !strings.Contains(out, "nothing cut") {
-			return errors.New(out)
-		}
-		t.Log(out)
-		return nil
-	})
-}
-
 // TestCertificateRotates takes the webhook's certificate through a rotation of its authority while pods are created: each
 // must be injected. The next authority stands in the webhook's Secret long before it is used; here the test puts one
 // there whose time comes soon.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,10 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-var (
-	rounds  = flag.Int("start-rounds", 1, "how many pods of each form TestPodStart starts")
-	started = flag.String("start-forms", "", "regular `expression` for the names of the forms that TestPodStart starts")
-)
+var rounds = flag.Int("start-rounds", 1, "how many pods of each form TestPodStart starts")
 
 // sharedProcesses names a form whose hook needs no copy of the program.
 const sharedProcesses = "shareProcessNamespace"
@@ -38,7 +34,6 @@ const bareForm = "bare"
 // a table of Markdown. What the sidecar sets up itself must not cost one of the kubelet's looks, as an init container does.
 func TestPodStart(t *testing.T) {
 	nodePlugin(t)
-	wanted := regexp.MustCompile(*started)
 	n := newNamespace(t, nil)
 	forms := []map[string]string{{"lastcall.dev/inject": "false"}}
 	for _, sidecar := range []string{"native", "classic"} {
@@ -62,9 +57,6 @@ func TestPodStart(t *testing.T) {
 			if form[sharedProcesses] != "" {
 				name += ", " + sharedProcesses
 			}
-			if !wanted.MatchString(name) {
-				continue
-			}
 			if round == 0 {
 				names = append(names, name)
 			}
@@ -79,7 +71,7 @@ func TestPodStart(t *testing.T) {
 		fmt.Fprintf(&table, "| %s | %.2f s | %.2f s | %.2f s | %.2f s |\n", name, m.Seconds(), slices.Min(took[name]).Seconds(), slices.Max(took[name]).Seconds(), (m - bare).Seconds())
 	}
 	t.Logf("%d pods of each form, in turn:\n\n%s", *rounds, table.String())
-	if *rounds < 5 || *started != "" { // the kubelet's steps have their chance, which only a median of some pods evens out
+	if *rounds < 5 { // the kubelet's steps have their chance, which only a median of some pods evens out
 		return
 	}
 	const ownClassic = "classic, sidecar"

@@ -32,7 +32,6 @@ var (
 	tag      = flag.String("tag", "", "`tag` of the images on the node (set by make e2e-mesh)")
 	talk     = flag.String("talk", "../../../dist/linux-amd64/talk", "`path` of lab/e2e/talk")
 	runs     = flag.Int("runs", 1, "how often each pod's end is measured")
-	loop     = flag.Duration("restart-loop", 0, "how long pods are restarted under load; 0: not at all")
 	rollouts = flag.Int("rollouts", 1, "how many rollouts are made of each form")
 	table    = flag.String("table", "", "`file` to which the measured rows are appended")
 )

@@ -56,9 +56,9 @@ func get(ctx context.Context, url, host string) error {
 	return nil
 }
 
-// underLoad restarts a deployment of a form with 4 replicas while clients inside and outside the mesh ask at a rate each, until
-// enough is true, and returns what they lost and how long each rollout took.
-func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int) bool) (outside, inside *loadtest.Load, took []time.Duration) {
+// underLoad restarts a deployment of a form with 4 replicas -rollouts times while clients inside and outside the mesh ask at a
+// rate each, and returns what they lost and how long each rollout took.
+func (n *namespace) underLoad(f form, mTLS bool, rate int) (outside, inside *loadtest.Load, took []time.Duration) {
 	n.T.Helper()
 	manifest := f.deployment("web", 4) + service
 	if mTLS {
@@ -82,7 +82,7 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int, enough func(done int)
 	for _, c := range clients {
 		c.begun()
 	}
-	for !enough(len(took)) {
+	for range *rollouts {
 		began := time.Now()
 		n.Kubectl("rollout", "restart", "deployment", "web")
 		n.Available("web")
@@ -128,35 +128,12 @@ func TestRollout(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				n := newNamespace(t, f.labels)
-				outside, inside, took := n.underLoad(f, mTLS, 40, func(done int) bool { return done >= *rollouts })
+				outside, inside, took := n.underLoad(f, mTLS, 40)
 				record(t, rolloutHead, rolloutRow(name, outside, inside, took))
 				if f.whole && outside.Failed()+inside.Failed() > 0 || outside.Requests == 0 || inside.Requests == 0 {
 					t.Error("want no request lost")
 				}
 			})
 		}
-	}
-}
-
-// TestRestartLoop restarts pods of each of lastcall's forms again and again under 100 requests/s, for -restart-loop.
-func TestRestartLoop(t *testing.T) {
-	if *loop == 0 {
-		t.Skip("-restart-loop is not set")
-	}
-	for _, f := range []form{native, classic} {
-		t.Run(f.name, func(t *testing.T) {
-			n := newNamespace(t, f.labels)
-			var end time.Time
-			outside, inside, took := n.underLoad(f, true, 50, func(done int) bool {
-				if done == 0 {
-					end = time.Now().Add(*loop)
-				}
-				return time.Now().After(end)
-			})
-			record(t, rolloutHead, rolloutRow(f.name+fmt.Sprintf(", STRICT, restart loop of %v", *loop), outside, inside, took))
-			if outside.Failed()+inside.Failed() > 0 {
-				t.Error("want no request lost")
-			}
-		})
 	}
 }
