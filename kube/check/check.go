@@ -8,9 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
-	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/workload"
@@ -58,35 +55,14 @@ func (r *Result) Count(s Status) (n int) {
 	return n
 }
 
-// Clients reach the API server.
-type Clients struct {
-	workload.Clients
-	Admission admissionclient.AdmissionregistrationV1Interface
-	Server    discovery.ServerVersionInterfaceWithContext
-}
-
-// Connect makes clients. A full clientset would add all API groups to the program.
-func Connect(config *rest.Config, timeout time.Duration) (c Clients, err error) {
-	config, client, err := workload.HTTPClient(config, timeout)
-	if err != nil {
-		return c, err
-	}
-	var errs [3]error
-	c.Clients, errs[0] = workload.NewClients(config, client)
-	c.Admission, errs[1] = admissionclient.NewForConfigAndClient(config, client)
-	c.Server, errs[2] = discovery.NewDiscoveryClientForConfigAndClient(config, client)
-	return c, errors.Join(errs[:]...)
-}
-
 // Options of the checks.
 type Options struct {
 	Namespace string        // of the webhook
-	Name      string        // of the webhook's Deployment and configuration
+	Name      string        // of the webhook's Deployment
 	Pods      string        // namespace whose injected pods are looked at; empty for all
 	Version   string        // of this program, compared with that of the images; empty for none
 	Pre       bool          // before an installation
 	Timeout   time.Duration // of each look-up
-	Now       time.Time
 }
 
 // mostPods is how many pods are looked at.
@@ -94,20 +70,16 @@ const mostPods = 5000
 
 // checker is one run.
 type checker struct {
-	Clients
+	workload.Clients
 	Options
 	ctx    context.Context
 	result Result
 }
 
 // Run makes all checks, or only the first when the API server does not respond.
-func Run(ctx context.Context, clients Clients, o Options) *Result {
+func Run(ctx context.Context, clients workload.Clients, o Options) *Result {
 	c := &checker{Clients: clients, Options: o, ctx: ctx}
-	if !c.api() {
-		return &c.result
-	}
-	c.nodes()
-	if !o.Pre {
+	if responds := c.nodes(); responds && !o.Pre {
 		c.webhook()
 		c.pods()
 	}

@@ -10,23 +10,18 @@ import (
 	"testing"
 	"time"
 
-	admissionregistration "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
-	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/kube/workload"
-
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
@@ -36,7 +31,6 @@ const system, hook = "lastcall-system", "lastcall-webhook"
 type cluster struct {
 	version string
 	kernel  string
-	expires time.Time
 	ready   bool
 	injects bool
 	image   string
@@ -48,18 +42,11 @@ type cluster struct {
 }
 
 func healthy() cluster {
-	return cluster{version: "v1.34.4", kernel: "6.1.0-18-amd64", expires: time.Now().AddDate(0, 6, 0), ready: true, injects: true, image: "registry.example.com/lastcall:1.2.0"}
+	return cluster{version: "v1.34.4", kernel: "6.1.0-18-amd64", ready: true, injects: true, image: "registry.example.com/lastcall:1.2.0"}
 }
 
-func authority(t *testing.T, expires time.Time) []byte {
+func (f cluster) clients(t *testing.T) workload.Clients {
 	t.Helper()
-	cert, _ := certificatetest.Root(t, expires.AddDate(-1, 0, 0), expires)
-	return cert
-}
-
-func (f cluster) clients(t *testing.T) Clients {
-	t.Helper()
-	ca := authority(t, f.expires)
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: system, Name: name} }
 	objects := []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KernelVersion: f.kernel, KubeletVersion: f.version}}},
@@ -79,10 +66,6 @@ func (f cluster) clients(t *testing.T) Clients {
 		}
 		objects = append(objects,
 			&appsv1.Deployment{ObjectMeta: meta(hook), Spec: appsv1.DeploymentSpec{Replicas: ptr.To(int32(2)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "webhook", Image: "registry.example.com/lastcall-controller:1.2.0"}}}}}, Status: appsv1.DeploymentStatus{ReadyReplicas: ready}},
-			&admissionregistration.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: hook}, Webhooks: []admissionregistration.MutatingWebhook{{
-				Name: "pod.inject.lastcall.dev", ClientConfig: admissionregistration.WebhookClientConfig{CABundle: ca},
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"lastcall.dev/inject": "true"}},
-			}}},
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"lastcall.dev/inject": "true"}}},
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{"lastcall.dev/injected": "true"}}, Spec: corev1.PodSpec{
 				InitContainers: []corev1.Container{{Name: "lastcall-capture", Image: f.image}, {Name: "lastcall", Image: f.image, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}},
@@ -91,7 +74,6 @@ func (f cluster) clients(t *testing.T) Clients {
 		)
 	}
 	api := fake.NewClientset(objects...)
-	api.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: f.version}
 	api.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		create := action.(clienttesting.CreateActionImpl)
 		if dry := create.GetCreateOptions().DryRun; len(dry) != 1 || dry[0] != metav1.DryRunAll {
@@ -110,16 +92,16 @@ func (f cluster) clients(t *testing.T) Clients {
 			})
 		}
 	}
-	return Clients{Clients: workload.Clients{Core: api.CoreV1(), Apps: api.AppsV1()}, Admission: api.AdmissionregistrationV1(), Server: api.Discovery()}
+	return workload.Clients{Core: api.CoreV1(), Apps: api.AppsV1()}
 }
 
 func options() Options {
-	return Options{Namespace: system, Name: hook, Version: "v1.2.0", Timeout: 5 * time.Second, Now: time.Now()}
+	return Options{Namespace: system, Name: hook, Version: "v1.2.0", Timeout: 5 * time.Second}
 }
 
 func TestHealthyCluster(t *testing.T) {
 	r := Run(t.Context(), healthy().clients(t), options())
-	if r.Status() != OK || r.Count(OK) < 12 {
+	if r.Status() != OK || r.Count(OK) < 10 {
 		var text bytes.Buffer
 		_ = r.WriteText(&text, console.Style{})
 		t.Errorf("status %s:\n%s", r.Status(), &text)
@@ -134,12 +116,10 @@ func TestProblems(t *testing.T) {
 		check  string // its name begins so
 		detail string // contains
 	}{
-		"old Kubernetes":        {func(f *cluster, _ *Options) { f.version = "v1.28.3" }, Failed, "the version has native sidecars", "1.28.3 is older than 1.29"},
+		"old Kubernetes":        {func(f *cluster, _ *Options) { f.version = "v1.28.3" }, Failed, "kubelets have native sidecars", "node (v1.28.3)"},
 		"old kernel":            {func(f *cluster, _ *Options) { f.kernel = "3.10.0-1160.el7.x86_64" }, Failed, "kernels can capture", "node (3.10.0-1160"},
 		"not installed":         {func(f *cluster, _ *Options) { f.nothing = true }, Failed, "the controller is running", "no Deployment"},
 		"no ready replica":      {func(f *cluster, _ *Options) { f.ready = false }, Failed, "the controller is running", "0 of 2"},
-		"expired authority":     {func(f *cluster, _ *Options) { f.expires = time.Now().AddDate(0, 0, -1) }, Failed, "the certificate authority is valid", "expired on"},
-		"expiring authority":    {func(f *cluster, _ *Options) { f.expires = time.Now().AddDate(0, 0, 3) }, Warning, "the certificate authority is valid", "expires on"},
 		"a webhook not reached": {func(f *cluster, _ *Options) { f.injects = false }, Failed, "the API server reaches the webhook", "would not be injected"},
 		"another version":       {func(_ *cluster, o *Options) { o.Version = "1.3.0" }, Warning, "sidecars have the version", "1.2.0 (2 times); this is 1.3.0"},
 		"called only once":      {func(f *cluster, _ *Options) { f.late = "istio-proxy" }, Failed, "no proxy was added after lastcall", "shop/web-1: two proxies capture its traffic"},
@@ -148,7 +128,7 @@ func TestProblems(t *testing.T) {
 		}, Warning, "all pods that request injection", "1 are not: plain/web-2"},
 		"a pod that asks Istio": {func(f *cluster, _ *Options) { f.bare = map[string]string{"sidecar.istio.io/inject": "true"} }, OK, "all pods that request injection", ""},
 		"kernel not readable":   {func(f *cluster, _ *Options) { f.kernel = "unknown" }, Failed, "kernels can capture", "node (unknown)"},
-		"may not list nodes":    {func(f *cluster, _ *Options) { f.denied = "nodes" }, Warning, "nodes can run the sidecar", "not checked"},
+		"may not list nodes":    {func(f *cluster, _ *Options) { f.denied = "nodes" }, Warning, "the API server lists the nodes", "not checked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, o := healthy(), options()
@@ -191,7 +171,7 @@ func TestHangingAPI(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-free }))
 	defer server.Close()
 	defer close(free)
-	clients, err := Connect(&rest.Config{Host: server.URL}, 200*time.Millisecond)
+	clients, err := workload.Connect(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

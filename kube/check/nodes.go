@@ -11,44 +11,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// nativeSince is the first version whose native sidecars are on by default.
+// nativeSince is the first version whose native sidecars are on by default. No API server is older than its kubelets.
 var nativeSince = version.MustParseGeneric("1.29")
-
-// api reports whether the API server responds.
-func (c *checker) api() bool {
-	c.group("Kubernetes API")
-	const reached = "the API server responds"
-	found, _ := look(c, reached, func(ctx context.Context) (*version.Version, error) {
-		info, err := c.Server.ServerVersionWithContext(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return version.ParseGeneric(info.GitVersion)
-	})
-	if found == nil {
-		return false
-	}
-	c.ok(reached, "version %s", found)
-	if found.LessThan(nativeSince) {
-		c.add(Check{Name: "the version has native sidecars", Status: Failed, Detail: fmt.Sprintf("%s is older than %s", found, nativeSince),
-			Hint: "upgrade the cluster, or inject classic sidecars: Helm value sidecar.native=false", Page: "install.md"})
-	} else {
-		c.ok("the version has native sidecars", "%s or later", nativeSince)
-	}
-	return true
-}
 
 // oldestKernel has the features that internal/sidecar/capture needs: NAT in nf_tables for the families ip and ip6.
 // sock_diag, which lastcall wait --ports and --proxy envoy read, is older.
 var oldestKernel = version.MustParseGeneric("4.18")
 
-func (c *checker) nodes() {
+// nodes checks the nodes. It returns false if the API server does not respond.
+func (c *checker) nodes() bool {
 	c.group("Nodes")
-	list, _ := look(c, "nodes can run the sidecar", func(ctx context.Context) (*corev1.NodeList, error) {
+	list, _ := look(c, "the API server lists the nodes", func(ctx context.Context) (*corev1.NodeList, error) {
 		return c.Core.Nodes().List(ctx, metav1.ListOptions{})
 	})
 	if list == nil {
-		return
+		return c.result.Status() != Failed // a user who may not list nodes may see the rest
 	}
 	nodes := list.Items
 	var windows, old, kubelets []string
@@ -68,12 +45,13 @@ func (c *checker) nodes() {
 	linux := len(nodes) - len(windows)
 	if linux == 0 {
 		c.add(Check{Name: "there are Linux nodes", Status: Failed, Detail: fmt.Sprintf("none of %d nodes", len(nodes)), Hint: "lastcall runs on Linux nodes only"})
-		return
+		return true
 	}
 	c.ok("there are Linux nodes", "%d", linux)
 	c.list("all nodes run Linux", Warning, windows, "pods on these nodes get no sidecar: do not label their namespaces")
 	c.list("kernels can capture traffic ("+oldestKernel.String()+" or later)", Failed, old, "upgrade these nodes, or use lastcall.dev/proxy: sockets, which captures nothing")
 	c.list("kubelets have native sidecars ("+nativeSince.String()+" or later)", Failed, kubelets, "upgrade these nodes, or inject classic sidecars: Helm value sidecar.native=false")
+	return true
 }
 
 // list adds a check that passes if names is empty, and otherwise lists them.

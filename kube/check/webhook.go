@@ -2,13 +2,10 @@ package check
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"strings"
 	"time"
 
-	admissionregistration "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,33 +14,26 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-// renewBefore is how long before its end an authority must have been replaced. The webhook replaces it after two thirds
-// of a year.
-const renewBefore = 14 * 24 * time.Hour
-
 func (c *checker) webhook() {
 	c.group("Webhook")
-	c.deployment()
-	config := c.configuration()
-	if config == nil {
-		return
+	if isThere := c.deployment(); isThere {
+		c.dryRun()
 	}
-	c.bundle(config)
-	c.dryRun()
 }
 
-func (c *checker) deployment() {
+// deployment checks the controller. It returns false if there is none.
+func (c *checker) deployment() bool {
 	const name = "the controller is running"
 	d, isKnown := look(c, name, func(ctx context.Context) (*appsv1.Deployment, error) {
 		return c.Apps.Deployments(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
 	})
 	if !isKnown {
-		return
+		return true
 	}
 	if d == nil {
 		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no Deployment %s in namespace %s", c.Name, c.Namespace),
 			Hint: "install lastcall, or name its namespace with --system-namespace", Page: "install.md"})
-		return
+		return false
 	}
 	want, ready := ptr.Deref(d.Spec.Replicas, 1), d.Status.ReadyReplicas
 	switch {
@@ -61,6 +51,7 @@ func (c *checker) deployment() {
 		}
 	}
 	c.compareVersions("the controller has the version of this lastcallctl", map[string]int{tagOf(image): 1})
+	return true
 }
 
 // tagOf is the tag of an image's name, or its digest.
@@ -101,58 +92,6 @@ func (c *checker) compareVersions(name string, tags map[string]int) {
 		Hint: "use the lastcallctl of the installed version, or upgrade; kubectl rollout restart gives pods the new sidecar", Page: "install.md#upgrade"})
 }
 
-func (c *checker) configuration() *admissionregistration.MutatingWebhookConfiguration {
-	const name = "the webhook is registered"
-	config, isKnown := look(c, name, func(ctx context.Context) (*admissionregistration.MutatingWebhookConfiguration, error) {
-		return c.Admission.MutatingWebhookConfigurations().Get(ctx, c.Name, metav1.GetOptions{})
-	})
-	if !isKnown {
-		return nil
-	}
-	if config == nil || len(config.Webhooks) == 0 {
-		c.add(Check{Name: name, Status: Failed, Detail: "no MutatingWebhookConfiguration " + c.Name + " with webhooks", Hint: "install lastcall, or name the configuration with --name", Page: "install.md"})
-		return nil
-	}
-	c.ok(name, "%d webhooks", len(config.Webhooks))
-	return config
-}
-
-// bundle checks the authority that the API server trusts.
-func (c *checker) bundle(config *admissionregistration.MutatingWebhookConfiguration) {
-	const name = "the certificate authority is valid"
-	hint := fmt.Sprintf("kubectl -n %s logs deployment/%s shows why it was not installed; with cert-manager, check its Certificate", c.Namespace, c.Name)
-	var ends time.Time
-	for _, w := range config.Webhooks {
-		newest := newestOf(w.ClientConfig.CABundle)
-		switch {
-		case newest.IsZero():
-			c.add(Check{Name: name, Status: Failed, Detail: w.Name + " has no certificate in its caBundle: the API server cannot call it", Hint: hint})
-			return
-		case newest.Before(c.Now):
-			c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("that of %s expired on %s", w.Name, newest.Format(time.DateOnly)), Hint: hint})
-			return
-		}
-		if ends.IsZero() || newest.Before(ends) {
-			ends = newest
-		}
-	}
-	if left := ends.Sub(c.Now); left < renewBefore {
-		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("expires on %s", ends.Format(time.DateOnly)), Hint: hint})
-	} else {
-		c.ok(name, "until %s", ends.Format(time.DateOnly))
-	}
-}
-
-// newestOf is when the last certificate of a bundle expires.
-func newestOf(bundle []byte) (ends time.Time) {
-	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(ends) {
-			ends = cert.NotAfter
-		}
-	}
-	return ends
-}
-
 // dryRun creates a pod that asks for lastcall, for the webhooks only.
 func (c *checker) dryRun() {
 	const name = "the API server reaches the webhook"
@@ -180,7 +119,7 @@ func (c *checker) dryRun() {
 		detail += ": " + status
 	}
 	c.add(Check{Name: name, Status: Failed, Detail: detail,
-		Hint: fmt.Sprintf("the API server's log names the reason: a firewall between it and port 8443 of the pods in %s, a NetworkPolicy, or TLS", c.Namespace), Page: "install.md"})
+		Hint: fmt.Sprintf("no MutatingWebhookConfiguration (kubectl get mutatingwebhookconfigurations), or else the API server's log names the reason: a firewall between it and port 8443 of the pods in %s, a NetworkPolicy, or TLS", c.Namespace), Page: "install.md"})
 }
 
 // probe is a pod that every pod security level admits.

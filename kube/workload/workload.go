@@ -37,7 +37,10 @@ func Connect(config *rest.Config) (c Clients, err error) {
 	if err != nil {
 		return c, err
 	}
-	return NewClients(config, client)
+	var errs [2]error
+	c.Core, errs[0] = coreclient.NewForConfigAndClient(config, client)
+	c.Apps, errs[1] = appsclient.NewForConfigAndClient(config, client)
+	return c, errors.Join(errs[:]...)
 }
 
 // HTTPClient returns a connection to the API server, with a time limit for each request; 0 is none.
@@ -49,14 +52,6 @@ func HTTPClient(config *rest.Config, timeout time.Duration) (*rest.Config, *http
 		return nil, nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
 	return config, client, nil
-}
-
-// NewClients makes clients of a connection.
-func NewClients(config *rest.Config, client *http.Client) (c Clients, err error) {
-	var errs [2]error
-	c.Core, errs[0] = coreclient.NewForConfigAndClient(config, client)
-	c.Apps, errs[1] = appsclient.NewForConfigAndClient(config, client)
-	return c, errors.Join(errs[:]...)
 }
 
 // Workload is a Deployment, StatefulSet, DaemonSet or a single Pod.

@@ -9,12 +9,12 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/check"
+	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
-const checkHelp = `Look a cluster over: the API server and its version, nodes and their kernels, the webhook with its
-certificate, and the injected pods with their versions. The command changes nothing. It tries the webhook with a pod
-that is created as a server-side dry run.
+const checkHelp = `Look a cluster over: nodes with their kernels and versions, the webhook, and the injected pods with their
+versions. The command changes nothing. It tries the webhook with a pod that is created as a server-side dry run.
 
 With --pre it checks, before an installation, whether the API server and the nodes suffice.
 
@@ -28,7 +28,7 @@ func checkCommand() *cobra.Command {
 	o := check.Options{Timeout: lookTime}
 	cmd := &cobra.Command{
 		Use:     "check",
-		Short:   "Check a cluster: webhook, certificates, nodes, injected pods",
+		Short:   "Check a cluster: nodes, webhook, injected pods",
 		Long:    checkHelp,
 		Example: "  lastcallctl check --pre\n  lastcallctl check\n  lastcallctl check -n shop -o json",
 		Args:    cli.NoArgs,
@@ -37,13 +37,13 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			clients, err := check.Connect(config, o.Timeout)
+			clients, err := workload.Connect(config)
 			if err != nil {
 				return err
 			}
 			ctx, stop := cli.SignalContext(cmd.Context())
 			defer stop()
-			o.Pods, o.Now = cluster.namespace, time.Now()
+			o.Pods = cluster.namespace
 			if released := cli.Version(version); !strings.HasPrefix(released, "(") { // (devel) has no images
 				o.Version = released
 			}
@@ -63,10 +63,10 @@ func checkCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Pre, "pre", false, "check before an installation: the API server and the nodes")
+	flags.BoolVar(&o.Pre, "pre", false, "check before an installation: the nodes")
 	cluster.register(flags, "look at the pods of this `namespace` only (default all)")
 	flags.StringVar(&o.Namespace, "system-namespace", installed.namespace, "`namespace` of lastcall's controller")
-	flags.StringVar(&o.Name, "name", installed.name, "`name` of the controller's Deployment, Service and webhook configurations")
+	flags.StringVar(&o.Name, "name", installed.name, "`name` of the controller's Deployment")
 	cli.OutputFlag(flags, &output, "output format")
 	return cmd
 }
