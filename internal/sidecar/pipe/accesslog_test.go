@@ -17,8 +17,7 @@ import (
 func logged(t *testing.T, format accesslog.Format, app net.Addr, protocol Protocol, talk func(c *client)) string {
 	t.Helper()
 	var out bytes.Buffer
-	p := startPipe(t, app, protocol, func(c *Config) { c.AccessLog = accesslog.New(&out, format) })
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, protocol, func(c *Config) { c.AccessLog = accesslog.New(&out, format) })
 	talk(c)
 	_ = c.Close()
 	awaitActivity(t, p, 0, 0)

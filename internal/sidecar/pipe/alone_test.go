@@ -19,8 +19,7 @@ const closing = "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"
 func TestClientAnnouncesClose(t *testing.T) {
 	p := startPipe(t, startHTTP(t, echo), HTTP)
 	for range 2 * spareWorkers {
-		c := dialPipe(t, p)
-		c.send(closing)
+		c := dialPipe(t, p, closing)
 		if resp := c.response(http.MethodGet); resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.Status)
 		}
@@ -44,8 +43,7 @@ func TestClientAnnouncesCloseSlowly(t *testing.T) {
 					_, _ = io.WriteString(c, part)
 				}
 			})
-			p := startPipe(t, app, HTTP)
-			c := dialPipe(t, p)
+			p, c := startClient(t, app, HTTP)
 			c.send(closing + extra)
 			if got := bodyOf(c.response(http.MethodGet)); got != "abcdef" {
 				t.Errorf("pause %v, %d bytes more: %q", pause, len(extra), got)
@@ -63,8 +61,7 @@ func TestClientAnnouncesCloseAndGoes(t *testing.T) {
 	for _, how := range []string{"FIN", "reset"} {
 		var goes atomic.Bool
 		app := startScripted(t, "")
-		p := startPipe(t, app, HTTP)
-		c := dialPipe(t, p)
+		p, c := startClient(t, app, HTTP)
 		c.send(closing)
 		ended := <-app.conn
 		if how == "reset" {
@@ -85,11 +82,7 @@ func TestClientAnnouncesCloseAndGoes(t *testing.T) {
 
 // During a drain the connection stays until the client has acknowledged its response.
 func TestClientAnnouncesCloseInADrain(t *testing.T) {
-	g := startGate(t)
-	p := startPipe(t, g, HTTP)
-	c := dialPipe(t, p)
-	c.send(closing)
-	<-g.requests
+	g, p, c := startWaiting(t, closing)
 	_ = p.Drain(ctx)
 	g.open()
 	if resp := c.response(http.MethodGet); resp.StatusCode != http.StatusOK {
@@ -105,8 +98,7 @@ func TestClientAnnouncesCloseInADrain(t *testing.T) {
 
 // With Auto, a client whose bytes have come with its connection decides before the app is connected to.
 func TestAutoWithBytesAtOnce(t *testing.T) {
-	closed := nettest.Listen(t, "127.0.0.1:0")
-	_ = closed.Close()
+	closed := refused(t)
 	echoes := startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	for _, row := range []struct {
 		app          net.Addr
@@ -115,14 +107,12 @@ func TestAutoWithBytesAtOnce(t *testing.T) {
 		{startHTTP(t, echo), closing, "HTTP/1.1 200 OK\r\n"},
 		{startHTTP(t, echo), get("/"), "HTTP/1.1 200 OK\r\n"},
 		{echoes, "\x00\x01hello", "\x00\x01hello"},
-		{closed.Addr(), closing, "HTTP/1.1 503 Service Unavailable\r\n"},
-		{closed.Addr(), "\x00\x01hello", ""},
+		{closed, closing, "HTTP/1.1 503 Service Unavailable\r\n"},
+		{closed, "\x00\x01hello", ""},
 	} {
 		ln := nettest.Listen(t, "127.0.0.1:0")
 		conn, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(conn, row.sent)
 		_ = conn.(*net.TCPConn).CloseWrite()

@@ -55,8 +55,7 @@ func TestBrokenClient(t *testing.T) {
 			p := startPipe(t, app, HTTP, func(c *Config) {
 				c.HeadTimeout, c.RequestTimeout = 100*time.Millisecond, 100*time.Millisecond
 			})
-			c := dialPipe(t, p)
-			c.send(tt.send)
+			c := dialPipe(t, p, tt.send)
 			for _, want := range tt.statuses {
 				resp := c.response("GET")
 				if resp.StatusCode != want {
@@ -136,8 +135,7 @@ func TestBrokenApp(t *testing.T) {
 func TestAppRefuses(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []Protocol{Auto, HTTP} {
-		p := startPipe(t, refused(t), protocol)
-		c := dialPipe(t, p)
+		p, c := startClient(t, refused(t), protocol)
 		c.send(get("/"))
 		resp := c.response("GET")
 		if got := bodyOf(resp); resp.StatusCode != 503 || got != "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure" {
@@ -179,8 +177,7 @@ func TestHalfABodyUntilTheEnd(t *testing.T) {
 					c.ResponseTimeout = time.Second // enough for its beginning
 				}
 			})
-			c := dialPipe(t, p)
-			c.send(get("/"))
+			c := dialPipe(t, p, get("/"))
 			resp := c.head()
 			part(t, resp, len("half"))
 			tt.cut(p, <-apps)
@@ -198,8 +195,7 @@ func TestEarlyAnswer(t *testing.T) {
 		readHead(bufio.NewReader(c))
 		_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")
 	})
-	p := startPipe(t, app, HTTP)
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, HTTP)
 	c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
 	go func() {
 		for range 100 {
@@ -217,19 +213,14 @@ func TestEarlyAnswer(t *testing.T) {
 
 // An app that closes idle connections ends its clients' in the same way.
 func TestAppClosesIdle(t *testing.T) {
-	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: close\r\n\r\n"), HTTP)
-	c := dialPipe(t, p)
+	p, c := startClient(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: close\r\n\r\n"), HTTP)
 	c.wantOK()
 	c.wantEnd()
 	awaitActivity(t, p, 0, 0)
 }
 
 func TestClientGoesAway(t *testing.T) {
-	g := startGate(t)
-	p := startPipe(t, g, HTTP)
-	c := dialPipe(t, p)
-	c.send(get("/"))
-	<-g.requests
+	_, p, c := startWaiting(t, get("/"))
 	_ = c.SetLinger(0)
 	_ = c.Close()
 	awaitActivity(t, p, 0, 0)
@@ -248,13 +239,9 @@ func TestFullDescriptorTable(t *testing.T) {
 	app := startHTTP(t, echo)
 	p := startPipe(t, app, HTTP)
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	limit.Cur = 64
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	var fill []*os.File
 	c := dialPipe(t, p)                   // its other end waits for a descriptor
 	for failures := 0; failures < 1000; { // while it waits, accept4(2) holds a descriptor now and then

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 )
 
 func TestConnections(t *testing.T) {
@@ -26,9 +27,7 @@ func TestConnections(t *testing.T) {
 	silent := dialPipe(t, p)
 	awaitActivity(t, p, 2, 1)
 	raw, err := net.Dial("tcp", p.Addr(1).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	awaitActivity(t, p, 3, 2)
 
 	list := p.Connections()
@@ -92,5 +91,61 @@ func TestConnectionsOfMany(t *testing.T) {
 	p.Kill()
 	if list := p.Connections(); len(list) != 0 {
 		t.Errorf("after the end: %+v", list)
+	}
+}
+
+func TestListenersCountForThemselves(t *testing.T) {
+	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	p := startPipe(t, app, HTTP, func(cfg *Config) {
+		cfg.Inbound[0].Name = "first"
+		cfg.Inbound = append(cfg.Inbound, Inbound{Listen: "127.0.0.1:0", App: "127.0.0.1:1", Protocol: TCP})
+	})
+	c := dialPipe(t, p)
+	c.wantOK()
+	awaitActivity(t, p, 1, 0)
+	first, second := p.Listeners()[0], p.Listeners()[1]
+	if first.Name != "first" || first.Addr.String() != p.Addr(0).String() || first.Open != 1 || first.Busy != 0 || first.AppOpen != 1 ||
+		first.Stats.Connections != 1 || first.Stats.Connected != 1 || first.Stats.Requests != 1 || first.Stats.Responses[2] != 1 {
+		t.Errorf("the listener that was used: %+v", first)
+	}
+	if second.Stats != (counters.Stats{}) || second.Open != 0 {
+		t.Errorf("the other: %+v", second)
+	}
+	if sum := p.Stats(); sum != first.Stats {
+		t.Errorf("the pipe's counters are %+v, its listeners' %+v", sum, first.Stats)
+	}
+	_ = c.Close()
+	awaitActivity(t, p, 0, 0)
+}
+
+// Each request is counted once, by what its client got.
+func TestDurations(t *testing.T) {
+	p, c := startClient(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP)
+	for range 2 {
+		c.wantOK()
+	}
+	c.send("bad\r\n\r\n")
+	c.rest()
+	_ = c.Close()
+	gone := startPipe(t, answering(t, "HTTP/1.1 500 Bad\r\nContent-Length: 20\r\nConnection: close\r\n\r\nok"), HTTP)
+	c = dialPipe(t, gone)
+	c.send(get("/truncated"))
+	c.rest()
+	_ = c.Close()
+	_, unanswered, c := startWaiting(t, get("/"))
+	_ = c.SetLinger(0) // a FIN would be a half-close, after which the app may answer
+	_ = c.Close()
+	for _, want := range []struct {
+		p     *Pipe
+		class int
+		count uint64
+	}{{p, 2, 2}, {gone, 5, 1}, {unanswered, 0, 1}} {
+		awaitActivity(t, want.p, 0, 0)
+		want.p.Kill()
+		got := want.p.Durations(0)
+		if len(got) != 1 || got[0].Protocol != "http/1.1" || got[0].Class != want.class || got[0].Count != want.count || got[0].Sum <= 0 ||
+			got[0].Buckets[len(counters.Bounds)-1] != want.count {
+			t.Errorf("%+v, want %d of class %d", got, want.count, want.class)
+		}
 	}
 }

@@ -62,19 +62,9 @@ func (a *aDatabase) wantRest(want string) {
 	a.Conn = nil
 }
 
-// expect reads exactly this.
-func (c *client) expect(s string) {
-	c.t.Helper()
-	b := make([]byte, len(s))
-	if n, err := io.ReadFull(c.r, b); err != nil || string(b) != s {
-		c.t.Fatalf("read %q, %v; want %q", b[:n], err, s)
-	}
-}
-
 // dialDatabase logs in to a PostgreSQL.
 func dialDatabase(t *testing.T, p *Pipe, app *aDatabase) *client {
-	c := dialPipe(t, p)
-	c.send(pgLogin)
+	c := dialPipe(t, p, pgLogin)
 	app.answers(pgLogin, pgWelcome)
 	c.expect(pgWelcome)
 	return c
@@ -178,8 +168,7 @@ func TestPostgresAtTheLastCall(t *testing.T) {
 
 func TestEncryptedPostgresIsOpaque(t *testing.T) {
 	app := startDatabase(t)
-	p := startPipe(t, app, Auto)
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, Auto)
 	c.send(pgSSL)
 	app.answers(pgSSL, "S")
 	c.expect("S")
@@ -203,8 +192,7 @@ func TestEncryptedPostgresIsOpaque(t *testing.T) {
 func TestRedisEndsBetweenCommands(t *testing.T) {
 	for _, protocol := range []Protocol{Auto, Redis} {
 		app := startDatabase(t)
-		p := startPipe(t, app, protocol)
-		c := dialPipe(t, p)
+		p, c := startClient(t, app, protocol)
 		c.send(redisGet)
 		app.answers(redisGet, "$1\r\nv\r\n")
 		c.expect("$1\r\nv\r\n")
@@ -228,8 +216,7 @@ func TestBlockedRedisAtTheLastCall(t *testing.T) {
 			_, _ = io.ReadAll(c)
 			_, _ = io.WriteString(c, tt.reply)
 		})
-		p := startPipe(t, app, Auto)
-		c := dialPipe(t, p)
+		p, c := startClient(t, app, Auto)
 		c.send(redisBLPOP)
 		awaitActivity(t, p, 1, 1)
 		cut, _ := p.LastCall(ctx, time.Second)
@@ -247,8 +234,7 @@ func TestDatabaseHalfClose(t *testing.T) {
 		_, _ = io.ReadAll(c)
 		_, _ = io.WriteString(c, "+PONG\r\n")
 	})
-	p := startPipe(t, app, Redis)
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, Redis)
 	c.send("PING\r\n")
 	_ = c.CloseWrite()
 	if got := c.rest(); got != "+PONG\r\n" {

@@ -52,6 +52,16 @@ func startGate(t *testing.T) *gate {
 	return g
 }
 
+// startWaiting starts a pipe with a client whose first request waits at the gate.
+func startWaiting(t *testing.T, requests string) (*gate, *Pipe, *client) {
+	t.Helper()
+	g := startGate(t)
+	p, c := startClient(t, g, HTTP)
+	c.send(requests)
+	<-g.requests
+	return g, p, c
+}
+
 var ctx = context.Background()
 
 func TestDrainSaysGoodbye(t *testing.T) {
@@ -84,11 +94,7 @@ func TestDrainSaysGoodbye(t *testing.T) {
 
 // All pipelined requests get responses; the last response has Connection: close.
 func TestDrainPipelined(t *testing.T) {
-	g := startGate(t)
-	p := startPipe(t, g, HTTP)
-	c := dialPipe(t, p)
-	c.send(get("/1") + get("/2") + get("/3"))
-	<-g.requests
+	g, p, c := startWaiting(t, get("/1")+get("/2")+get("/3"))
 	_ = p.Drain(ctx)
 	g.open()
 	for i := range 3 {
@@ -104,8 +110,7 @@ func TestDrainTellsChanges(t *testing.T) {
 	p := startPipe(t, g, HTTP)
 	_ = p.Drain(ctx)
 	<-p.Changes()
-	c := dialPipe(t, p)
-	c.send(get("/a"))
+	dialPipe(t, p, get("/a"))
 	<-g.requests
 	<-p.Changes()
 	a, _ := p.Activity(ctx)
@@ -141,8 +146,7 @@ func TestCloseIdle(t *testing.T) {
 }
 
 func TestCloseIdleLater(t *testing.T) {
-	p := startPipe(t, startGate(t), HTTP)
-	c := dialPipe(t, p)
+	p, c := startClient(t, startGate(t), HTTP)
 	awaitActivity(t, p, 1, 0)
 	_ = p.CloseIdle(ctx, 20*time.Millisecond)
 	c.wantEnd()
@@ -155,19 +159,13 @@ func TestCloseIdleUnread(t *testing.T) {
 	p := startPipe(t, startGate(t), HTTP)
 	ln := nettest.Listen(t, "127.0.0.1:0")
 	listener, err := tcp.Accepting(ln.(*net.TCPListener), time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close()
 	theirs, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer theirs.Close()
 	ours, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := ours.(*tcp.Socket)
 	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // without a reader
 	c.up.c, c.down.c = c, c
@@ -188,8 +186,7 @@ func TestCloseIdleUnread(t *testing.T) {
 
 // A request that races with the end of its idle connection is counted once and reported.
 func TestRace(t *testing.T) {
-	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
-	c := dialPipe(t, p)
+	p, c := startClient(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
 	c.wantOK()
 	awaitActivity(t, p, 1, 0)
 	_ = p.Drain(ctx)
@@ -268,11 +265,8 @@ func TestStopAccepting(t *testing.T) {
 		_ = c.Close()
 		t.Fatal("a connection was accepted after StopAccepting")
 	}
-	if err := p.Resume(ctx); err != nil {
-		t.Fatal(err)
-	}
-	c := dialPipe(t, p)
-	c.send(get("/"))
+	must(t, p.Resume(ctx))
+	c := dialPipe(t, p, get("/"))
 	if resp := c.response("GET"); resp.Close {
 		t.Fatal("Connection: close after Resume")
 	}
@@ -300,9 +294,7 @@ func TestLastCall(t *testing.T) {
 		t.Fatalf("Open: %v, %v; want 3 of 4", open, err)
 	}
 	left, err := p.LastCall(ctx, 40*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := map[string]string{}
 	for _, c := range left {
 		got[c.Request] = c.Ending
@@ -338,8 +330,7 @@ func TestCloseDeliversTheLastByte(t *testing.T) {
 		_, _ = w.Write(bytes.Repeat([]byte("x"), size))
 		close(sent)
 	})
-	p := startPipe(t, app, HTTP)
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, HTTP)
 	c.send(get("/"))
 	_, _ = c.r.Peek(1)
 	_ = p.Drain(ctx)
@@ -348,17 +339,11 @@ func TestCloseDeliversTheLastByte(t *testing.T) {
 	if resp := c.response("GET"); len(bodyOf(resp)) != size {
 		t.Fatal("cut")
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-done)
 }
 
 func TestCloseGivesUp(t *testing.T) {
-	g := startGate(t)
-	p := startPipe(t, g, HTTP)
-	c := dialPipe(t, p)
-	c.send(get("/"))
-	<-g.requests
+	_, p, c := startWaiting(t, get("/"))
 	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
 	if err := p.Close(short); err == nil {
@@ -370,11 +355,7 @@ func TestCloseGivesUp(t *testing.T) {
 }
 
 func TestReportReads(t *testing.T) {
-	g := startGate(t)
-	p := startPipe(t, g, HTTP)
-	c := dialPipe(t, p)
-	c.send(get("/" + strings.Repeat("long", 1000)))
-	<-g.requests
+	_, p, c := startWaiting(t, get("/"+strings.Repeat("long", 1000)))
 	open, _ := p.Open(ctx, 1)
 	b, err := json.Marshal(open)
 	if err != nil || len(b) > 600 {
@@ -441,9 +422,7 @@ func TestHungProbe(t *testing.T) {
 // A connection to the capture port itself is closed: forwarding it would loop.
 func TestNotCaptured(t *testing.T) {
 	p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.Kill)
 	dialPipe(t, p).wantEnd()
 	awaitActivity(t, p, 0, 0)
@@ -453,8 +432,7 @@ func TestNotCaptured(t *testing.T) {
 // them ends by itself.
 func TestCloseLeavesLingering(t *testing.T) {
 	t.Parallel()
-	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
-	c := dialPipe(t, p)
+	p, c := startClient(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)
 	c.wantOK()
 	closePipe(t, p)
 	c.wantEnd()
@@ -466,7 +444,7 @@ func TestCloseLeavesLingering(t *testing.T) {
 
 // No client, whenever it connects, delays the end to the last call.
 func TestClients(t *testing.T) {
-	app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {
+	app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(rand.N(20 * time.Millisecond))
 		_, _ = io.WriteString(w, "done")
 	})
@@ -483,9 +461,7 @@ func TestClients(t *testing.T) {
 					secured(t, authority)(&cfg)
 				}
 				p, err := Start(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return p, func() (net.Conn, error) {
 					c, err := net.Dial("tcp", p.Addr(0).String())
 					if err == nil && secure {

@@ -3,11 +3,12 @@ package pipe
 import (
 	"bufio"
 	"net"
-	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/net/http2"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // room is the memory of a process with room for 20 connections and 200 KiB of unfinished requests.
@@ -42,31 +44,6 @@ func inBudget(p *Pipe) (held, leaving int64) {
 	return p.budget.Held(), leaving
 }
 
-// A header block that does not end holds memory. The oldest gets a GOAWAY and a FIN, and does not wait for its client's.
-func TestHeaderBlockIsEnded(t *testing.T) {
-	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP, room)
-	var all []*raw
-	for range 4 {
-		r := dialRaw(t, p)
-		r.send("\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82" + "\x00\xc3\x50\x09\x00\x00\x00\x00\x01" + strings.Repeat("\x82", 40000))
-		all = append(all, r)
-		polltest.Eventually(t, "it is accounted for", func() bool {
-			return p.budget.Held() >= 40000*int64(min(len(all), 3)) || p.Stats().Evicted[counters.EvictedHeaderBlock] > 0
-		})
-	}
-	all[0].want("GOAWAY 0 ENHANCE_YOUR_CALM")
-	if n := p.Stats().Evicted[counters.EvictedHeaderBlock]; n != 1 {
-		t.Errorf("%d were ended", n)
-	}
-	for _, r := range all {
-		_ = r.Close()
-	}
-	awaitNone(t, p)
-	if held, leaving := inBudget(p); held != 0 || leaving != 0 {
-		t.Errorf("%d bytes are held in the end, %d are leaving", held, leaving)
-	}
-}
-
 // A handshake that does not end gives way to others, and is closed at once.
 func TestHandshakeIsEnded(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP, secured(t, certificatetest.New(t)), room)
@@ -81,6 +58,11 @@ func TestHandshakeIsEnded(t *testing.T) {
 	polltest.Eventually(t, "it is counted", func() bool { return p.Stats().Evicted[counters.EvictedHandshake] > 0 })
 	polltest.Eventually(t, "none of those that are ended remains", func() bool { return p.existing.Load() == p.open.Load() })
 	p.Kill()
+	wantNothingHeld(t, p)
+}
+
+func wantNothingHeld(t *testing.T, p *Pipe) {
+	t.Helper()
 	if held, leaving := inBudget(p); held != 0 || leaving != 0 {
 		t.Errorf("%d bytes are held in the end, %d are leaving", held, leaving)
 	}
@@ -89,19 +71,22 @@ func TestHandshakeIsEnded(t *testing.T) {
 // With all connections taken, that which has been idle for the longest time ends for another; with HTTP/2 by a GOAWAY. The
 // accept loop does not wait until a client reads it.
 func TestIdleIsEnded(t *testing.T) {
-	t.Run("HTTP/1.1", func(t *testing.T) {
-		p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP, room)
-		first := dialPipe(t, p)
-		first.wantOK()
+	fill := func(t *testing.T, p *Pipe) (oldest *conn) {
+		oldest = p.all()[0]
 		for range p.mostConnections - 1 {
 			dialPipe(t, p)
 		}
 		awaitActivity(t, p, int(p.mostConnections), 0)
 		sinceLong(p)
-		oldest := p.all()[p.mostConnections-1]
 		oldest.mu.Lock()
+		defer oldest.mu.Unlock()
 		oldest.idleSince = time.Now().Add(-time.Hour)
-		oldest.mu.Unlock()
+		return oldest
+	}
+	t.Run("HTTP/1.1", func(t *testing.T) {
+		p, first := startClient(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP, room)
+		first.wantOK()
+		fill(t, p)
 		wantServed(t, p)
 		first.wantEnd()
 		if n := p.Stats().Evicted[counters.EvictedIdle]; n != 1 {
@@ -109,9 +94,7 @@ func TestIdleIsEnded(t *testing.T) {
 		}
 	})
 	t.Run("HTTP/2", func(t *testing.T) {
-		app := startNone(t)
-		p := startPipe(t, app, HTTP, room)
-		first := dialRaw(t, p)
+		p, first := startRaw(t, startNone(t), HTTP, room)
 		polltest.Eventually(t, "it is HTTP/2, and the app has sent its SETTINGS", func() bool {
 			all := p.all()
 			if len(all) == 0 || all[0].modeNow() != modeH2 {
@@ -121,15 +104,7 @@ func TestIdleIsEnded(t *testing.T) {
 			defer all[0].wmu.Unlock()
 			return all[0].h2.down.Spoke
 		})
-		h2 := p.all()[0]
-		for range p.mostConnections - 1 {
-			dialPipe(t, p)
-		}
-		awaitActivity(t, p, int(p.mostConnections), 0)
-		sinceLong(p)
-		h2.mu.Lock()
-		h2.idleSince = time.Now().Add(-time.Hour)
-		h2.mu.Unlock()
+		h2 := fill(t, p)
 		h2.wmu.Lock() // as while a write waits for the client
 		wantServed(t, p)
 		h2.wmu.Unlock()
@@ -199,8 +174,7 @@ func TestLeavingMakesRoom(t *testing.T) {
 func TestLingeringGivesWay(t *testing.T) {
 	p := startPipe(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), HTTP, room)
 	for range p.mostConnections {
-		c := dialPipe(t, p)
-		c.send("nonsense\r\n\r\n")
+		c := dialPipe(t, p, "nonsense\r\n\r\n")
 		if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
 			t.Fatalf("%q", got)
 		}
@@ -211,5 +185,92 @@ func TestLingeringGivesWay(t *testing.T) {
 	p.Kill()
 	if existing, hurried := p.existing.Load(), p.hurried.Load(); existing != 0 || hurried != 0 {
 		t.Errorf("in the end %d exist, %d are to leave", existing, hurried)
+	}
+}
+
+func TestSharesOfMemory(t *testing.T) {
+	for _, tt := range []struct {
+		limits              Limits
+		tls                 bool
+		connections, budget int64
+	}{
+		{Limits{}, false, 1 << 62, 64 << 20},
+		{Limits{Memory: 64 << 20}, false, 1228, 12 << 20},
+		{Limits{Memory: 64 << 20}, true, 614, 12 << 20},
+		{Limits{Memory: 256 << 20}, false, 6144, 60 << 20},
+		{Limits{Memory: 16 << 20}, false, 102, 1 << 20},
+		{Limits{Memory: 64 << 20, MaxConnections: NoLimit}, false, 1 << 62, 12 << 20},
+	} {
+		connections, budget := tt.limits.shares(tt.tls)
+		if budget != tt.budget || connections != tt.connections && connections < 1<<61 {
+			t.Errorf("%+v: %d connections, %d bytes", tt.limits, connections, budget)
+		}
+	}
+	if unsafe.Sizeof(request{})+maxLine > slotMemory {
+		t.Errorf("a queued request takes %d bytes", unsafe.Sizeof(request{})+maxLine)
+	}
+}
+
+// Each of these holds bytes before its request passes. The oldest is ended as its protocol allows, and is counted; the
+// others' requests are served afterwards, and nothing is held in the end.
+func TestUnfinishedIsEnded(t *testing.T) {
+	head := "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 30<<10)
+	hello := "\x16\x03\x01\x3f\xff\x01" + strings.Repeat("x", 16000)
+	block := wirehttp2.Preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS
+		"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82" + "\x00\xc3\x50\x09\x00\x00\x00\x00\x01" + strings.Repeat("\x82", 40000)
+	const goAway = "\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0b" // of stream 0, with ENHANCE_YOUR_CALM
+	for name, tt := range map[string]struct {
+		begin, rest string
+		want        string // a pattern
+		holds       int64
+		kind        counters.Evicted
+	}{
+		"a head":         {head, "\r\n\r\n", `^HTTP/1\.1 431 `, 64 << 10, counters.EvictedHead},
+		"a ClientHello":  {hello, "", "^$", 64 << 10, counters.EvictedHello},
+		"a header block": {block, "", goAway + "$", 40000, counters.EvictedHeaderBlock},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPipe(t, startNone(t), Auto, room)
+			var all []*client
+			for range 4 {
+				c := dialPipe(t, p, tt.begin)
+				all = append(all, c)
+				polltest.Eventually(t, "it is accounted for", func() bool {
+					return p.budget.Held() >= tt.holds*int64(min(len(all), 3)) || p.Stats().Evicted[tt.kind] > 0
+				})
+			}
+			if got := all[0].rest(); !regexp.MustCompile(tt.want).MatchString(got) {
+				t.Errorf("the oldest got %q", got)
+			}
+			if n := p.Stats().Evicted[tt.kind]; n != 1 {
+				t.Errorf("%d were ended", n)
+			}
+			if tt.rest != "" {
+				all[3].send(tt.rest)
+				if resp := all[3].response("GET"); resp.StatusCode != 200 {
+					t.Errorf("another got %s", resp.Status)
+				}
+			}
+			for _, c := range all {
+				_ = c.Close()
+			}
+			awaitNone(t, p)
+			wantNothingHeld(t, p)
+		})
+	}
+}
+
+// A client that pipelines waits, when the budget is used up, until its first request is answered; nothing is lost.
+func TestPipeliningWithAFullBudget(t *testing.T) {
+	g := startGate(t)
+	p := startPipe(t, g, HTTP)
+	p.budget.Add(int(p.budget.Limit()))
+	c := dialPipe(t, p, strings.Repeat(get("/"), 3))
+	<-g.requests
+	g.open()
+	for range 3 {
+		if resp := c.response("GET"); resp.StatusCode != 200 {
+			t.Error(resp.Status)
+		}
 	}
 }

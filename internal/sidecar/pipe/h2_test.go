@@ -16,16 +16,6 @@ import (
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// startH2 runs an app that accepts HTTP/2 without TLS and HTTP/1.1.
-func startH2(t *testing.T, h http.HandlerFunc) net.Addr {
-	t.Helper()
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	at, _ := startServer(t, "127.0.0.1:0", &http.Server{Handler: h, Protocols: protocols})
-	return at
-}
-
 func h2Client(t *testing.T) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -35,7 +25,7 @@ func h2Client(t *testing.T) *http.Client {
 }
 
 func TestH2(t *testing.T) {
-	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		w.Header().Set("X-Long", strings.Repeat("v", 20000)) // CONTINUATION
 		w.Header().Set("Trailer", "T")
@@ -72,23 +62,10 @@ func TestH2(t *testing.T) {
 	}
 }
 
-// startH2Gate is an app of HTTP/2 whose answers wait for the gate.
-func startH2Gate(t *testing.T) *gate {
-	g := &gate{requests: make(chan string, 100), free: make(chan struct{})}
-	g.Addr = startH2(t, func(w http.ResponseWriter, r *http.Request) {
-		g.requests <- r.URL.Path
-		<-g.free
-		fmt.Fprint(w, "done")
-	})
-	t.Cleanup(g.open)
-	return g
-}
-
 func TestH2Drain(t *testing.T) {
 	t.Parallel()
-	g := startH2Gate(t)
-	p := startPipe(t, g, HTTP)
-	r := dialRaw(t, p)
+	g := startGate(t)
+	p, r := startRaw(t, g, HTTP)
 	r.request(1, true, ":path", "/a")
 	<-g.requests
 	awaitActivity(t, p, 1, 1)
@@ -108,8 +85,7 @@ func TestH2Drain(t *testing.T) {
 }
 
 func TestH2IdleAtTheEnd(t *testing.T) {
-	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP)
-	r := dialRaw(t, p)
+	p, r := startRaw(t, startHTTP(t, func(http.ResponseWriter, *http.Request) {}), HTTP)
 	r.request(1, true, ":path", "/")
 	awaitRequests(t, p, 1)
 	awaitActivity(t, p, 1, 0)
@@ -131,7 +107,7 @@ func awaitRequests(t *testing.T, p *Pipe, n uint64) {
 func TestH2LastCall(t *testing.T) {
 	requests := make(chan string, 10)
 	free := make(chan struct{})
-	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/begun" || r.URL.Path == "/grpc.begun" {
 			fmt.Fprint(w, "half")
 			_ = http.NewResponseController(w).Flush()
@@ -140,8 +116,7 @@ func TestH2LastCall(t *testing.T) {
 		<-free
 	})
 	t.Cleanup(func() { close(free) })
-	p := startPipe(t, app, Auto)
-	r := dialRaw(t, p)
+	p, r := startRaw(t, app, Auto)
 	r.request(1, true, ":path", "/waiting")
 	r.request(3, false, ":path", "/upload")
 	r.request(5, true, ":path", "/begun")
@@ -155,9 +130,7 @@ func TestH2LastCall(t *testing.T) {
 	awaitActivity(t, p, 1, 1)
 	_ = p.Drain(ctx)
 	left, err := p.LastCall(ctx, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var endings []string
 	for _, c := range left {
 		endings = append(endings, c.Protocol+" "+c.Request+": "+c.Ending)
@@ -179,8 +152,7 @@ func TestH2LastCall(t *testing.T) {
 }
 
 func TestH2AppRefuses(t *testing.T) {
-	p := startPipe(t, refused(t), HTTP)
-	r := dialRaw(t, p)
+	p, r := startRaw(t, refused(t), HTTP)
 	r.request(1, true, ":path", "/")
 	r.want("HEADERS 1 end=true :status=503", "GOAWAY 1 NO_ERROR")
 	awaitActivity(t, p, 0, 0)
@@ -191,45 +163,30 @@ func TestH2AppDies(t *testing.T) {
 		b := make([]byte, len(wirehttp2.Preface)+9+9+10)
 		_, _ = io.ReadFull(c, b)
 	})
-	p := startPipe(t, app, HTTP)
-	r := dialRaw(t, p)
+	p, r := startRaw(t, app, HTTP)
 	r.request(1, true, ":path", "/", "content-type", "application/grpc")
 	r.want("HEADERS 1 end=true :status=200 grpc-status=14 grpc-message=upstream connect error or disconnect/reset before headers. reset reason: connection termination", "GOAWAY 1 NO_ERROR")
 	awaitActivity(t, p, 0, 0)
 }
 
 func TestH2BrokenClient(t *testing.T) {
-	app := startH2(t, func(http.ResponseWriter, *http.Request) {})
+	app := startHTTP(t, func(http.ResponseWriter, *http.Request) {})
 	for _, tt := range []struct {
 		name string
-		send func(r *raw)
+		send string
 		code string
 	}{
-		{"DATA on stream 0", func(r *raw) { r.send("\x00\x00\x00\x00\x00\x00\x00\x00\x00") }, "PROTOCOL_ERROR"},
-		{"CONTINUATION alone", func(r *raw) { r.send("\x00\x00\x00\x09\x04\x00\x00\x00\x01") }, "PROTOCOL_ERROR"},
-		{"RST_STREAM of 3 bytes", func(r *raw) { r.send("\x00\x00\x03\x03\x00\x00\x00\x00\x01abc") }, "FRAME_SIZE_ERROR"},
-		{"SETTINGS of 5 bytes", func(r *raw) { r.send("\x00\x00\x05\x04\x00\x00\x00\x00\x00abcde") }, "FRAME_SIZE_ERROR"},
-		{"header block that is none", func(r *raw) { r.send("\x00\x00\x01\x01\x05\x00\x00\x00\x01\xff") }, "COMPRESSION_ERROR"},
-		{"padding beyond the end", func(r *raw) { r.send("\x00\x00\x02\x01\x0c\x00\x00\x00\x01\x09x") }, "PROTOCOL_ERROR"},
-		{"PUSH_PROMISE of a client", func(r *raw) { r.send("\x00\x00\x05\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02\x82") }, "PROTOCOL_ERROR"},
-		{"endless header block", func(r *raw) {
-			_ = r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 16000)})
-			for range 5 {
-				_ = r.WriteContinuation(1, false, make([]byte, 16000))
-			}
-		}, "ENHANCE_YOUR_CALM"},
-		{"rapid reset", func(r *raw) {
-			for i := range uint32(3000) {
-				if r.WriteHeaders(headers(2*i+1, true, r.code(":method", "GET"))) != nil || r.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
-					return
-				}
-			}
-		}, "ENHANCE_YOUR_CALM"},
+		{"DATA on stream 0", "\x00\x00\x00\x00\x00\x00\x00\x00\x00", "PROTOCOL_ERROR"},
+		{"CONTINUATION alone", "\x00\x00\x00\x09\x04\x00\x00\x00\x01", "PROTOCOL_ERROR"},
+		{"RST_STREAM of 3 bytes", "\x00\x00\x03\x03\x00\x00\x00\x00\x01abc", "FRAME_SIZE_ERROR"},
+		{"SETTINGS of 5 bytes", "\x00\x00\x05\x04\x00\x00\x00\x00\x00abcde", "FRAME_SIZE_ERROR"},
+		{"header block that is none", "\x00\x00\x01\x01\x05\x00\x00\x00\x01\xff", "COMPRESSION_ERROR"},
+		{"padding beyond the end", "\x00\x00\x02\x01\x0c\x00\x00\x00\x01\x09x", "PROTOCOL_ERROR"},
+		{"PUSH_PROMISE of a client", "\x00\x00\x05\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02\x82", "PROTOCOL_ERROR"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := startPipe(t, app, HTTP)
-			r := dialRaw(t, p)
-			go tt.send(r)
+			p, r := startRaw(t, app, HTTP)
+			r.send(tt.send)
 			got := r.frames()
 			if !slices.ContainsFunc(got, func(f string) bool { return strings.HasPrefix(f, "GOAWAY") && strings.HasSuffix(f, tt.code) }) {
 				t.Errorf("got %q; want a GOAWAY with %s", got, tt.code)
@@ -250,8 +207,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 			respond(f, id, true, ":status", "200")
 		}
 	})
-	p := startPipe(t, app, Auto)
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, Auto)
 	if _, err := c.r.Peek(9); err != nil { // before we have sent anything
 		t.Fatal(err)
 	}
@@ -270,7 +226,7 @@ func TestH2ServerSpeaksFirst(t *testing.T) {
 func TestH2ConnectionWithoutARequest(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []Protocol{HTTP, Auto} {
-		app := startH2(t, func(w http.ResponseWriter, _ *http.Request) {})
+		app := startHTTP(t, func(w http.ResponseWriter, _ *http.Request) {})
 		p := startPipe(t, app, protocol)
 		_ = p.Drain(ctx)
 		_ = p.CloseIdle(ctx, 0)

@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2/http2test"
+	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
 )
 
 // half is one side's frames, and how they are written.
@@ -73,9 +75,7 @@ func (c *conn) feed(t *rapid.T, h *half, f *wirehttp2.Follower, v wirehttp2.Even
 		held = append(held, p[:n]...)
 		p = p[n:]
 		m, err := f.Follow(held, v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		held = held[m:]
 		c.h2.batchEndsLocked()
 	}
@@ -196,4 +196,113 @@ func TestH2CountsExactly(t *testing.T) {
 			},
 		})
 	})
+}
+
+// A request and its response cost no allocation, once the connection has seen some:
+// none at all, but the race detector has pools lose some of what they hold.
+func TestH2RequestAllocatesNothing(t *testing.T) {
+	c, request, response := aRequest(t)
+	if n := testing.AllocsPerRun(100, func() { carry(t, c, request, response) }); n >= 32 {
+		t.Errorf("%v allocations for 32 requests", n)
+	}
+}
+
+func BenchmarkH2Request(b *testing.B) {
+	c, request, response := aRequest(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		carry(b, c, request, response)
+	}
+}
+
+// aRequest is a connection, and 32 requests with their responses as h2load and
+// nginx send them.
+func aRequest(t testing.TB) (c *conn, request, response []byte) {
+	client, app := newHalf(), newHalf()
+	write := func(h *half, id uint32, end bool, fields ...string) {
+		_ = h.framer.WriteHeaders(headers(id, end, h.code(fields...)))
+	}
+	c = following()
+	for range 2 { // the second time with tables that are full
+		client.out.Reset()
+		app.out.Reset()
+		for i := range uint32(32) {
+			write(client, 2*i+1, true, ":path", "/get", ":scheme", "http", ":authority", "127.0.0.1:8080", ":method", "GET", "user-agent", "h2load nghttp2/1.52.0")
+			write(app, 2*i+1, false, ":status", "200", "server", "nginx/1.22.1", "content-type", "application/json", "content-length", "55")
+			_ = app.framer.WriteData(2*i+1, true, make([]byte, 55))
+		}
+		request, response = bytes.Clone(client.out.Bytes()), bytes.Clone(app.out.Bytes())
+		carry(t, c, request, response)
+	}
+	return c, request, response
+}
+
+func carry(t testing.TB, c *conn, request, response []byte) {
+	c.h2.last = 0 // the same streams once more
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n, err := c.h2.up.Follow(request, upVisitor{c}); n != len(request) || err != nil {
+		t.Fatal(n, err)
+	}
+	c.h2.batchEndsLocked()
+	if n, err := c.h2.down.Follow(response, downVisitor{c}); n != len(response) || err != nil {
+		t.Fatal(n, err)
+	}
+	c.h2.batchEndsLocked()
+	if c.busy {
+		t.Fatal("still busy")
+	}
+}
+
+// FuzzH2Streams lets both sides say anything: what is counted stays true.
+func FuzzH2Streams(f *testing.F) {
+	for _, seed := range http2test.Seeds() {
+		f.Add(seed, seed, uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, client, app []byte, turn uint8) {
+		for i, in := range stormtest.Mutations(t, client, http2test.Words) {
+			streamsCounted(t, in, app, turn+uint8(i))
+		}
+		for i, in := range stormtest.Mutations(t, app, http2test.Words) {
+			streamsCounted(t, client, in, turn+uint8(i))
+		}
+	})
+}
+
+func streamsCounted(t *testing.T, client, app []byte, turn uint8) {
+	c := following()
+	sides := []struct {
+		p    []byte
+		held int
+		end  int
+		f    *wirehttp2.Follower
+		v    wirehttp2.Events
+	}{{p: client, f: &c.h2.up, v: upVisitor{c}}, {p: app, f: &c.h2.down, v: downVisitor{c}}}
+	for sides[0].end < len(client) || sides[1].end < len(app) {
+		for i := range sides {
+			s := &sides[i]
+			s.end = min(len(s.p), s.end+int(turn)+1)
+			n, err := s.f.Follow(s.p[s.held:s.end], s.v)
+			if s.held += n; err != nil {
+				s.end, s.p = 0, nil
+				return
+			}
+			c.h2.batchEndsLocked()
+			if !slices.IsSortedFunc(c.h2.streams, func(a, b *stream) int { return int(a.id) - int(b.id) }) {
+				t.Fatal("streams out of order")
+			}
+			counted := 0
+			for _, s := range c.h2.streams {
+				if !s.quiet {
+					counted++
+				}
+				if s.clientEnded && s.serverEnded {
+					t.Fatalf("stream %d is still open", s.id)
+				}
+			}
+			if counted != c.h2.counted || c.busy != (counted > 0) || c.p.busy.Load() != int64(min(1, counted)) {
+				t.Fatalf("%d streams count; counted %d, busy %v", counted, c.h2.counted, c.busy)
+			}
+		}
+	}
 }

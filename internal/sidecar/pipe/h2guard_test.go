@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -27,10 +28,18 @@ func TestH2Floods(t *testing.T) {
 		_ = http2.NewFramer(c, nil).WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 10})
 		_, _ = io.Copy(io.Discard, c)
 	})
-	small := func(limits wirehttp2.Limits) func(*Config) { return func(c *Config) { c.H2 = limits } }
-	request := func(r *raw, id uint32, end bool) error {
-		return r.WriteHeaders(headers(id, end, []byte{0x82, 0x84, 0x86}))
+	continued := func(first, rest []byte) func(*raw, int) error {
+		return func(r *raw, i int) error {
+			if i == 0 {
+				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first})
+			}
+			return r.WriteContinuation(1, false, rest)
+		}
 	}
+	request := func(r *raw, i int, end bool) error {
+		return r.WriteHeaders(headers(uint32(2*i+1), end, []byte{0x82, 0x84, 0x86}))
+	}
+	atOnce := func(r *raw, i int) error { return request(r, i, false) }
 	for _, tt := range []struct {
 		name    string
 		counter string
@@ -41,37 +50,20 @@ func TestH2Floods(t *testing.T) {
 		{"SETTINGS", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteSettings() }},
 		{"RST_STREAM of nothing", "outbound_control_flood", wirehttp2.Limits{}, func(r *raw, _ int) error { return r.WriteRSTStream(1, http2.ErrCodeCancel) }},
 		{"rapid reset", "rx_premature_resets_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
-			id := uint32(2*i + 1)
-			return errors.Join(request(r, id, true), r.WriteRSTStream(id, http2.ErrCodeCancel))
+			return errors.Join(request(r, i, true), r.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel))
 		}},
 		{"empty DATA", "inbound_empty_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			if i == 0 {
-				return request(r, 1, false)
+				return atOnce(r, 0)
 			}
 			return r.WriteData(1, false, nil)
 		}},
 		{"empty HEADERS", "inbound_empty_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			return r.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndHeaders: true})
 		}},
-		{"empty CONTINUATION", "inbound_empty_frames_flood", wirehttp2.Limits{MaxContinuations: -1}, func(r *raw, i int) error {
-			if i == 0 {
-				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
-			}
-			return r.WriteContinuation(1, false, nil)
-		}},
-		{"CONTINUATION", "inbound_continuation_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
-			if i == 0 {
-				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
-			}
-			return r.WriteContinuation(1, false, []byte{0x84})
-		}},
-		{"header block", "header_overflow", wirehttp2.Limits{}, func(r *raw, i int) error {
-			block := make([]byte, 16000)
-			if i == 0 {
-				return r.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
-			}
-			return r.WriteContinuation(1, false, block)
-		}},
+		{"empty CONTINUATION", "inbound_empty_frames_flood", wirehttp2.Limits{MaxContinuations: -1}, continued([]byte{0x82}, nil)},
+		{"CONTINUATION", "inbound_continuation_frames_flood", wirehttp2.Limits{}, continued([]byte{0x82}, []byte{0x84})},
+		{"header block", "header_overflow", wirehttp2.Limits{}, continued(make([]byte, 16000), make([]byte, 16000))},
 		{"header list", "header_overflow", wirehttp2.Limits{}, func(r *raw, _ int) error { // 8 MB in 2,000 bytes
 			var block bytes.Buffer
 			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("v", 4000)})
@@ -82,12 +74,11 @@ func TestH2Floods(t *testing.T) {
 		{"PRIORITY", "inbound_priority_frames_flood", wirehttp2.Limits{}, func(r *raw, i int) error {
 			return r.WritePriority(uint32(2*i+1), http2.PriorityParam{Weight: 1})
 		}},
-		{"streams at once, of the app's 10", "inbound_streams_flood", wirehttp2.Limits{}, func(r *raw, i int) error { return request(r, uint32(2*i+1), false) }},
-		{"streams at once, of our limit", "inbound_streams_flood", wirehttp2.Limits{MaxStreams: 5}, func(r *raw, i int) error { return request(r, uint32(2*i+1), false) }},
+		{"streams at once, of the app's 10", "inbound_streams_flood", wirehttp2.Limits{}, atOnce},
+		{"streams at once, of our limit", "inbound_streams_flood", wirehttp2.Limits{MaxStreams: 5}, atOnce},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := startPipe(t, app, Auto, small(tt.limits))
-			r := dialRaw(t, p)
+			p, r := startRaw(t, app, Auto, func(c *Config) { c.H2 = tt.limits })
 			if _, err := r.ReadFrame(); err != nil { // the app's SETTINGS
 				t.Fatal(err)
 			}
@@ -127,8 +118,7 @@ func TestH2FloodOfAClientThatDoesNotRead(t *testing.T) {
 		_ = c.SetDeadline(time.Now().Add(patience))
 		_, _ = io.Copy(io.Discard, c)
 	})
-	p := startPipe(t, app, Auto)
-	r := dialRaw(t, p)
+	p, r := startRaw(t, app, Auto)
 	<-full
 	for range 3000 {
 		if r.WritePing(false, [8]byte{}) != nil {
@@ -141,7 +131,7 @@ func TestH2FloodOfAClientThatDoesNotRead(t *testing.T) {
 // A header block that has begun must come to its end in time, as a head of HTTP/1
 // must; a request's body may take as long as it takes.
 func TestH2SlowHeaders(t *testing.T) {
-	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n)
 	})
@@ -156,8 +146,7 @@ func TestH2SlowHeaders(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := startPipe(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
-			r := dialRaw(t, p)
+			p, r := startRaw(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
 			tt.send(r)
 			r.wantAmong("ENHANCE_YOUR_CALM")
 			if got := counters.HTTP2ByName(p.Stats().H2); got["inbound_header_timeout"] != 1 {
@@ -165,8 +154,7 @@ func TestH2SlowHeaders(t *testing.T) {
 			}
 		})
 	}
-	p := startPipe(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
-	r := dialRaw(t, p)
+	p, r := startRaw(t, app, Auto, func(c *Config) { c.HeadTimeout = limit })
 	r.request(1, false, ":path", "/")
 	r.send("\x00\x00\x05\x00\x01\x00\x00\x00\x01he")
 	awaitActivity(t, p, 1, 1)
@@ -177,7 +165,7 @@ func TestH2SlowHeaders(t *testing.T) {
 
 // What ordinary clients do stays below every limit.
 func TestH2FloodsAreNotWork(t *testing.T) {
-	app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			<-r.Context().Done()
 			return
@@ -196,9 +184,7 @@ func TestH2FloodsAreNotWork(t *testing.T) {
 			continue
 		}
 		resp, err := c.Get("http://" + p.Addr(0).String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n, err := io.Copy(io.Discard, resp.Body); n != 100_000 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -221,4 +207,43 @@ func floodsOf(s counters.HTTP2Stats) (sum uint64) {
 		sum += n
 	}
 	return sum
+}
+
+// Streams beyond the usual number of a connection are counted over all connections: with
+// many of them the next connection cannot take as many again.
+func TestExtraStreams(t *testing.T) {
+	app := startApp(t, func(c net.Conn) { // one that allows any number and answers none
+		_ = http2.NewFramer(c, nil).WriteSettings()
+		_, _ = io.Copy(io.Discard, c)
+	})
+	const extra = 20
+	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.H2.MaxExtraStreams = extra })
+	awaitExtra := func(want int64) {
+		t.Helper()
+		polltest.Eventually(t, "extra streams are counted", func() bool { return p.extraStreams.Load() == want })
+	}
+	open := func(r *raw, n int) {
+		for i := range n {
+			block := []byte{0x82, 0x86, 0x84} // GET, http, /
+			if r.WriteHeaders(headers(uint32(2*i+1), true, block)) != nil {
+				return // it has been ended
+			}
+		}
+	}
+	usual, many, more := dialRaw(t, p), dialRaw(t, p), dialRaw(t, p)
+	open(many, usualStreams+extra)
+	awaitExtra(extra)
+	open(usual, usualStreams)
+	awaitRequests(t, p, 2*usualStreams+extra)
+	if floods := floodsOf(p.Stats().H2); floods != 0 {
+		t.Fatalf("%d connections were ended", floods)
+	}
+	open(more, usualStreams+1)
+	more.wantAmong("ENHANCE_YOUR_CALM")
+	awaitExtra(extra)
+	_ = many.Close()
+	awaitExtra(0)
+	if floods := floodsOf(p.Stats().H2); floods != 1 {
+		t.Errorf("%d connections were ended, want 1", floods)
+	}
 }

@@ -59,21 +59,23 @@ func dialRaw(t *testing.T, p *Pipe, settings ...http2.Setting) *raw {
 	return dialPipe(t, p).raw(settings...)
 }
 
+// startRaw starts a pipe with a client.
+func startRaw(t *testing.T, app net.Addr, protocol Protocol, options ...func(*Config)) (*Pipe, *raw) {
+	p := startPipe(t, app, protocol, options...)
+	return p, dialRaw(t, p)
+}
+
 // raw begins HTTP/2 on a connection.
 func (c *client) raw(settings ...http2.Setting) *raw {
 	c.send(wirehttp2.Preface)
 	r := &raw{c, http2.NewFramer(c.TCPConn, c.r), newCoder(), hpack.NewDecoder(4096, nil)}
-	if err := r.WriteSettings(settings...); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, r.WriteSettings(settings...))
 	return r
 }
 
 func (r *raw) headers(id uint32, end bool, fields ...string) {
 	r.t.Helper()
-	if err := r.WriteHeaders(headers(id, end, r.code(fields...))); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.WriteHeaders(headers(id, end, r.code(fields...))))
 }
 
 func (r *raw) request(id uint32, end bool, fields ...string) {
@@ -86,9 +88,7 @@ func (r *raw) until(met func(http2.Frame) bool) {
 	r.t.Helper()
 	for {
 		f, err := r.ReadFrame()
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		if met(f) {
 			return
 		}
@@ -121,9 +121,7 @@ func (r *raw) frames() (out []string) {
 		switch f := f.(type) {
 		case *http2.HeadersFrame:
 			fields, err := r.dec.DecodeFull(f.HeaderBlockFragment())
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			must(r.t, err)
 			var words []string
 			for _, field := range fields {
 				if field.Name == ":status" || strings.HasPrefix(field.Name, "grpc-") {

@@ -23,8 +23,7 @@ func TestH2UpgradeIsDeclined(t *testing.T) {
 	}), new(http2.Server))
 	app := startHTTP(t, upgrades.ServeHTTP)
 	for _, protocol := range []Protocol{Auto, HTTP} {
-		p := startPipe(t, app, protocol)
-		c := dialPipe(t, p)
+		p, c := startClient(t, app, protocol)
 		one := "POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 3\r\n" + strings.TrimSuffix(upgradeToH2, "\r\n") + "A: b\r\n\r\nabc"
 		two := strings.Replace(one, "A: b", "UPGRADE:h2c\r\nA: b", 1)
 		c.send(one + two + one)

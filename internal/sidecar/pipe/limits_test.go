@@ -26,8 +26,7 @@ func TestMaxConnections(t *testing.T) {
 			})
 			first := dialPipe(t, p)
 			first.wantOK()
-			over := dialPipe(t, p)
-			over.send(get("/over"))
+			over := dialPipe(t, p, get("/over"))
 			if resp := over.response("GET"); resp.StatusCode != 503 || !resp.Close || !strings.HasSuffix(bodyOf(resp), "reset reason: overflow") {
 				t.Errorf("%v", resp)
 			}
@@ -51,19 +50,16 @@ func TestMaxConnections(t *testing.T) {
 	}
 	t.Run("tcp", func(t *testing.T) {
 		echo := startApp(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
-		p := startPipe(t, echo, TCP, func(cfg *Config) { cfg.MaxConnections = 1 })
-		first := dialPipe(t, p)
+		p, first := startClient(t, echo, TCP, func(cfg *Config) { cfg.MaxConnections = 1 })
 		awaitActivity(t, p, 1, 1)
 		dialPipe(t, p).wantEnd()
 		first.send("still")
-		if b, err := first.r.Peek(5); err != nil || string(b) != "still" {
-			t.Errorf("%q, %v", b, err)
-		}
+		first.expect("still")
 	})
 }
 
 func TestMaxConnectionsH2(t *testing.T) {
-	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.MaxConnections = 1 })
+	p := startPipe(t, startHTTP(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.MaxConnections = 1 })
 	dialPipe(t, p)
 	awaitActivity(t, p, 1, 0)
 	r := dialRaw(t, p)
@@ -81,7 +77,7 @@ func TestMaxConnectionsH2(t *testing.T) {
 }
 
 func TestIdleTimeoutH2(t *testing.T) {
-	p := startPipe(t, startH2(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.IdleTimeout = 100 * time.Millisecond })
+	p := startPipe(t, startHTTP(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.IdleTimeout = 100 * time.Millisecond })
 	r := dialRaw(t, p)
 	r.request(1, true, ":path", "/")
 	if got := r.frames(); len(got) == 0 || got[len(got)-1] != "GOAWAY 1 NO_ERROR" {
@@ -122,8 +118,7 @@ func TestResponseTimeout(t *testing.T) {
 				_, _ = io.WriteString(conn, c.answer)
 				_, _ = conn.Read(make([]byte, 1))
 			})
-			p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.ResponseTimeout = 50 * time.Millisecond })
-			client := dialPipe(t, p)
+			p, client := startClient(t, app, HTTP, func(cfg *Config) { cfg.ResponseTimeout = 50 * time.Millisecond })
 			idle := dialPipe(t, p)
 			client.send(get("/"))
 			if got := client.rest(); !strings.Contains(got, c.want) {

@@ -52,9 +52,7 @@ func startPipe(t tester, app net.Addr, protocol Protocol, options ...func(*Confi
 		option(&cfg)
 	}
 	p, err := Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -93,10 +91,13 @@ func startServer(t tester, address string, s *http.Server) (at net.Addr, end fun
 	return ln.Addr(), end
 }
 
-// startHTTP runs an HTTP/1.1 app.
+// startHTTP runs an app of HTTP/1.1 and, without TLS, HTTP/2.
 func startHTTP(t tester, h http.HandlerFunc) net.Addr {
 	t.Helper()
-	at, _ := startServer(t, "127.0.0.1:0", &http.Server{Handler: h})
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	at, _ := startServer(t, "127.0.0.1:0", &http.Server{Handler: h, Protocols: protocols})
 	return at
 }
 
@@ -166,15 +167,25 @@ type client struct {
 	r *bufio.Reader
 }
 
-func dialPipe(t tester, p *Pipe) *client {
+// startClient starts a pipe with a client.
+func startClient(t tester, app net.Addr, protocol Protocol, options ...func(*Config)) (*Pipe, *client) {
+	t.Helper()
+	p := startPipe(t, app, protocol, options...)
+	return p, dialPipe(t, p)
+}
+
+// dialPipe connects a client, which may send something.
+func dialPipe(t tester, p *Pipe, sends ...string) *client {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr(0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	return &client{conn.(*net.TCPConn), t, bufio.NewReader(conn)}
+	c := &client{conn.(*net.TCPConn), t, bufio.NewReader(conn)}
+	for _, s := range sends {
+		c.send(s)
+	}
+	return c
 }
 
 func (c *client) send(s string) {
@@ -217,6 +228,15 @@ func part(t *testing.T, resp *http.Response, n int) string {
 		t.Fatalf("read %d bytes of a body: %v", n, err)
 	}
 	return string(b)
+}
+
+// expect reads exactly this.
+func (c *client) expect(s string) {
+	c.t.Helper()
+	b := make([]byte, len(s))
+	if n, err := io.ReadFull(c.r, b); err != nil || string(b) != s {
+		c.t.Fatalf("read %q, %v; want %q", b[:n], err, s)
+	}
 }
 
 // rest reads until the end of the connection.
@@ -300,9 +320,7 @@ func closePipe(t *testing.T, p *Pipe) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := p.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Close(ctx))
 	select {
 	case <-p.Exited():
 	default:
@@ -311,3 +329,10 @@ func closePipe(t *testing.T, p *Pipe) {
 }
 
 func get(path string) string { return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: app\r\n\r\n", path) }
+
+func must(t tester, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -154,8 +154,7 @@ func TestNoResponseIsLostOrDoubled(t *testing.T) {
 		protocol := rapid.SampledFrom([]Protocol{Auto, HTTP}).Draw(t, "protocol")
 
 		w := &witness{}
-		p := startPipe(t, startHTTP(t, w.serve), protocol)
-		conn := dialPipe(t, p)
+		p, conn := startClient(t, startHTTP(t, w.serve), protocol)
 
 		drained := make(chan struct{})
 		go func() {

@@ -138,8 +138,7 @@ func (c *conn) queued() int {
 // parts of until they are answered.
 func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 	app := startSlowApp(t)
-	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.AccessLog = accesslog.New(io.Discard, accesslog.Text) })
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, HTTP, func(cfg *Config) { cfg.AccessLog = accesslog.New(io.Discard, accesslog.Text) })
 	const size, n = 20 << 10, 20
 	go func() {
 		for i := range n {

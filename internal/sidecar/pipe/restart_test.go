@@ -39,8 +39,7 @@ func TestRestart(t *testing.T) {
 			r := p.BeginRestart(nil, time.Hour)
 			defer r.End()
 			ask := func() *client {
-				c := dialPipe(t, p)
-				c.send("GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n")
+				c := dialPipe(t, p, "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n")
 				return c
 			}
 			held := ask() // the old container still listens, and must not get it
@@ -69,8 +68,7 @@ func TestRestartFindsApp(t *testing.T) {
 	defer r.End()
 	old.kill()
 	r.Release()
-	c := dialPipe(t, p)
-	c.send(get("/"))
+	c := dialPipe(t, p, get("/"))
 	awaitWaiting(t, p, 1)
 	startContainer(t, old.String(), "new")
 	if got := bodyOf(c.response("GET")); got != "new" {
@@ -85,16 +83,13 @@ func TestRestartTakesTooLong(t *testing.T) {
 	p := startPipe(t, old, Auto)
 	r := p.BeginRestart(nil, 10*time.Millisecond)
 	defer r.End()
-	c := dialPipe(t, p)
-	c.send(get("/"))
+	c := dialPipe(t, p, get("/"))
 	if resp := c.response("GET"); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("%s, Retry-After %q; want 503 and 1", resp.Status, resp.Header.Get("Retry-After"))
 	}
 	c.wantEnd()
 	resp, err := h2Client(t).Get("http://" + p.Addr(0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("%s %s, Retry-After %q; want 503 and 1", resp.Proto, resp.Status, resp.Header.Get("Retry-After"))
@@ -104,8 +99,7 @@ func TestRestartTakesTooLong(t *testing.T) {
 // TestRestartOfOne leaves the other containers of the pod alone.
 func TestRestartOfOne(t *testing.T) {
 	other := startContainer(t, "127.0.0.1:0", "other")
-	p := startPipe(t, other, HTTP)
-	kept := dialPipe(t, p)
+	p, kept := startClient(t, other, HTTP)
 	kept.send(get("/"))
 	kept.response("GET")
 	for _, ports := range [][]uint16{{1, 2}, {}} {
@@ -134,8 +128,7 @@ func TestRestartInFlight(t *testing.T) {
 	awaitActivity(t, p, 3, 2)
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()
-	late := dialPipe(t, p)
-	late.send(get("/late"))
+	late := dialPipe(t, p, get("/late"))
 	awaitActivity(t, p, 4, 3)
 	if n := r.InFlight(); n != 2 {
 		t.Errorf("%d in flight, want 2", n)
@@ -155,11 +148,10 @@ func TestRestartInFlight(t *testing.T) {
 }
 
 // TestRestartH2 checks that HTTP/2 connections get a GOAWAY, and that their streams finish.
-func TestRestartH2(t *testing.T) {
+func TestRestartHTTP(t *testing.T) {
 	t.Parallel()
-	g := startH2Gate(t)
-	p := startPipe(t, g, HTTP)
-	c := dialRaw(t, p)
+	g := startGate(t)
+	p, c := startRaw(t, g, HTTP)
 	c.request(1, true, ":path", "/a")
 	<-g.requests
 	awaitActivity(t, p, 1, 1)
@@ -175,8 +167,7 @@ func TestRestartKilled(t *testing.T) {
 	p := startPipe(t, old, HTTP)
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()
-	c := dialPipe(t, p)
-	c.send(get("/"))
+	c := dialPipe(t, p, get("/"))
 	awaitWaiting(t, p, 1)
 	p.Kill()
 	if _, err := io.ReadAll(c.r); err != nil && !strings.Contains(err.Error(), "reset") {

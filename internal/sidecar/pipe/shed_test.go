@@ -40,9 +40,7 @@ func TestShed(t *testing.T) {
 	for _, c := range clients {
 		c.wantOK()
 	}
-	if err := p.CloseIdle(ctx, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.CloseIdle(ctx, 0))
 	for _, c := range clients {
 		c.wantEnd()
 	}
@@ -59,8 +57,7 @@ func TestShedNotInUse(t *testing.T) {
 		}
 	}), HTTP)
 	dialPipe(t, p).wantOK()
-	waits := dialPipe(t, p)
-	waits.send(get("/wait"))
+	waits := dialPipe(t, p, get("/wait"))
 	<-inFlight // busy alone would not do: the connection is so before its stacks have grown
 	awaitActivity(t, p, 2, 1)
 	for _, c := range p.all() {

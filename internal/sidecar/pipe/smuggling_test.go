@@ -32,8 +32,7 @@ func tellBack(w http.ResponseWriter, r *http.Request) {
 // status when that is another than 200.
 func ask(t *testing.T, p *Pipe, s http1test.Case) (seen []string, status int) {
 	t.Helper()
-	c := dialPipe(t, p)
-	c.send(s.Bytes)
+	c := dialPipe(t, p, s.Bytes)
 	_ = c.CloseWrite()
 	for i := 0; ; i++ {
 		method := "GET"
@@ -133,9 +132,7 @@ func startPeer(t *testing.T, addr net.Addr, command string, args ...string) {
 	var out strings.Builder
 	cmd := exec.Command(command, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); <-done })
@@ -162,9 +159,7 @@ http {
     server { listen %[2]s; location / { return 200 "$request_method $request_uri"; } }
 }`, dir, addr)
 	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(conf), 0o600))
 	startPeer(t, addr, nginx, "-p", dir, "-e", "stderr", "-c", file)
 	return addr
 }

@@ -19,68 +19,53 @@ func TestSniff(t *testing.T) {
 	cfg.setDefaults()
 	c := &conn{p: &Pipe{cfg: cfg}, in: &listener{}}
 	c.up.c = c
-	for _, tt := range []struct {
-		bytes string
-		mode  mode
-	}{
-		{"GET / HTTP/1.1\r\n", modeHTTP1},
-		{"get / HTTP/1.1\r\n", modeHTTP1},
-		{"M-SEARCH * HTTP/1.1\r\n", modeHTTP1},
-		{"foo / HTTP/1.1\n", modeHTTP1},
-		{"GET / http/1.1\r\n", modeHTTP1},
-		{"GET /a b HTTP/1.1\r\n", modeHTTP1}, // 400
-		{"GET / HTTP/1.1 \r\n", modeHTTP1},   // 400
-		{"GET / HTTP/3.0\r\n", modeHTTP1},    // 505
-		{"GET\t/\tHTTP/1.1\r\n", modeHTTP1},  // 400
-		{"\r\n\r\nGET / HTTP/1.1\r\n", modeHTTP1},
-		{"\nGET / HTTP/1.1\r\n", modeHTTP1}, // 400, as the next three
-		{"\rGET / HTTP/1.1\r\n", modeHTTP1},
-		{" GET / HTTP/1.1\r\n", modeHTTP1},
-		{"\t GET / HTTP/1.1\r\n", modeHTTP1},
-		{"GET /" + strings.Repeat("x", DefaultMaxHead), modeHTTP1}, // 414
-		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", modeH2},
-
-		{"G", undecided},
-		{"ge", undecided},
-		{"GET", undecided},
-		{"GET ", undecided},
-		{"post x", undecided},
-		{"foo /", undecided},
-		{"PRI * HTT", undecided},
-		{"\r\nDELETE", undecided},
-		{"PURGE", undecided},
-		{"HELLO ", undecided},
-		{"\r\n", undecided},
-		{"\n", undecided},
-		{" ", undecided},
-		{"\x16\x03\x01", undecided},
-
-		{"PING\r\n", opaque},                                    // Redis
-		{"GET key\r\n", opaque},                                 // Redis, memcached
-		{"*1\r\n$4\r\nPING\r\n", modeDatabase},                  // Redis
-		{"ruok", opaque},                                        // ZooKeeper
-		{"stats\r\n", opaque},                                   // memcached
-		{"EHLO mail\r\n", opaque},                               // SMTP
-		{"CONNECT\naccept-version:1.2\n\n\x00", opaque},         // STOMP
-		{"AMQP\x00\x00\x09\x01", opaque},                        // RabbitMQ
-		{"JRMI\x00\x02\x4b", opaque},                            // Java RMI
-		{"8=FIX.4.2\x019=5", opaque},                            // FIX
-		{"0080 0800", opaque},                                   // ISO 8583
-		{"OPTIONS rtsp://x RTSP/1.0\r\n", opaque},               // RTSP
-		{"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", opaque},      // the PROXY protocol
-		{`::1 "GET / HTTP/1.1" 200` + "\n", opaque},             // a log line
-		{`{"request":"GET / HTTP/1.1"}` + "\n", opaque},         // the same as JSON
-		{"<34>1 app: GET / HTTP/1.1\n", opaque},                 // syslog
-		{"HTTP/1.1\r\n", opaque},                                // one word
-		{"\x00\x03\x00\x00user\x00", opaque},                    // PostgreSQL
-		{strings.Repeat("A", 25), opaque},                       // a word that is too long
-		{"GE\x00", opaque},                                      //
-		{strings.Repeat(" ", DefaultMaxHead+1), modeHTTP1},      //
-		{"A " + strings.Repeat("x", DefaultMaxHead), modeHTTP1}, //
-		{"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", opaque},    // TLS, but no ClientHello
+	for want, all := range map[mode][]string{
+		modeHTTP1: {
+			"GET / HTTP/1.1\r\n", "get / HTTP/1.1\r\n", "M-SEARCH * HTTP/1.1\r\n", "foo / HTTP/1.1\n",
+			"GET / http/1.1\r\n",
+			"GET /a b HTTP/1.1\r\n", // 400
+			"GET / HTTP/1.1 \r\n",   // 400
+			"GET / HTTP/3.0\r\n",    // 505
+			"GET\t/\tHTTP/1.1\r\n",  // 400
+			"\r\n\r\nGET / HTTP/1.1\r\n",
+			"\nGET / HTTP/1.1\r\n", // 400, as the next three
+			"\rGET / HTTP/1.1\r\n", " GET / HTTP/1.1\r\n", "\t GET / HTTP/1.1\r\n",
+			"GET /" + strings.Repeat("x", DefaultMaxHead), // 414
+			strings.Repeat(" ", DefaultMaxHead+1), "A " + strings.Repeat("x", DefaultMaxHead),
+		},
+		modeH2: {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
+		undecided: {
+			"G", "ge", "GET", "GET ", "post x", "foo /", "PRI * HTT", "\r\nDELETE", "PURGE", "HELLO ", "\r\n",
+			"\n", " ", "\x16\x03\x01",
+		},
+		opaque: {
+			"PING\r\n",                               // Redis
+			"GET key\r\n",                            // Redis, memcached
+			"ruok",                                   // ZooKeeper
+			"stats\r\n",                              // memcached
+			"EHLO mail\r\n",                          // SMTP
+			"CONNECT\naccept-version:1.2\n\n\x00",    // STOMP
+			"AMQP\x00\x00\x09\x01",                   // RabbitMQ
+			"JRMI\x00\x02\x4b",                       // Java RMI
+			"8=FIX.4.2\x019=5",                       // FIX
+			"0080 0800",                              // ISO 8583
+			"OPTIONS rtsp://x RTSP/1.0\r\n",          // RTSP
+			"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", // the PROXY protocol
+			`::1 "GET / HTTP/1.1" 200` + "\n",        // a log line
+			`{"request":"GET / HTTP/1.1"}` + "\n",    // the same as JSON
+			"<34>1 app: GET / HTTP/1.1\n",            // syslog
+			"HTTP/1.1\r\n",                           // one word
+			"\x00\x03\x00\x00user\x00",               // PostgreSQL
+			strings.Repeat("A", 25),                  // a word that is too long
+			"GE\x00",
+			"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", // TLS, but no ClientHello
+		},
+		modeDatabase: {"*1\r\n$4\r\nPING\r\n"}, // Redis
 	} {
-		if mode := c.up.sniff([]byte(tt.bytes)); mode != tt.mode {
-			t.Errorf("%.40q: mode %d, want %d", tt.bytes, mode, tt.mode)
+		for _, b := range all {
+			if got := c.up.sniff([]byte(b)); got != want {
+				t.Errorf("%.40q: mode %d, want %d", b, got, want)
+			}
 		}
 	}
 }
@@ -94,8 +79,7 @@ func TestAutoFollowsWhatLooksLikeHTTP(t *testing.T) {
 				t.Run(protocol.String()+" "+part, func(t *testing.T) {
 					t.Parallel()
 					p := startPipe(t, app, protocol, func(cfg *Config) { cfg.HeadTimeout = 100 * time.Millisecond })
-					c := dialPipe(t, p)
-					c.send(part)
+					c := dialPipe(t, p, part)
 					if resp := c.response("GET"); resp.StatusCode != http.StatusRequestTimeout {
 						t.Errorf("status %d", resp.StatusCode)
 					}
@@ -107,8 +91,7 @@ func TestAutoFollowsWhatLooksLikeHTTP(t *testing.T) {
 	})
 	t.Run("an unusual method", func(t *testing.T) {
 		for _, method := range []string{"get", "Get", "purge", "foo", "M-SEARCH", "a.b"} {
-			p := startPipe(t, app, Auto)
-			c := dialPipe(t, p)
+			p, c := startClient(t, app, Auto)
 			c.send(method + " / HTTP/1.1\r\nHost: app\r\n\r\n")
 			if got := bodyOf(c.response("GET")); got != method {
 				t.Errorf("the app has got method %q, want %q", got, method)
@@ -123,8 +106,7 @@ func TestAutoFollowsWhatLooksLikeHTTP(t *testing.T) {
 func TestRequestTimeoutCountsFromItsOwnRequest(t *testing.T) {
 	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	const limit = 300 * time.Millisecond
-	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.RequestTimeout = limit })
-	c := dialPipe(t, p)
+	p, c := startClient(t, app, Auto, func(cfg *Config) { cfg.RequestTimeout = limit })
 	c.send("GET / HTTP/1.1\r\n")
 	polltest.Eventually(t, "a part of a head makes the connection busy", func() bool { return p.busy.Load() > 0 })
 	c.send("Host: app\r\n\r\n")
@@ -150,9 +132,7 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 			p := startPipe(t, echo(t), Auto, func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 			c := dialPipe(t, p)
 			c.send(text) // the client waits for an answer: there is no more
-			if _, err := io.ReadFull(c.r, make([]byte, len(text))); err != nil {
-				t.Fatal(err)
-			}
+			c.expect(text)
 			awaitActivity(t, p, 1, 1)
 			c.send("GET / HTTP/1.1\r\n\r\n") // it stays what it is
 			_ = c.CloseWrite()
@@ -177,11 +157,8 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 		})
 		p := startPipe(t, app, Auto)
 		for range n {
-			c := dialPipe(t, p)
-			c.send("GET /")
-			if _, err := io.ReadFull(c.r, make([]byte, len("220 ready\r\nGET /"))); err != nil {
-				t.Fatal(err)
-			}
+			c := dialPipe(t, p, "GET /")
+			c.expect("220 ready\r\nGET /")
 			_ = c.CloseWrite()
 			c.wantEnd()
 		}

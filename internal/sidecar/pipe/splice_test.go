@@ -40,11 +40,11 @@ func TestLargeFrames(t *testing.T) {
 	answer := wstest.Masked(0x82, string(fill(4, 1<<20)))
 	sent := make(chan struct{})
 	go func() { defer close(sent); app.send(big + wstest.Frame(0x81, "and a small one")) }()
-	c.want(big + wstest.Frame(0x81, "and a small one"))
+	c.expect(big + wstest.Frame(0x81, "and a small one"))
 	<-sent
 	c.send(answer)
 	report := lastCall(t, p, patience)
-	c.want(wstest.Frame(0x88, goingAway))
+	c.expect(wstest.Frame(0x88, goingAway))
 	c.send(wstest.Masked(0x88, goingAway))
 	c.wantEnd()
 	if got := <-app.got; got != answer+wstest.Masked(0x88, goingAway) {
@@ -59,8 +59,7 @@ func TestLargeMessagesCut(t *testing.T) {
 	head := "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
 	start := func(t *testing.T) (*scripted, *Pipe, *client) {
 		app := startScripted(t, head)
-		p := startPipe(t, app, HTTP)
-		c := dialPipe(t, p)
+		p, c := startClient(t, app, HTTP)
 		c.send(get("/"))
 		app.send(string(make([]byte, 1<<20)))
 		if _, err := io.ReadFull(c.r, make([]byte, len(head)+1<<20)); err != nil {
@@ -106,8 +105,7 @@ func TestLargeMessagesCut(t *testing.T) {
 			n, _ := io.Copy(io.Discard, r.Body)
 			seen <- n
 		})
-		p := startPipe(t, app, HTTP)
-		c := dialPipe(t, p)
+		p, c := startClient(t, app, HTTP)
 		c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")
 		part := bytes.Repeat([]byte("x"), 1<<20)
 		_, _ = c.Write(part)

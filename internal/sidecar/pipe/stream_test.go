@@ -1,15 +1,21 @@
 package pipe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
@@ -92,8 +98,7 @@ func TestStreamsAtTheLastCall(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			app := startScripted(t, tt.head)
-			p := startPipe(t, app, HTTP, func(c *Config) { c.EndlessTypes = []string{"application/x-tail"} })
-			c := dialPipe(t, p)
+			p, c := startClient(t, app, HTTP, func(c *Config) { c.EndlessTypes = []string{"application/x-tail"} })
 			c.send(tt.method + " /events HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
 			resp := c.head()
 			app.send(tt.before)
@@ -144,8 +149,7 @@ func TestStreamCloseEarly(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			app := startScripted(t, chunkedHead("text/event-stream"))
 			p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams, c.EndlessTypes = CloseEarly, []string{"text/event-stream"} })
-			c := dialPipe(t, p)
-			c.send(tt.method + " /events HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
+			c := dialPipe(t, p, tt.method+" /events HTTP/1.1\r\nHost: app\r\nContent-Length: 0\r\n\r\n")
 			resp := c.head()
 			app.send(chunk(tt.before))
 			part(t, resp, len(tt.before))
@@ -170,8 +174,7 @@ func TestLateStreamCloseEarly(t *testing.T) {
 	p := startPipe(t, app, HTTP, func(c *Config) { c.EventStreams = CloseEarly })
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
-	c := dialPipe(t, p)
-	c.send(get("/events"))
+	c := dialPipe(t, p, get("/events"))
 	resp := c.head()
 	if b, err := io.ReadAll(resp.Body); err != nil || retryTime.ReplaceAllString(string(b), "") != "\n" {
 		t.Errorf("%q, %v", b, err)
@@ -210,5 +213,58 @@ func TestSpread(t *testing.T) {
 		if got := e.earlySpread(tt.n); got != tt.want {
 			t.Errorf("spread %v of %d early: %v; want %v", tt.set, tt.n, got, tt.want)
 		}
+	}
+}
+
+// A stream of gRPC-Web or of the Connect protocol that is not finished ends with
+// UNAVAILABLE, so that its client tries again, in between two messages.
+func TestConnectRPC(t *testing.T) {
+	type text = wrapperspb.StringValue
+	const procedure = "/chat.Chat/Listen"
+	for _, tt := range []struct {
+		name    string
+		options []connect.ClientOption
+		ending  string
+	}{
+		{"gRPC-Web", []connect.ClientOption{connect.WithGRPCWeb()}, "grpc-status 14"},
+		{"Connect", nil, "unavailable"},
+		{"Connect, JSON", []connect.ClientOption{connect.WithProtoJSON()}, "unavailable"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			handler := connect.NewServerStreamHandler(procedure, func(ctx context.Context, r *connect.Request[text], s *connect.ServerStream[text]) error {
+				for _, word := range []string{"hello ", r.Msg.Value} {
+					if err := s.Send(wrapperspb.String(word)); err != nil {
+						return err
+					}
+				}
+				<-ctx.Done() // it would continue
+				return ctx.Err()
+			})
+			p := startPipe(t, startHTTP(t, handler.ServeHTTP), HTTP)
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			client := connect.NewClient[text, text](&http.Client{Transport: transport}, "http://"+p.Addr(0).String()+procedure, tt.options...)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			stream, err := client.CallServerStream(ctx, connect.NewRequest(wrapperspb.String("world")))
+			must(t, err)
+			defer stream.Close()
+			got := ""
+			for got != "hello world" && stream.Receive() {
+				got += stream.Msg().Value
+			}
+			if got != "hello world" {
+				t.Fatalf("%q, %v", got, stream.Err())
+			}
+			report := lastCall(t, p, patience)
+			if stream.Receive() {
+				t.Errorf("a message too many: %v", stream.Msg())
+			}
+			var e *connect.Error
+			if err := stream.Err(); !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != accesslog.MessageLastCall {
+				t.Errorf("the client sees %v", err)
+			}
+			wantEndings(t, report(), tt.ending)
+		})
 	}
 }

@@ -49,9 +49,7 @@ func dialTLS(t *testing.T, p *Pipe, config *tls.Config) *tls.Conn {
 	config = config.Clone()
 	config.ServerName = "app.test"
 	c := tls.Client(strict{dialPipe(t, p).TCPConn}, config)
-	if err := c.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Handshake())
 	return c
 }
 
@@ -74,9 +72,7 @@ func TestTLSEndsHere(t *testing.T) {
 						_ = req.Write(c)
 					}()
 					resp, err := http.ReadResponse(r, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					got, err := io.ReadAll(resp.Body)
 					if err != nil || string(got) != strings.ToUpper(body) {
 						t.Fatalf("%d bytes of %d, %v", len(got), size, err)
@@ -207,8 +203,7 @@ func TestHandshakeFailures(t *testing.T) {
 			if server == nil {
 				server = func(*tlsserver.Options) {}
 			}
-			p := startPipe(t, app, HTTP, secured(t, authority, server))
-			raw := dialPipe(t, p)
+			p, raw := startClient(t, app, HTTP, secured(t, authority, server))
 			client := tls.Client(raw.TCPConn, c.client)
 			err := client.Handshake()
 			if err == nil { // in TLS 1.3 the client is done before the server has seen its certificate
@@ -232,8 +227,7 @@ func TestHandshakeFailures(t *testing.T) {
 		})
 	}
 	t.Run("no TLS at all", func(t *testing.T) {
-		p := startPipe(t, app, HTTP, secured(t, authority))
-		c := dialPipe(t, p)
+		p, c := startClient(t, app, HTTP, secured(t, authority))
 		c.send(get("/"))
 		if resp := c.response("GET"); resp.StatusCode != 400 || !strings.Contains(bodyOf(resp), "HTTPS port") {
 			t.Errorf("%v", resp)

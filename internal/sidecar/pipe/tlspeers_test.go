@@ -39,10 +39,8 @@ func bothProtocols(c *tlsserver.Options) { c.ALPN = []string{"h2", "http/1.1"} }
 func TestTLSWithRealClients(t *testing.T) {
 	authority := certificatetest.New(t)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(ca, authority.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	app := startH2(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "by %s\n", r.Proto) })
+	must(t, os.WriteFile(ca, authority.PEM(), 0o600))
+	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "by %s\n", r.Proto) })
 	p := startPipe(t, app, Auto, secured(t, authority, bothProtocols))
 	at := p.Addr(0).String()
 	url := "https://" + at + "/"
@@ -162,9 +160,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	url := "https://" + p.Addr(0).String() + "/"
 	kept := tlsClient(t, authority, false)
 	connection, _, err := fetch(kept, url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var requests atomic.Uint64
 	stop := load(4, func(i int) func() bool {
 		c := tlsClient(t, authority, false)
@@ -223,7 +219,7 @@ func TestDrainAcrossTLS(t *testing.T) {
 	for _, isH2 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "http/1.1", true: "h2"}[isH2], func(t *testing.T) {
 			inFlight, answer := make(chan struct{}), make(chan struct{})
-			app := startH2(t, func(w http.ResponseWriter, r *http.Request) {
+			app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/slow" {
 					close(inFlight)
 					<-answer

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/base64"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -67,9 +66,7 @@ func dialChat(t *testing.T, p *Pipe) *websocket.Conn {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	ws, _, err := websocket.Dial(ctx, "ws://"+p.Addr(0).String()+"/chat?room=1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = ws.CloseNow() })
 	say(t, ws, "hello")
 	return ws
@@ -80,9 +77,7 @@ func say(t *testing.T, ws *websocket.Conn, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := ws.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ws.Write(ctx, websocket.MessageText, []byte(text)))
 	if _, b, err := ws.Read(ctx); err != nil || string(b) != text {
 		t.Fatalf("got %.60q, %v; want %.60q", b, err, text)
 	}
@@ -178,15 +173,13 @@ func TestWebSocketResume(t *testing.T) {
 	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSockets, c.Spread = CloseEarly, time.Millisecond })
 	c := dialSocket(t, p)
 	app.send("\x81\x05he") // within a frame
-	c.want("\x81\x05he")
+	c.expect("\x81\x05he")
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
 	awaitCloseRequested(t, p)
-	if err := p.Resume(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Resume(ctx))
 	app.send("llo" + wstest.Frame(0x81, "again"))
-	c.want("llo" + wstest.Frame(0x81, "again"))
+	c.expect("llo" + wstest.Frame(0x81, "again"))
 	awaitActivity(t, p, 1, 1)
 }
 
@@ -200,24 +193,19 @@ func awaitCloseRequested(t *testing.T, p *Pipe) {
 
 const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
-// socketClient is a WebSocket's client of which the test writes every byte.
-type socketClient struct{ *client }
-
-func dialSocket(t *testing.T, p *Pipe) socketClient {
-	c := dialPipe(t, p)
-	c.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	if resp, err := http.ReadResponse(c.r, nil); err != nil || resp.StatusCode != 101 {
-		t.Fatal(resp, err)
-	}
+// dialSocket is a WebSocket's client of which the test writes every byte.
+func dialSocket(t *testing.T, p *Pipe) *client {
+	c := dialPipe(t, p, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	c.switches()
 	awaitActivity(t, p, 1, 1)
-	return socketClient{c}
+	return c
 }
 
-func (c socketClient) want(s string) {
+// switches reads the response that switches protocols.
+func (c *client) switches() {
 	c.t.Helper()
-	b := make([]byte, len(s))
-	if n, err := io.ReadFull(c.r, b); err != nil || string(b) != s {
-		c.t.Fatalf("got %q, %v; want %q", b[:n], err, s)
+	if resp := c.head(); resp.StatusCode != http.StatusSwitchingProtocols {
+		c.t.Fatal(resp)
 	}
 }
 
