@@ -9,29 +9,19 @@ import (
 
 func TestArrivals(t *testing.T) {
 	b := newBook(t)
-	check := func(want uint64) {
-		t.Helper()
-		if got := b.activity().Arrivals; got != want {
-			t.Errorf("%d arrivals; want %d", got, want)
-		}
-	}
 	b.see(0, open(1, httpPort, 1))
-	check(1)
+	b.wantArrivals(1)
 	b.answered(rq("http.h.downstream_rq_total", 40)) // before us
-	check(1)
+	b.wantArrivals(1)
 	b.answered(rq("http.h.downstream_rq_total", 42))
-	check(3)
+	b.wantArrivals(3)
 	b.see(0, open(2, httpPort, 1)) // the first has gone, another has come
-	check(4)
-	s := rq("http.h.downstream_rq_active", 2)
-	s[ownRequest] = 1
-	if err := b.stats(s, question{gaugesOnly: true}, b.now, 10*time.Millisecond, 10*time.Millisecond); err != nil { // gauges only
-		t.Fatal(err)
-	}
-	check(6)
+	b.wantArrivals(4)
+	b.answeredIn(rq("http.h.downstream_rq_active", 2), question{gaugesOnly: true}, 10*time.Millisecond, 10*time.Millisecond)
+	b.wantArrivals(6)
 	b.use(b.layout)
 	b.answered(rq("http.h.downstream_rq_total", 50))
-	check(6)
+	b.wantArrivals(6)
 }
 
 // What only Envoy sees is idle after two equal responses.
@@ -165,9 +155,7 @@ func TestCountersTellOfConnections(t *testing.T) {
 	b.see(time.Second, open(2, httpPort, 1))
 	b.answered(accepted(11)) // it may be another than the one that was seen
 	b.wantArrivals(5)
-	if err := b.failed(b.now, time.Millisecond, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.failed(b.now, time.Millisecond, nil))
 	b.wantDue(false)
 }
 
@@ -212,11 +200,7 @@ func TestCountersHaveTheirOwnBudget(t *testing.T) {
 	if !q.forCount || q.gaugesOnly {
 		t.Errorf("%+v", q)
 	}
-	busy := rq("http.h.downstream_rq_active", 1)
-	busy[ownRequest] = 1
-	if err := b.stats(busy, q, b.now, time.Second, 6*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	b.answeredIn(rq("http.h.downstream_rq_active", 1), q, time.Second, 6*time.Millisecond)
 	b.see(settle, open(1, httpPort, 1))
 	b.wantDue(true)
 	if q := b.question(b.now); q.forCount || !q.gaugesOnly {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -27,27 +26,19 @@ func configured(t *testing.T, change func(config m, listener func(name, directio
 	return start(t, func(o *Options) {
 		var config m
 		b, err := o.Bootstrap.Render(o.Admin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(b, &config); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, json.Unmarshal(b, &config))
 		filters := config["static_resources"].(map[string]any)["listeners"].([]any)[0].(map[string]any)["filter_chains"]
 		change(config, func(name, direction, at string) m {
 			where, err := address(at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return m{"name": name, "traffic_direction": direction, "address": where, "filter_chains": filters}
 		})
 		if b, err = json.Marshal(config); err != nil {
 			t.Fatal(err)
 		}
 		o.Config = filepath.Join(t.TempDir(), "envoy.json")
-		if err := os.WriteFile(o.Config, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(o.Config, b, 0o600))
 	})
 }
 
@@ -62,12 +53,6 @@ func shown(config m, patterns ...m) {
 // ours is an address of the loopback network that no other test uses.
 func ours(port int) string {
 	return fmt.Sprintf("127.%d.%d.7:%d", 1+os.Getpid()%200, 1+os.Getpid()/200%200, port)
-}
-
-func (r *running) dialAt(at string) *loadtest.Kept {
-	r.t.Helper()
-	r.listen = at
-	return r.dial()
 }
 
 // What counts is chosen by role and port.
@@ -95,12 +80,8 @@ func TestSidecar(t *testing.T) {
 	_ = api.Close()
 	o.stillThere(t)
 	for _, port := range []int{8082, 15021} {
-		c := r.dialAt(ours(port))
-		c.Ask("/")
-		if resp, _ := c.Answer(t); resp.Close {
-			t.Errorf("port %d sends Connection: close", port)
-		}
-		_ = c.Close()
+		r.listen = ours(port)
+		_ = r.wantCloses(false).Close()
 	}
 	_ = eu.Close()
 	o.want(t, drain.Clean)
@@ -114,18 +95,9 @@ func TestGateway(t *testing.T) {
 	r.listen = ours(8080)
 	busy := r.busy()
 	o := r.held()
-	c := r.dial()
-	c.Ask("/")
-	if resp, _ := c.Answer(t); !resp.Close {
-		t.Error("no Connection: close")
-	}
-	_ = c.Close()
+	_ = r.wantCloses(true).Close()
 	r.app.let()
-	if resp, body := busy.Answer(t); !resp.Close || body != "done" {
-		t.Error(resp, body)
-	}
-	_ = busy.Close()
-	o.want(t, drain.Clean)
+	o.endsWith(busy)
 }
 
 // Whatever the matcher hides, a request in flight is not ended, and what is
@@ -158,10 +130,7 @@ func TestPartlyHidden(t *testing.T) {
 			}
 			o := r.held()
 			r.app.let()
-			if _, body := busy.Answer(t); body != "done" {
-				t.Error(body)
-			}
-			_ = busy.Close()
+			o.answers(busy)
 			if tt.hidden != "" {
 				o.stillThere(t) // the idle one cannot be distinguished
 				_ = idle.Close()
@@ -181,9 +150,7 @@ func TestUnixListener(t *testing.T) {
 		shown(config, m{"suffix": "_active"}, m{"suffix": "_total"})
 	})
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -229,13 +196,7 @@ func TestTwoThousandListeners(t *testing.T) {
 	r.awaitActivity(1, 1)
 	o := r.held()
 	r.app.let()
-	if resp, body := c.Answer(t); !resp.Close || body != "done" {
-		t.Error(resp, body)
-	}
-	closed := time.Now()
-	_ = c.Close()
-	o.want(t, drain.Clean)
-	t.Logf("ended %v after the last connection", time.Since(closed))
+	o.endsWith(c)
 }
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -250,24 +211,16 @@ func TestBootstrap(t *testing.T) {
 		},
 		AccessLog: "/dev/stdout",
 	}.Render("unix:/run/envoy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var text bytes.Buffer
-	if err := json.Indent(&text, got, "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Indent(&text, got, "", "  "))
 	got = text.Bytes()
 	const golden = "testdata/bootstrap.json"
 	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, got, 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("the bootstrap is another than %s (go test -update writes it):\n%s", golden, got)
 	}

@@ -63,13 +63,9 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request) {
 func (f *fake) connect(t *testing.T) (end func()) {
 	t.Helper()
 	client, err := net.Dial("tcp", f.ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server, err := f.ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	end = func() { _ = client.Close(); _ = server.Close() }
 	t.Cleanup(end)
 	return end
@@ -101,9 +97,7 @@ func TestAdminFaults(t *testing.T) {
 				f := startFake(t)
 				log := &logstest.Buffer{}
 				p, err := Start(ctx, Options{Admin: f.admin.Listener.Addr().String(), Attach: true, Log: logTo(log)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer p.Shut()
 				end := func() {}
 				if connection != "none" {
@@ -143,9 +137,7 @@ func TestCrash(t *testing.T) {
 	r := start(t)
 	r.busy()
 	o := r.held()
-	if err := syscall.Kill(r.running().Pid(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(r.running().Pid(), syscall.SIGKILL))
 	o.want(t, drain.Crashed, "envoy process terminated early") // a look at the clock would have found a last call
 }
 
@@ -161,9 +153,7 @@ func TestStopped(t *testing.T) {
 				r.busy()
 				verdict = drain.Cut
 			}
-			if err := syscall.Kill(r.running().Pid(), syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(r.running().Pid(), syscall.SIGSTOP))
 			cfg := cutSoon
 			cfg.GracePeriod = 8 * time.Second
 			report := r.terminate(cfg)

@@ -238,9 +238,7 @@ func TestDumpedListener(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d dumpedListener
-			if err := json.NewDecoder(strings.NewReader(tt.dump)).Decode(&d); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.NewDecoder(strings.NewReader(tt.dump)).Decode(&d))
 			got, ok := d.listener(bound)
 			if ok == tt.none {
 				t.Fatalf("counts: %v", ok)
@@ -250,10 +248,6 @@ func TestDumpedListener(t *testing.T) {
 			}
 		})
 	}
-}
-
-func addrPort(host string, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(netip.MustParseAddr(host), port)
 }
 
 // An Envoy that hides its configuration has its addresses; one that is slow is read later. Its internal listeners have
@@ -278,9 +272,7 @@ func TestListenersWithoutConfigDump(t *testing.T) {
 			}))
 			defer server.Close()
 			a, err := NewAdmin(strings.TrimPrefix(server.URL, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			got, err := a.Listeners(short)

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,8 +27,7 @@ func newBook(t *testing.T) *book {
 		{Addresses: at("0.0.0.0:81"), HTTP: []string{"m"}, Opaque: true, Known: true, Stats: "81"},
 		{Addresses: at("0.0.0.0:82"), Opaque: true, Known: true, Stats: "82"},
 	}
-	b := &book{newLedger(layOut(listeners, show(listeners...), nil, true)), t, time.Unix(1000, 0)}
-	return b
+	return &book{newLedger(layOut(listeners, show(listeners...), nil, true)), t, time.Unix(1000, 0)}
 }
 
 // see takes a look, so long after the last one.
@@ -39,11 +39,14 @@ func (b *book) see(after time.Duration, sockets ...sockdiag.Socket) {
 // answered is a response of Envoy that took 1 ms.
 func (b *book) answered(stats Stats) {
 	b.t.Helper()
-	stats[ownRequest] = 1
-	if err := b.stats(stats, question{}, b.now, time.Millisecond, time.Millisecond); err != nil {
-		b.t.Fatal(err)
-	}
+	b.answeredIn(stats, question{}, time.Millisecond, time.Millisecond)
 	b.now = b.now.Add(time.Millisecond)
+}
+
+func (b *book) answeredIn(stats Stats, q question, took, cpu time.Duration) {
+	b.t.Helper()
+	stats[ownRequest] = 1
+	must(b.t, b.stats(stats, q, b.now, took, cpu))
 }
 
 // settles has Envoy respond once bytes have not moved for a while, and the response stay valid.
@@ -77,9 +80,8 @@ func (b *book) wantDue(want bool) {
 
 // open is an open connection on which n bytes came, the last long ago.
 func open(cookie uint64, port uint16, n uint64) sockdiag.Socket {
-	local := at("10.0.0.1:1")[0]
 	return sockdiag.Socket{
-		State: sockdiag.Established, Cookie: cookie, Local: addrPort(local.Addr().String(), port), Remote: at("10.0.0.2:1000")[0],
+		State: sockdiag.Established, Cookie: cookie, Local: at(fmt.Sprint("10.0.0.1:", port))[0], Remote: at("10.0.0.2:1000")[0],
 		Received: n, LastReceived: time.Hour, LastSent: time.Hour, LastAcked: time.Hour,
 	}
 }
@@ -257,11 +259,7 @@ func TestRest(t *testing.T) {
 	b := newBook(t)
 	b.see(0, open(1, httpPort, 1))
 	b.see(settle, open(1, httpPort, 1))
-	busy := rq("http.h.downstream_rq_active", 1)
-	busy[ownRequest] = 1
-	if err := b.stats(busy, question{}, b.now, time.Second, 6*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	b.answeredIn(rq("http.h.downstream_rq_active", 1), question{}, time.Second, 6*time.Millisecond)
 	if !b.question(b.now).gaugesOnly {
 		t.Error("counters are read at any price")
 	}
@@ -278,11 +276,7 @@ func TestRestOfAHook(t *testing.T) {
 	b.hook = true
 	b.see(0, open(1, httpPort, 1))
 	b.see(settle, open(1, httpPort, 1))
-	busy := rq("http.h.downstream_rq_active", 1)
-	busy[ownRequest] = 1
-	if err := b.stats(busy, question{}, b.now, 50*time.Millisecond, 50*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	b.answeredIn(rq("http.h.downstream_rq_active", 1), question{}, 50*time.Millisecond, 50*time.Millisecond)
 	b.see(restHook, with(open(1, httpPort, 2), func(s *sockdiag.Socket) { s.LastReceived = settle }))
 	b.wantDue(false)
 	b.see(50*time.Millisecond, open(1, httpPort, 2))

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -118,6 +118,17 @@ func (r *running) idle() *loadtest.Kept {
 	return c
 }
 
+// wantCloses has a new client's request answered, and checks whether the response announces the close.
+func (r *running) wantCloses(want bool) *loadtest.Kept {
+	r.t.Helper()
+	c := r.dial()
+	c.Ask("/")
+	if resp, body := c.Answer(r.t); resp.Close != want || body != "done" {
+		r.t.Errorf("%s: %v %q; want Connection: close %v", r.listen, resp, body, want)
+	}
+	return c
+}
+
 // busy is a connection with a request that the app does not answer yet.
 func (r *running) busy() *loadtest.Kept {
 	r.t.Helper()
@@ -155,12 +166,16 @@ var discard = slog.New(slog.DiscardHandler)
 
 func logTo(b *logstest.Buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-func (r *running) logLines() []string { return strings.Split(r.accessLog(), "\n") }
-
-func (r *running) accessLog() string {
-	b, err := os.ReadFile(r.access)
-	if err != nil {
-		r.t.Fatal(err)
+func (r *running) wantLogged(lines int) {
+	r.t.Helper()
+	if b, err := os.ReadFile(r.access); err != nil || bytes.Count(b, []byte("\n")) != lines {
+		r.t.Errorf("access log: %v, want %d lines:\n%s", err, lines, b)
 	}
-	return strings.TrimSpace(string(b))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -18,15 +18,9 @@ func TestBusyAndIdle(t *testing.T) {
 	r := start(t)
 	r.awaitActivity(0, 0)
 	idle, busy := r.idle(), r.busy()
-	if err := r.Drain(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Drain(ctx))
 	r.awaitActivity(2, 1)
-	late := r.dial() // still accepted
-	late.Ask("/")
-	if resp, _ := late.Answer(t); !resp.Close {
-		t.Error("no Connection: close during the drain")
-	}
+	late := r.wantCloses(true) // still accepted
 	open, err := r.Open(ctx, 10)
 	if err != nil || len(open) != 1 || open[0].Peer != busy.LocalAddr().String() {
 		t.Errorf("open: %v, %v; want the busy one, %v", open, err, busy.LocalAddr())
@@ -46,23 +40,17 @@ func TestBusyAndIdle(t *testing.T) {
 			t.Fatalf("the end of the last request was not pushed; %d changes were", pushed)
 		}
 	}
-	if err := r.StopAccepting(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopAccepting(ctx))
 	if c, err := net.Dial("tcp", r.listen); err == nil {
 		c.Close()
 		t.Error("a connection was accepted after StopAccepting")
 	}
-	if err := r.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Close(ctx))
 	r.wantGone()
 	if b, err := io.ReadAll(idle.R); err != nil || len(b) != 0 {
 		t.Errorf("the idle connection got %q, %v; want its end", b, err)
 	}
-	if lines := strings.Split(r.accessLog(), "\n"); len(lines) != 3 {
-		t.Errorf("%d lines of access log; want 3", len(lines))
-	}
+	r.wantLogged(3)
 }
 
 func TestOpaque(t *testing.T) {
@@ -75,18 +63,6 @@ func TestOpaque(t *testing.T) {
 	}
 	_ = c.Close()
 	r.awaitActivity(0, 0)
-}
-
-func TestAuto(t *testing.T) {
-	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "auto" })
-	c := r.idle()
-	r.awaitActivity(1, 0)
-	c.Ask("/slow")
-	<-r.app.requests
-	r.awaitActivity(1, 1)
-	r.app.let()
-	c.Answer(t)
-	r.awaitActivity(1, 0)
 }
 
 func TestKill(t *testing.T) {
@@ -102,33 +78,19 @@ func TestKill(t *testing.T) {
 func TestUnixAdmin(t *testing.T) {
 	r := start(t, func(o *Options) { o.Admin = "unix:" + t.TempDir() + "/admin" })
 	r.awaitActivity(0, 0)
-	if err := r.Drain(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Drain(ctx))
+	must(t, r.Close(ctx))
 }
 
 // An Envoy of others is drained and left to them.
 func TestAttach(t *testing.T) {
 	theirs := start(t)
 	ours, err := Start(ctx, Options{Admin: theirs.o.Admin, Attach: true, Log: theirs.Plane.log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ours.Shut()
-	if err := ours.Drain(ctx); err != nil {
-		t.Fatal(err)
-	}
-	c := theirs.dial()
-	c.Ask("/")
-	if resp, _ := c.Answer(t); !resp.Close {
-		t.Error("no Connection: close")
-	}
-	if err := ours.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ours.Drain(ctx))
+	theirs.wantCloses(true)
+	must(t, ours.Close(ctx))
 	select {
 	case <-theirs.Exited():
 		t.Error("an Envoy of others was ended")
@@ -162,18 +124,18 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// A cancelled drain replaces the Envoy, which cannot stop sending Connection: close.
-func TestResume(t *testing.T) {
+// A hook, no SIGTERM, and a termination later on. A cancelled drain replaces the Envoy, which cannot stop sending
+// Connection: close.
+func TestDrainIsCancelled(t *testing.T) {
+	t.Parallel()
 	r := start(t)
 	before := r.running().Pid()
-	if err := r.Drain(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.StopAccepting(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Resume(ctx); err != nil {
-		t.Fatal(err)
+	cfg := soon
+	cfg.GracePeriod, cfg.Margin = 4*time.Second, 100*time.Millisecond // time for Envoy to answer on a busy machine
+	report, err := drain.Termination{Plane: r.Plane, Config: cfg, Trigger: drain.Hook, Log: discard}.Run(ctx)
+	must(t, err)
+	if report.Verdict != drain.Resumed || len(report.Faults) > 0 {
+		t.Fatalf("%+v\n%s", report, r.log)
 	}
 	select {
 	case <-r.Exited():
@@ -183,33 +145,10 @@ func TestResume(t *testing.T) {
 	if r.running().Pid() == before {
 		t.Error("the same Envoy")
 	}
-	c := r.dial()
-	c.Ask("/")
-	if resp, body := c.Answer(t); resp.Close || body != "done" {
-		t.Errorf("%+v %q", resp, body)
-	}
-	r.awaitActivity(1, 0)
-	r.terminate(soon).want(t, drain.Clean)
-	r.wantGone()
-}
-
-// The whole way: a hook, no SIGTERM, and a termination later on.
-func TestDrainIsCancelled(t *testing.T) {
-	t.Parallel()
-	r := start(t)
-	cfg := soon
-	cfg.GracePeriod, cfg.Margin = 4*time.Second, 100*time.Millisecond // time for Envoy to answer on a busy machine
-	report, err := drain.Termination{Plane: r.Plane, Config: cfg, Trigger: drain.Hook, Log: discard}.Run(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if report.Verdict != drain.Resumed || len(report.Faults) > 0 {
-		t.Fatalf("%+v\n%s", report, r.log)
-	}
+	_ = r.wantCloses(false).Close()
 	c := r.busy()
 	o := r.held()
 	r.app.let()
-	c.Answer(t)
-	_ = c.Close()
-	o.want(t, drain.Clean)
+	o.endsWith(c)
+	r.wantGone()
 }

@@ -81,15 +81,21 @@ func (r *running) held() *termination {
 	return o
 }
 
-// endsWith reads the last responses of connections, and closes them: the termination ends.
-func (o *termination) endsWith(conns ...*loadtest.Kept) {
+// answers reads the last responses of connections, and closes them.
+func (o *termination) answers(conns ...*loadtest.Kept) {
 	o.t.Helper()
 	for _, c := range conns {
-		if _, body := c.Answer(o.t); body != "done" {
-			o.t.Error(body)
+		if resp, body := c.Answer(o.t); !resp.Close || body != "done" {
+			o.t.Error(resp, body)
 		}
 		_ = c.Close()
 	}
+}
+
+// endsWith has the termination end with the last responses.
+func (o *termination) endsWith(conns ...*loadtest.Kept) {
+	o.t.Helper()
+	o.answers(conns...)
 	o.want(o.t, drain.Clean)
 }
 
@@ -158,9 +164,7 @@ func TestSignalsIgnored(t *testing.T) {
 	log := &logstest.Buffer{}
 	script := filepath.Join(t.TempDir(), "envoy")
 	text := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", ignoresSignals, admin, os.Args[0])
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script, []byte(text), 0o700))
 	p, err := Start(ctx, Options{Admin: admin, Path: script, Config: "none", Stdout: log, Stderr: log, Log: logTo(log)})
 	if err != nil {
 		t.Fatal(err, log)
@@ -177,18 +181,14 @@ func TestSignalsIgnored(t *testing.T) {
 func TestBehindScript(t *testing.T) {
 	envoy := peers.Need(t, "envoy")
 	script := filepath.Join(t.TempDir(), "envoy")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"+envoy+` "$@" # no exec`+"\ntrue\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script, []byte("#!/bin/sh\n"+envoy+` "$@" # no exec`+"\ntrue\n"), 0o700))
 	r := start(t, func(o *Options) { o.Path = script })
 	for range 3 {
 		_ = r.idle().Close()
 	}
 	r.awaitActivity(0, 0)
 	r.terminate(soon).want(t, drain.Clean)
-	if lines := len(r.logLines()); lines != 3 {
-		t.Errorf("%d lines of access log; want 3", lines)
-	}
+	r.wantLogged(3)
 	if groupLives(r.running()) {
 		t.Error("something of it is still there")
 	}

@@ -61,6 +61,12 @@ func TestRawTCPOnAuto(t *testing.T) {
 	r := start(t, func(o *Options) { o.Bootstrap.Inbound[0].Protocol = "auto" })
 	idle := r.idle()
 	r.awaitActivity(1, 0)
+	idle.Ask("/slow")
+	<-r.app.requests
+	r.awaitActivity(1, 1)
+	r.app.let()
+	idle.Answer(t)
+	r.awaitActivity(1, 0)
 	raw := r.dial()
 	if _, err := io.WriteString(raw, "\x00\x01 no HTTP\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -117,9 +123,7 @@ func TestSlowReader(t *testing.T) {
 	c := r.dial()
 	c.Ask("/big")
 	resp, err := http.ReadResponse(c.R, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := r.held()
 	if n, err := io.Copy(io.Discard, resp.Body); n != bigAnswer || err != nil {
 		t.Errorf("%d of %d bytes, %v", n, bigAnswer, err)
@@ -136,9 +140,7 @@ func TestIdleConnectionsHoldNothing(t *testing.T) {
 			one := r.idle()
 			client := r.h2()
 			resp, err := client.Get("http://" + r.listen + "/")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 			never := r.dial() // never sends anything
