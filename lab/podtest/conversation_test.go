@@ -24,10 +24,8 @@ func (p *pod) keepAlive(address string) *keptAlive {
 	}
 	p.t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	return keepAliveOn(c)
+	return &keptAlive{c, bufio.NewReader(c)}
 }
-
-func keepAliveOn(c net.Conn) *keptAlive { return &keptAlive{c, bufio.NewReader(c)} }
 
 // send asks without waiting for the answer.
 func (c *keptAlive) send(path string) error {

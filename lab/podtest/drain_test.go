@@ -1,31 +1,20 @@
 package podtest
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // families runs a test for the pod's IPv4 and for its IPv6 address, each with a pod of its own.
-func families(t *testing.T, env []string, f func(t *testing.T, p *pod, address func(port uint16) string)) {
+func families(t *testing.T, f func(t *testing.T, p *pod, address func(port uint16) string)) {
 	t.Parallel()
 	for _, family := range []string{"IPv4", "IPv6"} {
 		t.Run(family, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, env...)
+			p := start(t)
 			address := p.Pod.TCP4
 			if family == "IPv6" {
 				address = p.Pod.TCP6
@@ -49,7 +38,7 @@ func holding() (h http.HandlerFunc, requested, let chan struct{}) {
 
 // HTTP/1.1: requests in flight get responses with Connection: close, idle connections are closed, new ones are served.
 func TestDrainHTTP1(t *testing.T) {
-	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
+	families(t, func(t *testing.T, p *pod, address func(uint16) string) {
 		h, requested, let := holding()
 		stop := p.serve(h)
 		held, idle := p.keepAlive(address(appPort)), p.keepAlive(address(appPort))
@@ -75,63 +64,6 @@ func TestDrainHTTP1(t *testing.T) {
 		}
 		if _, err := held.r.ReadByte(); err != io.EOF {
 			t.Errorf("after the answer: %v; want a FIN", err)
-		}
-		p.logged("outbound connections stay open until the app exits")
-		stop()
-		p.left("clean")
-	})
-}
-
-// HTTP/2: GOAWAY, the stream in flight is answered, GOAWAY with its number, FIN.
-func TestDrainHTTP2(t *testing.T) {
-	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
-		h, requested, let := holding()
-		stop := p.serve(h)
-		c := p.keepAlive(address(appPort))
-		fr := http2.NewFramer(c, c.r)
-		fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-		if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-			t.Fatal(err)
-		}
-		var block strings.Builder
-		enc := hpack.NewEncoder(&block)
-		for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "pod"}, {":path", "/held"}} {
-			_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
-		}
-		if err := errors.Join(fr.WriteSettings(http2.Setting{ID: 2, Val: 0}, http2.Setting{ID: 3, Val: 100}), fr.WriteHeaders(http2.HeadersFrameParam{
-			StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true,
-		})); err != nil {
-			t.Fatal(err)
-		}
-		<-requested
-		_ = p.sidecar.Terminate()
-		var seen []string
-		for {
-			f, err := fr.ReadFrame()
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					seen = append(seen, err.Error())
-				}
-				break
-			}
-			switch f := f.(type) {
-			case *http2.GoAwayFrame:
-				if len(seen) == 0 {
-					close(let) // the response comes after the GOAWAY
-				}
-				seen = append(seen, fmt.Sprintf("GOAWAY %d %v", f.LastStreamID, f.ErrCode))
-			case *http2.MetaHeadersFrame:
-				seen = append(seen, "status "+f.PseudoValue("status"))
-			case *http2.DataFrame:
-				if len(f.Data()) > 0 {
-					seen = append(seen, string(f.Data()))
-				}
-			case *http2.RSTStreamFrame:
-				seen = append(seen, f.String())
-			}
-		}
-		if got, want := strings.Join(seen, ", "), "GOAWAY 2147483647 NO_ERROR, status 200, answered, GOAWAY 1 NO_ERROR"; got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		p.logged("outbound connections stay open until the app exits")
 		stop()
@@ -177,7 +109,7 @@ func (c *keptAlive) converse(word string) error {
 
 // Server-first TCP: the conversation continues to its own end, then the sidecar exits.
 func TestDrainServerFirst(t *testing.T) {
-	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
+	families(t, func(t *testing.T, p *pod, address func(uint16) string) {
 		stop, endings := p.serveFirst(3306)
 		c := p.keepAlive(address(3306))
 		if line, err := c.r.ReadString('\n'); err != nil || line != greeting {
@@ -196,72 +128,6 @@ func TestDrainServerFirst(t *testing.T) {
 		_ = c.Close()
 		if err := <-endings; err != nil {
 			t.Errorf("the server's end of it: %v", err)
-		}
-		p.logged("outbound connections stay open until the app exits")
-		stop()
-		p.left("clean")
-	})
-}
-
-// At the last call, a FIN on both sides; never a reset.
-func TestLastCallServerFirst(t *testing.T) {
-	families(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=4"}, func(t *testing.T, p *pod, address func(uint16) string) {
-		stop, endings := p.serveFirst(3306)
-		c := p.keepAlive(address(3306))
-		if err := func() error { _, err := c.r.ReadString('\n'); return err }(); err != nil {
-			t.Fatal(err)
-		}
-		_ = p.sidecar.Terminate()
-		p.logged("phase=waiting")
-		if err := c.converse("query"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.r.ReadByte(); err != io.EOF {
-			t.Errorf("the client sees %v; want a FIN", err)
-		}
-		if err := <-endings; err != nil {
-			t.Errorf("the server sees %v; want a FIN", err)
-		}
-		_ = c.Close()
-		stop()
-		p.left("cut")
-	})
-}
-
-// TLS goes through as it is: the answer in flight comes, whole and under the app's own certificate.
-func TestDrainTLS(t *testing.T) {
-	families(t, nil, func(t *testing.T, p *pod, address func(uint16) string) {
-		certificate := certificatetest.SelfSigned(t, "shop")
-		h, requested, let := holding()
-		ln := tls.NewListener(p.Pod.Listen(t, "tcp", ":8443"), &tls.Config{Certificates: []tls.Certificate{certificate}})
-		end := nettest.Serve(t, ln, h)
-		leave := p.present()
-		stop := func() { end(); leave() }
-		t.Cleanup(stop)
-
-		raw, err := p.Client.Dial(context.Background(), "tcp", address(8443))
-		if err != nil {
-			t.Fatal(err)
-		}
-		secure := tls.Client(raw, &tls.Config{ServerName: "shop", InsecureSkipVerify: true})
-		t.Cleanup(func() { _ = secure.Close() })
-		_ = secure.SetDeadline(time.Now().Add(patience))
-		c := keepAliveOn(secure)
-		if err := c.send("/held"); err != nil {
-			t.Fatal(err)
-		}
-		<-requested
-		_ = p.sidecar.Terminate()
-		p.logged("phase=waiting")
-		close(let)
-		if body, _, err := c.receive(); err != nil || body != "answered" {
-			t.Errorf("in flight: %q, %v", body, err)
-		}
-		if names := secure.ConnectionState().PeerCertificates[0].DNSNames; len(names) != 1 || names[0] != "shop" {
-			t.Errorf("the certificate is for %v", names)
-		}
-		if err := secure.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			t.Errorf("close: %v", err)
 		}
 		p.logged("outbound connections stay open until the app exits")
 		stop()

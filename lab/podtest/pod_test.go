@@ -130,15 +130,7 @@ func (p *pod) client(h2 bool) *http.Client {
 
 // get asks from the client's namespace on a connection of its own.
 func (p *pod) get(address, path string) (code int, body string, err error) {
-	return p.ask(http.MethodGet, address, path)
-}
-
-func (p *pod) ask(method, address, path string) (code int, body string, err error) {
-	req, err := http.NewRequest(method, "http://"+address+path, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	resp, err := p.client(false).Do(req)
+	resp, err := p.client(false).Get("http://" + address + path)
 	if err != nil {
 		return 0, "", err
 	}

@@ -77,17 +77,6 @@ func TestOnlyThePodEndsThePod(t *testing.T) {
 	}
 }
 
-// Without a configured token every token is refused.
-func TestNoToken(t *testing.T) {
-	t.Parallel()
-	p := start(t)
-	for _, path := range []string{"/wait/", "/wait/x"} {
-		if code, err := askFrom(p.Client, http.MethodGet, p.Pod.TCP4(15020), path); err != nil || code != http.StatusNotFound {
-			t.Errorf("GET %s: %d, %v; want 404", path, code, err)
-		}
-	}
-}
-
 // What listens on the pod's loopback alone is as far from the network with the capture as without it: the sidecar's
 // admin API, and an app's own debug port.
 func TestLoopbackStaysInThePod(t *testing.T) {

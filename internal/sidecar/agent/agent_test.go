@@ -361,6 +361,8 @@ func TestStatusServer(t *testing.T) {
 		{"GET", "/drain", 405, "Method Not Allowed\n"},
 		{"PUT", "/wait", 405, "Method Not Allowed\n"},
 		{"GET", "/nowhere", 404, "404 page not found\n"},
+		{"GET", "/wait/", 404, "404 page not found\n"}, // without a configured token every token is refused
+		{"GET", "/wait/x", 404, "404 page not found\n"},
 		{"GET", "/metrics", 200, ""},
 		{"GET", "/stats/prometheus", 200, ""},
 	} {
