@@ -61,16 +61,21 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	addTime := func(ok bool, what, want, got string) { out = append(out, check{what, want, got, ok, true}) }
 
 	got := outcome(r.answer)
-	add(r.answer.Status == statusWanted(e.lost) && r.answer.Detail == "", "the client got", fmt.Sprint(statusWanted(e.lost)), got)
-	addTime(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(), "after "+terminal.Measured(r.lastByte()))
+	wanted := statusWanted(e.lost)
+	add(r.answer.Status == wanted && r.answer.Detail == "", "the client got", fmt.Sprint(wanted), got)
+	addTime(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(),
+		"after "+terminal.Measured(r.lastByte()))
 	if e.body != "" {
-		add(string(r.answer.Tail) == e.body, "body", fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)), fmt.Sprintf("%q (%d bytes)", r.answer.Tail, len(r.answer.Tail)))
+		add(string(r.answer.Tail) == e.body, "body",
+			fmt.Sprintf("%q (%d bytes)", e.body, len(e.body)),
+			fmt.Sprintf("%q (%d bytes)", r.answer.Tail, len(r.answer.Tail)))
 	}
 	if e.log != "" {
 		add(strings.Contains(r.logLine, e.log), "the gateway's log line", "… "+e.log+" …", r.logLine)
 	}
 
-	addTime(e.gone.Holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(), "after "+terminal.Measured(r.stayed()))
+	addTime(e.gone.Holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(),
+		"after "+terminal.Measured(r.stayed()))
 	if e.lag > 0 {
 		lag, most := r.lag(e.stays), e.lag+c.allowance
 		addTime(lag <= most && lag >= -transit-c.allowance, "the pod stayed after the last byte and the minimum drain",
@@ -82,7 +87,8 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	}
 	if e.appAfter {
 		after := r.end.App.Terminated.Sub(r.answer.Last)
-		addTime(after >= -transit-c.allowance, "the app's SIGTERM", "after the last byte", fmt.Sprintf("%v after it", after.Round(100*time.Microsecond)))
+		addTime(after >= -transit-c.allowance, "the app's SIGTERM", "after the last byte",
+			fmt.Sprintf("%v after it", after.Round(100*time.Microsecond)))
 	}
 	if e.appAfter || e.named {
 		add(r.end.App.HookError == nil, "the app's preStop", "no error", fmt.Sprint(r.end.App.HookError))

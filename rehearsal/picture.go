@@ -49,10 +49,12 @@ func (r *Row) picture() timeline.Row {
 	}
 	out.Outcome, out.Verdict = r.outcome()
 	if idle := stayed - lastByte; idle > 100*time.Millisecond {
-		out.Spans = append(out.Spans, timeline.Span{Kind: timeline.Idle, From: max(0, lastByte), To: stayed, Text: "the pod, idle"})
+		idle := timeline.Span{Kind: timeline.Idle, From: max(0, lastByte), To: stayed, Text: "the pod, idle"}
+		out.Spans = append(out.Spans, idle)
 	}
 	if r.AppTermMS != nil {
-		out.Marks = append(out.Marks, timeline.Mark{Kind: timeline.Term, At: duration(*r.AppTermMS), Text: "the app gets SIGTERM"})
+		term := timeline.Mark{Kind: timeline.Term, At: duration(*r.AppTermMS), Text: "the app gets SIGTERM"}
+		out.Marks = append(out.Marks, term)
 	}
 	return out
 }

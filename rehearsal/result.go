@@ -111,7 +111,8 @@ func (p *experiment) judge(r *row, path string) Row {
 	row := Row{
 		Strategy: r.strategy.Name, Group: r.strategy.Group, Label: r.strategy.Label, Words: words,
 		Expected: e.String(), OK: failures(checks) == 0, Checks: checks, Unjudged: !quiet && isLateOnly(checks),
-		Status: r.answer.Status, Error: r.answer.Detail, TookMS: milliseconds(r.answer.Last.Sub(r.answer.Began)), LastByteMS: milliseconds(r.lastByte()),
+		Status: r.answer.Status, Error: r.answer.Detail,
+		TookMS: milliseconds(r.answer.Last.Sub(r.answer.Began)), LastByteMS: milliseconds(r.lastByte()),
 		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,

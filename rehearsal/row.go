@@ -48,7 +48,8 @@ func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error
 
 // send sends the request and waits for the end of the response.
 func (r *row) send(ctx context.Context, path string) {
-	client := &traffic.Client{Targets: func() []string { return []string{r.gateway.Address} }, Timeout: maxDelay + time.Hour} // ctx ends it
+	targets := func() []string { return []string{r.gateway.Address} }
+	client := &traffic.Client{Targets: targets, Timeout: maxDelay + time.Hour} // ctx ends it
 	defer client.Close()
 	r.answer = client.Do(ctx, traffic.Request{Path: path})
 	close(r.answered)

@@ -33,10 +33,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for _, s := range strategies {
 		p.rows = append(p.rows, &row{strategy: s, answered: make(chan struct{})})
 	}
-	p.progress = console.NewProgress(o.Progress, func() string { return "looking for lastcall, which is built if it does not exist" })
+	looking := func() string { return "looking for lastcall, which is built if it does not exist" }
+	p.progress = console.NewProgress(o.Progress, looking)
 	defer p.progress.End()
 	p.env = strategy.Env{
-		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self}, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy,
+		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self},
+		Grace:    o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy,
 	}
 	dir, end, err := p.env.Begin(ctx, o.KeepLogs, strategies)
 	if err != nil {
@@ -169,7 +171,8 @@ func (p *experiment) status(scaled time.Time) string {
 			names += ", " + r.strategy.Name
 		}
 	}
-	text := fmt.Sprintf("%d s after the scale-down: %d of %s ended, %s gone", int(time.Since(scaled).Seconds()), answered, terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"))
+	text := fmt.Sprintf("%d s after the scale-down: %d of %s ended, %s gone",
+		int(time.Since(scaled).Seconds()), answered, terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"))
 	if names != "" {
 		text += "; running: " + names[2:]
 	}

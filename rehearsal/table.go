@@ -49,7 +49,8 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 func (t *table) head(r *Result) {
 	s := t.style
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
-	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf("client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
+	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf(
+		"client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
 		real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
@@ -141,22 +142,29 @@ func (t *table) foot(r *Result) {
 			}
 		}
 	}
-	t.line("%s %s", s.Mark(r.OK), s.Bold(fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))))
+	text := fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))
+	t.line("%s %s", s.Mark(r.OK), s.Bold(text))
 	if unjudged > 0 {
-		t.line("%s", console.Wrap("  ", fmt.Sprintf("%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged)))
+		t.line("%s", console.Wrap("  ", fmt.Sprintf(
+			"%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged)))
 	}
 	if answered > 0 {
-		t.line("%s", console.Wrap("  ", fmt.Sprintf("With lastcall %d of %d requests were answered, and no pod stayed more than %d ms after the last byte%s.",
+		t.line("%s", console.Wrap("  ", fmt.Sprintf(
+			"With lastcall %d of %d requests were answered, and no pod stayed more than %d ms after the last byte%s.",
 			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds()), minimumText(r))))
 	}
 	if named > 0 {
-		t.line("%s", console.Wrap("  ", fmt.Sprintf("%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named)))
+		t.line("%s", console.Wrap("  ", fmt.Sprintf(
+			"%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named)))
 	}
 	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
 		t.line("%s", s.Dim(console.Wrap("  ", note)))
 	}
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK && row.Strategy == "lastcall-istio-classic" }) {
-		t.line("%s", s.Dim(console.Wrap("  ", "lastcall-istio-classic needs a network namespace of its own where other programs of this machine have sockets in other cgroups, as services do: the hook takes these for another container of the pod. unshare -rn sh -c 'ip link set lo up; COMMAND'")))
+		t.line("%s", s.Dim(console.Wrap("  ",
+			"lastcall-istio-classic needs a network namespace of its own where other programs of this machine "+
+				"have sockets in other cgroups, as services do: the hook takes these for another container of the pod. "+
+				"unshare -rn sh -c 'ip link set lo up; COMMAND'")))
 	}
 	if r.Logs != "" {
 		t.line("  %s", s.Dim("All logs are in "+r.Logs+"."))

@@ -56,7 +56,8 @@ func (o *outcome) writeVerdicts(out io.Writer) {
 			if kase != "" {
 				title += ", " + kase
 			}
-			fmt.Fprintf(out, "%s, this build and that of --against:\n\n| | this | against | ratio | %.0f %% interval | |\n|---|---:|---:|---:|---:|---|\n", title, 100*confidence)
+			fmt.Fprintf(out, "%s, this build and that of --against:\n\n"+
+				"| | this | against | ratio | %.0f %% interval | |\n|---|---:|---:|---:|---:|---|\n", title, 100*confidence)
 			seen := map[*metric]bool{}
 			for _, c := range o.columns {
 				if seen[c.of] || c.of.neutral {
@@ -86,7 +87,8 @@ func (o *outcome) writeVerdicts(out io.Writer) {
 					text = v.words(c.of)
 					interval = fmt.Sprintf("%.3f to %.3f", v.low, v.high)
 				}
-				fmt.Fprintf(out, "| %s | %s | %s | %.3f | %s | %s |\n", c.of.title, c.of.show(median(a)), c.of.show(median(b)), ratio, interval, text)
+				fmt.Fprintf(out, "| %s | %s | %s | %.3f | %s | %s |\n", c.of.title, c.of.show(median(a)), c.of.show(median(b)),
+					ratio, interval, text)
 			}
 			fmt.Fprintln(out)
 		}

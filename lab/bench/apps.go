@@ -31,7 +31,8 @@ func serveApp(ctx context.Context, address string) error {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	// A proxy may send all clients' requests on one connection.
-	server := &http.Server{Handler: appRoutes(), Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}}
+	settings := &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}
+	server := &http.Server{Handler: appRoutes(), Protocols: protocols, HTTP2: settings}
 	err = server.Serve(listener)
 	if ctx.Err() != nil {
 		return nil

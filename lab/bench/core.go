@@ -58,7 +58,7 @@ func raiseFileLimit(connections int) error {
 		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
 	}
 	if limit.Max < need {
-		return fmt.Errorf("%d connections through a proxy need %d open files, %d are allowed here (`ulimit -Hn`): --held %d is possible",
+		return fmt.Errorf("%d connections through a proxy need %d open files, `ulimit -Hn` is %d: --held %d is possible",
 			connections, need, limit.Max, max(0, int(limit.Max)-1000)/2)
 	}
 	// Once it is set by us, Go gives it to the processes that are started too.

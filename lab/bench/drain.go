@@ -16,12 +16,12 @@ import (
 )
 
 var (
-	halfAnnounced  = &metric{title: "half of the FINs or GOAWAYs after the signal", show: milliseconds} // to those that can be closed at once
+	halfAnnounced  = &metric{title: "half of the FINs or GOAWAYs after the signal", show: milliseconds} // idle ones
 	allAnnounced   = &metric{title: "all FINs or GOAWAYs after the signal", show: milliseconds}
 	cutConnections = &metric{title: "connections cut", show: whole}
 	idleClosed     = &metric{title: "idle all closed", show: milliseconds}           // from the signal
-	answersEnd     = &metric{title: "answers to the last close", show: milliseconds} // from the app's answer to the last busy one's
-	exitAfter      = &metric{title: "last close to exit", show: milliseconds}        // the last close as the client sees it
+	answersEnd     = &metric{title: "answers to the last close", show: milliseconds} // from the app's answer
+	exitAfter      = &metric{title: "last close to exit", show: milliseconds}        // as the client sees it
 )
 
 // drainLimit is for all that a drain does.
@@ -29,25 +29,35 @@ const drainLimit = 30 * time.Second
 
 // drainNow makes SIGTERM the moment at which idle connections are closed, so that the result is how long that
 // takes.
-var drainNow = []string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "LASTCALL_IDLE_GRACE=0s", "TERMINATION_GRACE_PERIOD_SECONDS=60"}
+var drainNow = []string{
+	"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "LASTCALL_IDLE_GRACE=0s", "TERMINATION_GRACE_PERIOD_SECONDS=60",
+}
 
 // drainTable measures the end of many connections, half of which are in a long request.
 var drainTable = &table{
-	name: "drain", what: "the end of --held connections, half of them busy", apps: []subject{holdApp}, ownApps: true, many: true,
+	name: "drain", what: "the end of --held connections, half of them busy",
+	apps: []subject{holdApp}, ownApps: true, many: true,
 	how: func(b *bench) string {
-		return fmt.Sprintf("%s connections, half idle, half with a request that the app answers once the idle ones are closed; no minimum drain, "+
-			"so that idle connections are closed from the signal on. A busy HTTP/1.1 connection is closed with its response; the columns of FINs and GOAWAYs are "+
-			"about idle ones. Envoy and HAProxy do what they do at SIGTERM. A connection is cut if it ends without a FIN, or in HTTP/2 without a GOAWAY. The worst in brackets; the client is on one core with the app.", whole(float64(b.held)))
+		return fmt.Sprintf("%s connections, half idle, half with a request that the app answers once the idle ones are "+
+			"closed; no minimum drain, so that idle connections are closed from the signal on. A busy HTTP/1.1 connection is "+
+			"closed with its response; the columns of FINs and GOAWAYs are about idle ones. Envoy and HAProxy do what they do "+
+			"at SIGTERM. A connection is cut if it ends without a FIN, or in HTTP/2 without a GOAWAY. The worst in brackets; "+
+			"the client is on one core with the app.", whole(float64(b.held)))
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http"},
 	cases:    []string{protocol1.title, protocol2.title},
-	columns: []column{middleAndWorst(halfAnnounced), middleAndWorst(allAnnounced).titled("all"), middleAndWorst(idleClosed), middleAndWorst(answersEnd),
+	columns: []column{middleAndWorst(halfAnnounced), middleAndWorst(allAnnounced).titled("all"),
+		middleAndWorst(idleClosed),
 		total(lost), total(lostOf), total(cutConnections), middleAndWorst(exitAfter)},
 	aims: []aim{
-		{kase: protocol1.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2}, {kase: protocol2.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2},
-		{kase: protocol1.title, ours: "lastcall-http", of: exitAfter, limit: 0.05}, {kase: protocol2.title, ours: "lastcall-http", of: exitAfter, limit: 0.05},
-		{kase: protocol1.title, ours: "lastcall-http", of: lost, limit: 0}, {kase: protocol2.title, ours: "lastcall-http", of: lost, limit: 0},
-		{kase: protocol1.title, ours: "lastcall-http", of: cutConnections, limit: 0}, {kase: protocol2.title, ours: "lastcall-http", of: cutConnections, limit: 0},
+		{kase: protocol1.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2},
+		{kase: protocol2.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2},
+		{kase: protocol1.title, ours: "lastcall-http", of: exitAfter, limit: 0.05},
+		{kase: protocol2.title, ours: "lastcall-http", of: exitAfter, limit: 0.05},
+		{kase: protocol1.title, ours: "lastcall-http", of: lost, limit: 0},
+		{kase: protocol2.title, ours: "lastcall-http", of: lost, limit: 0},
+		{kase: protocol1.title, ours: "lastcall-http", of: cutConnections, limit: 0},
+		{kase: protocol2.title, ours: "lastcall-http", of: cutConnections, limit: 0},
 	},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		ctx, cancel := context.WithTimeout(ctx, 4*drainLimit)
@@ -57,7 +67,8 @@ var drainTable = &table{
 			return nil, err
 		}
 		defer app.stop()
-		proxy, err := b.proxy(ctx, t.subject, app, place{Env: drainNow, HTTP2: t.kase == protocol2.title, Clients: b.held + 100})
+		proxy, err := b.proxy(ctx, t.subject, app,
+			place{Env: drainNow, HTTP2: t.kase == protocol2.title, Clients: b.held + 100})
 		if err != nil {
 			return nil, err
 		}

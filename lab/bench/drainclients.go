@@ -106,7 +106,8 @@ func open2(c *client) error {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	for _, field := range []hpack.HeaderField{
-		{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "app"}, {Name: ":path", Value: c.path()},
+		{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"},
+		{Name: ":authority", Value: "app"}, {Name: ":path", Value: c.path()},
 		{Name: "user-agent", Value: "bench"}, // clients without one get GOAWAY only in a pause
 	} {
 		if err := encoder.WriteField(field); err != nil {
@@ -116,8 +117,8 @@ func open2(c *client) error {
 	var first bytes.Buffer
 	first.WriteString(http2.ClientPreface)
 	c.framer = http2.NewFramer(&first, c.conn)
-	if err := errors.Join(c.framer.WriteSettings(),
-		c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})); err != nil {
+	headers := http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}
+	if err := errors.Join(c.framer.WriteSettings(), c.framer.WriteHeaders(headers)); err != nil {
 		return err
 	}
 	if _, err := c.conn.Write(first.Bytes()); err != nil {

@@ -25,7 +25,8 @@ func h2load(ctx context.Context, program, url string, duration time.Duration) (l
 }
 
 var (
-	h2loadCounts  = regexp.MustCompile(`(?m)^requests: \d+ total, \d+ started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout$`)
+	h2loadCounts = regexp.MustCompile(`(?m)^requests: \d+ total, \d+ started, ` +
+		`(\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout$`)
 	h2loadLatency = regexp.MustCompile(`(?m)^time for request:\s+\S+\s+\S+\s+(\S+)`)
 )
 

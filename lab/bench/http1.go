@@ -9,10 +9,12 @@ import (
 var http1Table = &table{
 	name: "http1", what: "requests/s with keep-alive connections", apps: []subject{backend}, tools: []string{"wrk"},
 	how: func(b *bench) string {
-		return fmt.Sprintf("HTTP/1.1, %d keep-alive connections (wrk), each proxy on one core; load and app share another.", b.connections)
+		return fmt.Sprintf(
+			"HTTP/1.1, %d keep-alive connections (wrk), each proxy on one core; load and app share another.", b.connections)
 	},
 	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
-	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest), middle(coreUsed),
+	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest),
+		middle(coreUsed),
 		middle(idleMemory), middle(usedMemory)},
 	ratios: []*metric{requestRate, cpuPerRequest},
 	aims: []aim{
@@ -23,14 +25,17 @@ var http1Table = &table{
 	},
 	timed: true,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		return b.load(ctx, t, backend, place{Clients: b.connections}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
+		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
 			return wrk(ctx, b.tool("wrk"), proxy.url(), b.connections, duration)
-		})
+		}
+		return b.load(ctx, t, backend, place{Clients: b.connections}, run)
 	},
 }
 
 // load starts the subject in front of the app, loads it for b.duration, and ends it.
-func (b *bench) load(ctx context.Context, t turn, app subject, p place, run func(context.Context, *process, time.Duration) (load, error)) (values, error) {
+func (b *bench) load(
+	ctx context.Context, t turn, app subject, p place, run func(context.Context, *process, time.Duration) (load, error),
+) (values, error) {
 	proxy, err := b.proxy(ctx, t.subject, t.apps[app.name], p)
 	if err != nil {
 		return nil, err
@@ -65,7 +70,8 @@ func (b *bench) load(ctx context.Context, t turn, app subject, p place, run func
 		}
 	}
 	if t.command != nil {
-		v[cpuPerRequest], v[coreUsed] = (after-before).Seconds()/float64(result.requests), (after-before).Seconds()/result.elapsed.Seconds()
+		used := (after - before).Seconds()
+		v[cpuPerRequest], v[coreUsed] = used/float64(result.requests), used/result.elapsed.Seconds()
 		v[idleMemory], v[usedMemory] = float64(idle), float64(loaded)
 	}
 	return v, nil

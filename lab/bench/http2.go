@@ -13,11 +13,14 @@ const http2Connections, http2Streams = 16, 32
 var mean = &metric{title: "mean", show: milliseconds}
 
 var http2Table = &table{
-	name: "http2", what: fmt.Sprintf("the same in HTTP/2 without TLS, %d connections of %d streams", http2Connections, http2Streams),
+	name: "http2",
+	what: fmt.Sprintf("the same in HTTP/2 without TLS, %d connections of %d streams", http2Connections, http2Streams),
 	apps: []subject{backend, backend2}, tools: []string{"h2load"},
 	how: func(*bench) string {
-		return fmt.Sprintf("HTTP/2 without TLS, by prior knowledge, %d connections of %d streams (h2load). The app is nghttpd, and nginx for nginx, "+
-			"which uses HTTP/1.1 towards it. Each proxy on one core; load and app share another.", http2Connections, http2Streams)
+		return fmt.Sprintf("HTTP/2 without TLS, by prior knowledge, %d connections of %d streams (h2load). "+
+			"The app is nghttpd, and nginx for nginx, which uses HTTP/1.1 towards it. "+
+			"Each proxy on one core; load and app share another.",
+			http2Connections, http2Streams)
 	},
 	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(mean), middle(cpuPerRequest), middle(coreUsed),
@@ -33,8 +36,9 @@ var http2Table = &table{
 		if t.peer == "nginx" {
 			app = backend
 		}
-		return b.load(ctx, t, app, place{HTTP2: true}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
+		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
 			return h2load(ctx, b.tool("h2load"), proxy.url(), duration)
-		})
+		}
+		return b.load(ctx, t, app, place{HTTP2: true}, run)
 	},
 }

@@ -18,16 +18,19 @@ var (
 
 // latencyTable compares how long requests take at half of the most that each proxy can do.
 var latencyTable = &table{
-	name: "latency", what: "p99 at half of each one's most requests/s, of HTTP/1.1", apps: []subject{backend}, tools: []string{"wrk"},
+	name: "latency", what: "p99 at half of each one's most requests/s, of HTTP/1.1",
+	apps: []subject{backend}, tools: []string{"wrk"},
 	how: func(b *bench) string {
-		return fmt.Sprintf("HTTP/1.1, %d connections that have been used before, requests evenly spaced at half of the most that each proxy did in the same turn, "+
+		return fmt.Sprintf("HTTP/1.1, %d connections that have been used before, requests evenly spaced at half of "+
+			"the most that each proxy did in the same turn, "+
 			"whether or not answers arrive; a latency counts from when its request was due (no coordinated omission). "+
 			"lastcall runs after the other one at the same rate: the aim is not to be above the other.", b.connections)
 	},
 	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns:  []column{middle(halfRate), middle(p50), middle(p99), extent(p99), middle(ourP99), middle(p99Times)},
 	aims: []aim{
-		{ours: "envoy", of: p99Times, limit: 1}, {ours: "haproxy-http", of: p99Times, limit: 1}, {ours: "nginx", of: p99Times, limit: 1},
+		{ours: "envoy", of: p99Times, limit: 1}, {ours: "haproxy-http", of: p99Times, limit: 1},
+		{ours: "nginx", of: p99Times, limit: 1},
 	},
 	timed: true, quick: []string{"lastcall-http", "envoy"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
@@ -68,6 +71,8 @@ func (b *bench) halfLoad(ctx context.Context, s subject, app *process, rate floa
 	if rate == 0 {
 		rate = most.perSecond() / 2
 	}
-	result, err := open.Run(ctx, open.Options{Port: proxy.port, Path: "/get", Connections: b.connections, Rate: rate, Duration: b.duration})
+	result, err := open.Run(ctx, open.Options{
+		Port: proxy.port, Path: "/get", Connections: b.connections, Rate: rate, Duration: b.duration,
+	})
 	return rate, result, err
 }

@@ -86,14 +86,18 @@ func parse(args []string) (*bench, error) {
 		flags.PrintDefaults()
 	}
 	b := &bench{args: strings.Join(args, " "), given: map[string]string{}}
-	only := flags.String("only", "", "proxies to measure, separated by commas, of: "+strings.Join(names(subjects), ", ")+" (default all)")
+	only := flags.String("only", "",
+		"proxies to measure, separated by commas, of: "+strings.Join(names(subjects), ", ")+" (default all)")
 	lastcall := flags.String("lastcall", "bin/lastcall", "the lastcall binary to measure")
-	flags.StringVar(&b.against, "against", "", "another lastcall binary to measure in turns with this one: prints a verdict for each figure, at least 6 rounds (default 9)")
+	flags.StringVar(&b.against, "against", "",
+		"another lastcall binary to measure in turns with this one: "+
+			"prints a verdict for each figure, at least 6 rounds (default 9)")
 	flags.StringVar(&b.file, "file", "BENCHMARKS.md", "the document that the tables are written into")
 	flags.BoolVar(&b.printOnly, "print", false, "print the tables, and write no file")
 	flags.BoolVar(&b.printOnly, "n", false, "the same as --print")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each proxy has its turn; some tables have their own default")
-	flags.DurationVar(&b.duration, "duration", time.Second, "how long each load lasts, in whole seconds; some tables have their own default")
+	flags.DurationVar(&b.duration, "duration", time.Second,
+		"how long each load lasts, in whole seconds; some tables have their own default")
 	flags.IntVar(&b.connections, "connections", 64, "keep-alive connections of http1 and latency")
 	flags.IntVar(&b.held, "held", 8000, "connections of memory and drain")
 	flags.IntVar(&b.proxyCore, "proxy-core", 0, "the core that the proxies run on")
@@ -133,9 +137,11 @@ func parse(args []string) (*bench, error) {
 	case b.rounds < 1:
 		return nil, fmt.Errorf("--rounds %d: at least 1 is needed", b.rounds)
 	case b.against != "" && b.rounds < fewestPairs:
-		return nil, fmt.Errorf("--against with --rounds %d: at least %d are needed to distinguish a difference from noise", b.rounds, fewestPairs)
+		return nil, fmt.Errorf("--against with --rounds %d: at least %d are needed to distinguish a difference from noise",
+			b.rounds, fewestPairs)
 	case b.against != "" && b.quick:
-		return nil, errors.New("quick with --against: one round cannot distinguish a difference from noise; name the tables and --duration 1s instead")
+		return nil, errors.New("quick with --against: one round cannot distinguish a difference from noise; " +
+			"name the tables and --duration 1s instead")
 	case b.duration < time.Second || b.duration%time.Second != 0:
 		return nil, fmt.Errorf("--duration %s: whole seconds are needed, at least 1s", b.duration)
 	case b.connections < 1 || b.connections > 4096:
@@ -143,7 +149,8 @@ func parse(args []string) (*bench, error) {
 	case b.held < 2 || b.held > 100000:
 		return nil, fmt.Errorf("--held %d: 2 to 100000 are possible", b.held)
 	case b.proxyCore == b.loadCore || os.Getenv(bound) == "" && runtime.NumCPU() < 2:
-		return nil, fmt.Errorf("two cores are needed, one for the proxy (--proxy-core %d) and one for the load (--load-core %d)", b.proxyCore, b.loadCore)
+		return nil, fmt.Errorf("two cores are needed, one for proxies (--proxy-core %d), one for the load (--load-core %d)",
+			b.proxyCore, b.loadCore)
 	}
 	return b, b.findPrograms(*lastcall)
 }

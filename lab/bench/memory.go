@@ -21,10 +21,13 @@ const settle = 3 * time.Second
 var withThem = &metric{title: "with them", show: megabytes}
 
 var memoryTable = &table{
-	name: "memory", what: "resident memory with --held idle connections", apps: []subject{backend}, ownApps: true, many: true,
+	name: "memory", what: "resident memory with --held idle connections",
+	apps: []subject{backend}, ownApps: true, many: true,
 	how: func(b *bench) string {
-		return fmt.Sprintf("%s idle keep-alive connections, each of which has made one request, %s after the last one. Without what the kernel keeps for sockets. "+
-			`"Sockets for each" shows the difference: 2 is a connection to the app for each client's, 1 a pool.`, whole(float64(b.held)), settle)
+		return fmt.Sprintf("%s idle keep-alive connections, each of which has made one request, %s after the last one. "+
+			"Without what the kernel keeps for sockets. "+
+			`"Sockets for each" shows the difference: 2 is a connection to the app for each client's, 1 a pool.`,
+			whole(float64(b.held)), settle)
 	},
 	subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns:  []column{middle(idleMemory), middle(withThem), middle(perPair), extent(perPair), middle(socketsEach)},
@@ -41,7 +44,8 @@ var memoryTable = &table{
 			return nil, err
 		}
 		defer held.release()
-		return values{idleMemory: held.before, withThem: held.resident, perPair: (held.resident - held.before) / float64(b.held),
+		return values{idleMemory: held.before, withThem: held.resident,
+			perPair:     (held.resident - held.before) / float64(b.held),
 			socketsEach: held.sockets / float64(b.held)}, nil
 	},
 }
@@ -112,7 +116,8 @@ func openMany(ctx context.Context, port, count int, first func(i int, conn net.C
 	for worker := range atOnce {
 		all.Go(func() {
 			for i := worker; i < count && failures[worker] == nil; i += atOnce {
-				dialer := net.Dialer{Timeout: readyTimeout, KeepAlive: -1, Control: portLater, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/perAddress))}}
+				from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/perAddress))}
+				dialer := net.Dialer{Timeout: readyTimeout, KeepAlive: -1, Control: portLater, LocalAddr: from}
 				conn, err := dialer.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 				if err != nil {
 					failures[worker] = fmt.Errorf("open connection %d: %w", i, err)

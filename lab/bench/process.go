@@ -73,7 +73,8 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 	if err := onCore(core, command.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.name, err)
 	}
-	running := &process{name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, stderr: &stderr, began: began,
+	running := &process{
+		name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, stderr: &stderr, began: began,
 		done: make(chan struct{}), signal: command.Process.Signal}
 	go func() {
 		defer close(running.done)

@@ -56,7 +56,8 @@ func (t *table) casesOrOne() []string {
 
 // measure makes one table. What has been measured is returned with the error of a ctx that ends in the middle too.
 func (b *bench) measure(ctx context.Context, t *table) (*outcome, error) {
-	o := &outcome{table: t, subjects: b.of(t), cases: t.casesOrOne(), samples: map[string]map[string][]values{}, left: b.left[t]}
+	o := &outcome{table: t, subjects: b.of(t), cases: t.casesOrOne(), left: b.left[t]}
+	o.samples = map[string]map[string][]values{}
 	for _, kase := range o.cases {
 		o.samples[kase] = map[string][]values{}
 	}
@@ -85,7 +86,8 @@ func (b *bench) measure(ctx context.Context, t *table) (*outcome, error) {
 			if err != nil {
 				failed[turn.name]++
 				o.failedOurs = o.failedOurs || turn.ours
-				o.failed = append(o.failed, strings.TrimSpace(fmt.Sprintf("%s %s in round %d: %s", turn.title, turn.kase, turn.round+1, firstLine(err))))
+				text := fmt.Sprintf("%s %s in round %d: %s", turn.title, turn.kase, turn.round+1, firstLine(err))
+				o.failed = append(o.failed, strings.TrimSpace(text))
 			}
 		}
 		o.samples[turn.kase][turn.name] = append(o.samples[turn.kase][turn.name], v)
@@ -120,7 +122,8 @@ func (b *bench) progress(t *table, i, n int, of turn, v values, err error) {
 		var figures []string
 		for _, c := range t.columns {
 			figure := c.of.title + " "
-			if value, ok := v[c.of]; ok && len(figures) < 3 && !slices.ContainsFunc(figures, func(s string) bool { return strings.HasPrefix(s, figure) }) {
+			isShown := slices.ContainsFunc(figures, func(s string) bool { return strings.HasPrefix(s, figure) })
+			if value, ok := v[c.of]; ok && len(figures) < 3 && !isShown {
 				figures = append(figures, figure+c.of.show(value))
 			}
 		}

@@ -12,11 +12,13 @@ const shortClients = 32
 var shortTable = &table{
 	name: "short", what: "requests/s with a connection for each request", apps: []subject{backend}, tools: []string{"wrk"},
 	how: func(*bench) string {
-		return fmt.Sprintf("HTTP/1.1, a connection for each request (`Connection: close`), %d at a time (wrk), each proxy on one core; load and app share another.", shortClients)
+		return fmt.Sprintf("HTTP/1.1, a connection for each request (`Connection: close`), %d at a time (wrk), "+
+			"each proxy on one core; load and app share another.", shortClients)
 	},
 	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
-	columns:  []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest), extent(cpuPerRequest), middle(coreUsed)},
-	ratios:   []*metric{requestRate, cpuPerRequest},
+	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99),
+		middle(cpuPerRequest), extent(cpuPerRequest), middle(coreUsed)},
+	ratios: []*metric{requestRate, cpuPerRequest},
 	aims: []aim{
 		{ours: "lastcall-http", of: cpuPerRequest, theirs: "haproxy-http", limit: 1},
 		{ours: "lastcall-tcp", of: cpuPerRequest, theirs: "haproxy-http", limit: 1},
@@ -24,8 +26,9 @@ var shortTable = &table{
 	},
 	timed: true, quick: []string{"lastcall-http", "haproxy-http"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		return b.load(ctx, t, backend, place{Clients: shortClients}, func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
+		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
 			return wrk(ctx, b.tool("wrk"), proxy.url(), shortClients, duration, "Connection: close")
-		})
+		}
+		return b.load(ctx, t, backend, place{Clients: shortClients}, run)
 	},
 }

@@ -19,19 +19,22 @@ var (
 var startTable = &table{
 	name: "start", what: "from exec to the first connection and the first answer", apps: []subject{backend},
 	how: func(*bench) string {
-		return "From before the fork until a connection is accepted and until a request is answered, on one core. HAProxy and nginx may be started by a shell script of one line."
+		return "From before the fork until a connection is accepted and until a request is answered, on one core. " +
+			"HAProxy and nginx may be started by a shell script of one line."
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx"},
-	columns:  []column{middle(toConnection).titled("connection, median"), worst(toConnection), middle(toAnswer).titled("answer, median"), worst(toAnswer)},
-	ratios:   []*metric{toAnswer},
-	aims:     []aim{{ours: "lastcall-http", of: toAnswer, limit: 0.02}},
-	rounds:   20,
+	columns: []column{middle(toConnection).titled("connection, median"), worst(toConnection),
+		middle(toAnswer).titled("answer, median"), worst(toAnswer)},
+	ratios: []*metric{toAnswer},
+	aims:   []aim{{ours: "lastcall-http", of: toAnswer, limit: 0.02}},
+	rounds: 20,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		dir, err := b.folder(t.name)
 		if err != nil {
 			return nil, err
 		}
-		proxy, err := launch(ctx, t.subject, b.programs[t.name], b.proxyCore, place{Dir: dir, Backend: t.apps[backend.name].port})
+		p := place{Dir: dir, Backend: t.apps[backend.name].port}
+		proxy, err := launch(ctx, t.subject, b.programs[t.name], b.proxyCore, p)
 		if err != nil {
 			return nil, err
 		}

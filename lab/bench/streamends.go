@@ -22,7 +22,8 @@ const (
 
 // spreadLastCall sets all that for lastcall.
 var spreadLastCall = []string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "LASTCALL_IDLE_GRACE=0s",
-	fmt.Sprintf("TERMINATION_GRACE_PERIOD_SECONDS=%.0f", endingGrace.Seconds()), "LASTCALL_LAST_CALL_MARGIN=" + endingMargin.String(),
+	fmt.Sprintf("TERMINATION_GRACE_PERIOD_SECONDS=%.0f", endingGrace.Seconds()),
+	"LASTCALL_LAST_CALL_MARGIN=" + endingMargin.String(),
 	"LASTCALL_LAST_CALL_SPREAD=" + endingSpread.String()}
 
 var (
@@ -39,15 +40,20 @@ func seconds(s float64) string { return fmt.Sprintf("%.2f s", s) }
 
 // streamEndsTable measures how open streams end at the last call.
 var streamEndsTable = &table{
-	name: "streamends", what: "the end of 5,000 event streams and WebSockets at the last call", apps: []subject{holdApp}, ownApps: true, many: true,
+	name: "streamends", what: "the end of 5,000 event streams and WebSockets at the last call",
+	apps: []subject{holdApp}, ownApps: true, many: true,
 	how: func(*bench) string {
-		return fmt.Sprintf("SIGTERM with %s open streams, half of them event streams that answer a GET, half WebSockets, with a token on each every %.0f s; SIGKILL comes after %.0f s. "+
-			"lastcall has no minimum drain and its last call %.0f s before SIGKILL, spread over %.0f s; the others do what they do at SIGTERM. An end is proper if an event stream "+
-			"gets its last chunk after a whole event, or a WebSocket a close frame between messages, and then a FIN; all else is cut. Times are from SIGTERM. "+
-			"Evenly spread, %s would end within 100 ms.", whole(endingStreams), tokenEvery.Seconds(), endingGrace.Seconds(), endingMargin.Seconds(), endingSpread.Seconds(), whole(evenCrowd))
+		return fmt.Sprintf("SIGTERM with %s open streams, half of them event streams that answer a GET, half WebSockets, "+
+			"with a token on each every %.0f s; SIGKILL comes after %.0f s. lastcall has no minimum drain and its last call "+
+			"%.0f s before SIGKILL, spread over %.0f s; the others do what they do at SIGTERM. An end is proper if an event "+
+			"stream gets its last chunk after a whole event, or a WebSocket a close frame between messages, and then a FIN; "+
+			"all else is cut. Times are from SIGTERM. Evenly spread, %s would end within 100 ms.",
+			whole(endingStreams), tokenEvery.Seconds(), endingGrace.Seconds(), endingMargin.Seconds(),
+			endingSpread.Seconds(), whole(evenCrowd))
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx"},
-	columns: []column{middle(firstEnd), middle(lastEnd), worst(crowd).titled(crowd.title), worst(properEnds).titled(properEnds.title),
+	columns: []column{middle(firstEnd), middle(lastEnd), worst(crowd).titled(crowd.title),
+		worst(properEnds).titled(properEnds.title),
 		worst(cutStreams).titled(cutStreams.title), worst(resets).titled(resets.title), middleAndWorst(endsExit)},
 	aims: []aim{
 		{ours: "lastcall-http", of: cutStreams, limit: 0},

@@ -49,7 +49,8 @@ var subjects = []subject{
 	{name: "lastcall-tcp", title: "lastcall, TCP", ours: true, tcp: true, command: lastcall("tcp")},
 	{name: "envoy", title: "Envoy", peer: "envoy", command: func(program string, p place) ([]string, error) {
 		config, err := p.envoyConfig()
-		return []string{program, "--config-path", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"}, err
+		args := []string{"--config-path", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"}
+		return append([]string{program}, args...), err
 	}},
 	{name: "haproxy-http", title: "HAProxy, HTTP", peer: "haproxy", command: haproxy("http")},
 	{name: "haproxy-tcp", title: "HAProxy, TCP", tcp: true, peer: "haproxy", command: haproxy("tcp")},
@@ -61,10 +62,12 @@ var (
 	// backend answers about 200 bytes, as fast as can be.
 	backend = subject{name: "backend", peer: "nginx", command: nginx("backend.conf")}
 	// backend2 is the same in HTTP/2 without TLS.
-	backend2 = subject{name: "backend-http2", http2: true, peer: "nghttpd", command: func(program string, p place) ([]string, error) {
-		err := os.WriteFile(filepath.Join(p.Dir, "get"), []byte(smallBody), 0o644)
-		return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000", "--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
-	}}
+	backend2 = subject{name: "backend-http2", http2: true, peer: "nghttpd",
+		command: func(program string, p place) ([]string, error) {
+			err := os.WriteFile(filepath.Join(p.Dir, "get"), []byte(smallBody), 0o644)
+			return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000",
+				"--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
+		}}
 	// holdApp is bench itself, started again.
 	holdApp = subject{name: "hold-app", command: func(_ string, p place) ([]string, error) {
 		self, err := os.Executable()

@@ -259,19 +259,22 @@ func (o *outcome) writeAims(out io.Writer) {
 			if !ok {
 				continue
 			}
-			wanted, theirs, ratio = fmt.Sprintf("%s %.4g × %s", bound, a.limit, o.title(a.theirs)), a.of.show(other), hundredths(times)
+			wanted = fmt.Sprintf("%s %.4g × %s", bound, a.limit, o.title(a.theirs))
+			theirs, ratio = a.of.show(other), hundredths(times)
 			measure = times
 		}
 		answer := "reached"
 		if a.of.more && measure < a.limit || !a.of.more && measure > a.limit {
 			answer = "**not reached**"
 		}
-		rows = append(rows, fmt.Sprintf("| %s: %s %s | %s | %s | %s | %s |", who, a.of.title, wanted, a.of.show(value), theirs, ratio, answer))
+		rows = append(rows, fmt.Sprintf("| %s: %s %s | %s | %s | %s | %s |",
+			who, a.of.title, wanted, a.of.show(value), theirs, ratio, answer))
 	}
 	if len(rows) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "| aim | measured | the other | ratio | |\n|---|---:|---:|---:|---|\n%s\n\n", strings.Join(rows, "\n"))
+	fmt.Fprintf(out, "| aim | measured | the other | ratio | |\n|---|---:|---:|---:|---|\n%s\n\n",
+		strings.Join(rows, "\n"))
 }
 
 // median of an even number of figures is the lower of the middle two.

@@ -11,7 +11,7 @@ import (
 // in BENCHMARKS.md.
 type table struct {
 	name, what string
-	how        func(*bench) string // how it is measured, for its reader; starts with a capital letter and ends with a full stop
+	how        func(*bench) string // how it is measured, for its reader: whole sentences
 	subjects   []string            // names; the table has them in the order of the list of subjects
 	apps       []subject           // started once for the whole table, but where ownApps is set
 	ownApps    bool                // each turn starts its own: the kernel's state of one turn does not affect the next

@@ -42,7 +42,8 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	if flags.NArg() != 2 {
-		return fmt.Errorf("must be lint, template, package, kustomize or document, and the chart's folder; got %q", flags.Args())
+		return fmt.Errorf("must be lint, template, package, kustomize or document, and the chart's folder; got %q",
+			flags.Args())
 	}
 	what, folder := flags.Arg(0), flags.Arg(1)
 	if (what == "package" || what == "kustomize") && *to == "" {

@@ -29,7 +29,8 @@ func (r *recipe) writeOCI(output, at string, all []built) (digest v1.Hash, err e
 	}
 	top := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	named := map[string]string{annotationFullName: fullName(r.name), annotationRefName: r.name.TagStr()}
-	top = mutate.AppendManifests(top, mutate.IndexAddendum{Add: whole, Descriptor: v1.Descriptor{Annotations: named, Platform: desc.Platform}})
+	descriptor := v1.Descriptor{Annotations: named, Platform: desc.Platform}
+	top = mutate.AppendManifests(top, mutate.IndexAddendum{Add: whole, Descriptor: descriptor})
 	if _, err := layout.Write(at, top); err != nil {
 		return digest, err
 	}
@@ -43,7 +44,8 @@ func (r *recipe) whole(all []built) mutate.Appendable {
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, b := range all {
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: b.image, Descriptor: v1.Descriptor{Platform: &b.platform}})
+		descriptor := v1.Descriptor{Platform: &b.platform}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: b.image, Descriptor: descriptor})
 	}
 	return mutate.Annotations(index, r.annotations()).(v1.ImageIndex)
 }

@@ -31,7 +31,7 @@ func produce(r *recipe) (digest v1.Hash, err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return digest, err
 	}
-	scratch, err := os.MkdirTemp(folder, ".image-") // in the output's folder: /tmp may be small, and is another file system
+	scratch, err := os.MkdirTemp(folder, ".image-") // /tmp may be small, and is another file system
 	if err != nil {
 		return digest, err
 	}
@@ -108,7 +108,8 @@ func (r *recipe) image(p v1.Platform, layer string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img, err = mutate.Append(img, mutate.Addendum{Layer: content, History: v1.History{Created: created, CreatedBy: "lab/image"}})
+	history := v1.History{Created: created, CreatedBy: "lab/image"}
+	img, err = mutate.Append(img, mutate.Addendum{Layer: content, History: history})
 	if err != nil {
 		return nil, err
 	}

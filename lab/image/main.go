@@ -66,15 +66,19 @@ func parse(args []string) (*recipe, error) {
 	flags := pflag.NewFlagSet("image", pflag.ContinueOnError)
 	flags.SortFlags = false
 	name := flags.String("name", "", "`NAME:TAG` of the image")
-	platforms := flags.StringSlice("platform", []string{"linux/" + runtime.GOARCH}, "`OS/ARCH[/VARIANT]`, one or several; several make an index")
-	files := flags.StringArray("file", nil, "`SRC=DEST[:MODE]`: a file or a folder's content; {os} and {arch} in SRC are the platform's; default mode 0755 or 0644")
+	platforms := flags.StringSlice("platform", []string{"linux/" + runtime.GOARCH},
+		"`OS/ARCH[/VARIANT]`, one or several; several make an index")
+	files := flags.StringArray("file", nil,
+		"`SRC=DEST[:MODE]`: a file or a folder's content; {os} and {arch} in SRC are the platform's; default 0755 or 0644")
 	dirs := flags.StringArray("dir", nil, "`DEST[:MODE]`: an empty folder; default mode 0755")
-	capabilities := flags.StringArray("capabilities", nil, "`PATH=NAME[,NAME]`: file capabilities of a program, permitted and not effective: net_admin, setpcap")
+	capabilities := flags.StringArray("capabilities", nil,
+		"`PATH=NAME[,NAME]`: file capabilities of a program, permitted and not effective: net_admin, setpcap")
 	entrypoint := flags.StringArray("entrypoint", nil, "`PATH` of the program, then its fixed arguments, one each time")
 	command := flags.StringArray("cmd", nil, "`ARG`: default arguments, one each time")
 	env := flags.StringArray("env", nil, "`K=V`; may be repeated")
 	user := flags.String("user", "", "`UID[:GID]`, numbers, since there is no passwd (default 0)")
-	labels := flags.StringArray("label", nil, "`K=V`; those of org.opencontainers are annotations too, and .created has a default")
+	labels := flags.StringArray("label", nil,
+		"`K=V`; those of org.opencontainers are annotations too, and .created has a default")
 	output := flags.String("output", "", "`FILE` to write")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {

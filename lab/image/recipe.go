@@ -97,7 +97,9 @@ func (r *recipe) read(named string, platforms, files, dirs, capabilities, labels
 		for name := range strings.SplitSeq(names, ",") {
 			bit, known := capabilityBits[name]
 			if !known || !path.IsAbs(dest) {
-				return fmt.Errorf("--capabilities %q: must be PATH=NAME[,NAME], an absolute path in the image and names among %s", text, strings.Join(slices.Sorted(maps.Keys(capabilityBits)), ", "))
+				return fmt.Errorf(
+					"--capabilities %q: must be PATH=NAME[,NAME], an absolute path in the image and names among %s",
+					text, strings.Join(slices.Sorted(maps.Keys(capabilityBits)), ", "))
 			}
 			r.permitted[path.Clean(dest)[1:]] |= 1 << bit
 		}

@@ -62,24 +62,30 @@ func (i *Identity) Environment(dir, control string) ([]string, error) {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
 	pkcs8, err1 := x509.MarshalPKCS8PrivateKey(key)
-	csr, err2 := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: workload}, DNSNames: []string{workload}}, key)
-	err = errors.Join(err1, err2, os.WriteFile(filepath.Join(dir, "key.p8"), pkcs8, 0o644), //nolint:gosec // the proxy's user reads it
-		os.WriteFile(filepath.Join(dir, "csr.der"), csr, 0o644), os.WriteFile(filepath.Join(dir, "token"), []byte("token"), 0o644)) //nolint:gosec // the same
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: workload}, DNSNames: []string{workload}}
+	csr, err2 := x509.CreateCertificateRequest(rand.Reader, template, key)
+	// The proxy's user reads the files.
+	err = errors.Join(err1, err2,
+		os.WriteFile(filepath.Join(dir, "key.p8"), pkcs8, 0o644),          //nolint:gosec
+		os.WriteFile(filepath.Join(dir, "csr.der"), csr, 0o644),           //nolint:gosec
+		os.WriteFile(filepath.Join(dir, "token"), []byte("token"), 0o644)) //nolint:gosec
 	if err != nil {
 		return nil, fmt.Errorf("write an identity: %w", err)
 	}
+	anchors := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.root.Raw})
 	return []string{
 		"LINKERD2_PROXY_IDENTITY_DIR=" + dir, "LINKERD2_PROXY_IDENTITY_TOKEN_FILE=" + filepath.Join(dir, "token"),
 		"LINKERD2_PROXY_IDENTITY_LOCAL_NAME=" + workload,
-		"LINKERD2_PROXY_IDENTITY_TRUST_ANCHORS=" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.root.Raw})),
-		"LINKERD2_PROXY_IDENTITY_SVC_ADDR=" + control, "LINKERD2_PROXY_DESTINATION_SVC_ADDR=" + control, "LINKERD2_PROXY_POLICY_SVC_ADDR=" + control,
+		"LINKERD2_PROXY_IDENTITY_TRUST_ANCHORS=" + string(anchors),
+		"LINKERD2_PROXY_IDENTITY_SVC_ADDR=" + control, "LINKERD2_PROXY_DESTINATION_SVC_ADDR=" + control,
+		"LINKERD2_PROXY_POLICY_SVC_ADDR=" + control,
 		"LINKERD2_PROXY_POLICY_WORKLOAD={}", "LINKERD2_PROXY_INBOUND_DEFAULT_POLICY=all-unauthenticated",
 	}, nil
 }
 
 // Server returns the control plane; its caller serves and stops it.
 func (i *Identity) Server() *grpc.Server {
-	return grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	certify := func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		if method != "/io.linkerd.proxy.identity.Identity/Certify" {
 			return status.Errorf(codes.Unimplemented, "%s", method)
@@ -93,7 +99,8 @@ func (i *Identity) Server() *grpc.Server {
 			return status.Errorf(codes.InvalidArgument, "%v", err)
 		}
 		return stream.SendMsg(&response)
-	}))
+	}
+	return grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(certify))
 }
 
 // certify answers linkerd2-proxy-api's CertifyRequest (3: the signing request, DER) with a CertifyResponse (1: the
@@ -120,8 +127,10 @@ func (i *Identity) certify(request []byte) ([]byte, error) {
 	}
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: signingRequest.DNSNames, NotBefore: time.Now().Add(-time.Minute), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2), DNSNames: signingRequest.DNSNames,
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: until,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, i.root, signingRequest.PublicKey, i.key)
 	if err != nil {

@@ -111,7 +111,8 @@ func markdownProse(text string) string {
 		case fenced || indented:
 			out.WriteByte('\n')
 		default:
-			out.WriteString(inlineCode.ReplaceAllStringFunc(line, func(code string) string { return strings.Repeat("`", len(code)) }))
+			blank := func(code string) string { return strings.Repeat("`", len(code)) }
+			out.WriteString(inlineCode.ReplaceAllStringFunc(line, blank))
 		}
 		if !indented {
 			blank = trimmed == ""

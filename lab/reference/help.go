@@ -103,7 +103,8 @@ var roff = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n
 func (c command) man() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"%s\"\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n",
-		strings.ToUpper(roff.Replace(c.file())), roff.Replace(c.words[0]+" "+c.version), roff.Replace(c.file()), roff.Replace(c.short))
+		strings.ToUpper(roff.Replace(c.file())), roff.Replace(c.words[0]+" "+c.version),
+		roff.Replace(c.file()), roff.Replace(c.short))
 	for i, p := range c.about {
 		if i > 0 {
 			b.WriteString(".PP\n")
@@ -115,7 +116,8 @@ func (c command) man() string {
 		b.WriteString(text + "\n")
 	}
 	for _, s := range c.sections {
-		fmt.Fprintf(&b, ".SH %s\n.nf\n%s.fi\n", strings.ToUpper(s.heading), strings.TrimPrefix(roff.Replace("\n"+s.text), "\n"))
+		text := strings.TrimPrefix(roff.Replace("\n"+s.text), "\n")
+		fmt.Fprintf(&b, ".SH %s\n.nf\n%s.fi\n", strings.ToUpper(s.heading), text)
 	}
 	return b.String()
 }

@@ -44,7 +44,10 @@ func write(isMan bool, folder string, programs []string) error {
 		}
 	}
 	if !isMan {
-		for name, of := range map[string]func() (string, error){"annotations.md": annotations, "metrics.md": metrics, "report.md": report} {
+		pagesOf := map[string]func() (string, error){
+			"annotations.md": annotations, "metrics.md": metrics, "report.md": report,
+		}
+		for name, of := range pagesOf {
 			text, err := of()
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)

@@ -61,7 +61,12 @@ var metric = regexp.MustCompile(`^(lastcall|envoy)_[a-z0-9_]+$`)
 func metrics() (string, error) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n[Observability](../observability.md#metrics) describes labels and scrapes.\n")
-	for _, part := range [][2]string{{"The agent and lastcall run", "internal/sidecar"}, {"The controller", "kube/webhook"}, {"The controller's Events", "kube/events"}, {"The observer", "kube/observe"}} {
+	for _, part := range [][2]string{
+		{"The agent and lastcall run", "internal/sidecar"},
+		{"The controller", "kube/webhook"},
+		{"The controller's Events", "kube/events"},
+		{"The observer", "kube/observe"},
+	} {
 		files, err := files(part[1])
 		if err != nil {
 			return "", err
@@ -112,7 +117,8 @@ func report() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("# The report of a termination\n\nOne JSON object, in the log and in the pod's termination message. [Debugging](../debugging.md) explains it.\n")
+	b.WriteString("# The report of a termination\n\n" +
+		"One JSON object, in the log and in the pod's termination message. [Debugging](../debugging.md) explains it.\n")
 	row := func(name string, of *ast.Ident, comments *ast.CommentGroup) {
 		text := strings.TrimPrefix(strings.Join(strings.Fields(comments.Text()), " "), of.Name+" ")
 		text = strings.TrimPrefix(text, "is ")

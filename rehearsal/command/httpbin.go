@@ -45,7 +45,8 @@ func HTTPBin() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&listen, "listen", "127.0.0.1:8080", "`address` to listen on, host:port")
-	flags.DurationVar(&maxDelay, "max-delay", httpbin.DefaultMaxDelay, "longest time that an answer may take, as of /delay/N")
+	flags.DurationVar(&maxDelay, "max-delay", httpbin.DefaultMaxDelay,
+		"longest time that an answer may take, as of /delay/N")
 	flags.StringVar(&onTerm, "on-term", string(httpbin.Exit), "at SIGTERM: exit, close-listener or drain")
 	return cmd
 }

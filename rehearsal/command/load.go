@@ -21,9 +21,12 @@ type LoadFlags struct {
 
 // Register adds the flags.
 func (f *LoadFlags) Register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.requests, "request", nil, "`request` that clients send, "+load.RequestSyntax+"; METHOD may be SSE, WS, TCP or GRPC; may be repeated")
-	flags.StringVar(&f.Descriptors, "descriptors", "", "`file` with the descriptors of gRPC services, as protoc --include_imports --descriptor_set_out writes it (default the server's reflection)")
-	flags.StringVar(&f.rate, "load", "", "requests a second, as `200/s` (default as many as keep two in flight, at most 20/s)")
+	flags.StringArrayVar(&f.requests, "request", nil, "`request` that clients send, "+load.RequestSyntax+
+		"; METHOD may be SSE, WS, TCP or GRPC; may be repeated")
+	flags.StringVar(&f.Descriptors, "descriptors", "", "`file` with the descriptors of gRPC services, "+
+		"as protoc --include_imports --descriptor_set_out writes it (default the server's reflection)")
+	flags.StringVar(&f.rate, "load", "",
+		"requests a second, as `200/s` (default as many as keep two in flight, at most 20/s)")
 	flags.DurationVar(&f.Timeout, "timeout", load.DefaultTimeout, "how long a request may take")
 }
 

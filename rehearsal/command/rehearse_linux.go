@@ -59,8 +59,11 @@ func Rehearse(more ...*cobra.Command) *cobra.Command {
 	flags := cmd.Flags()
 	flags.DurationVar(&o.Delay, "delay", rehearsal.DefaultDelay, "how long the request takes")
 	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
-	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation, "endpoint propagation delay: from the scale-down until the gateway knows")
-	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe, "data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
+	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation,
+		"endpoint propagation delay: from the scale-down until the gateway knows")
+	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe,
+		"data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; "+
+			"or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
 	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	local.register(flags)
 	cmd.AddCommand(rolloutCommand())
@@ -76,7 +79,8 @@ type localFlags struct {
 }
 
 func (f *localFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.strategies, "strategy", nil, "`names` of the strategies; may be repeated (default all; of a service as-is and lastcall)")
+	flags.StringSliceVar(&f.strategies, "strategy", nil,
+		"`names` of the strategies; may be repeated (default all; of a service as-is and lastcall)")
 	flags.StringVar(&f.keepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
 	flags.StringVar(&f.lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
 	cli.OutputFlag(flags, &f.output, "text, for people, or json")

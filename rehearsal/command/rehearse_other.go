@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 )
 
-const needsLinux = `A rehearsal on this machine needs Linux: it runs pods as real processes and reads their sockets from the kernel.
+const needsLinux = `A rehearsal on this machine needs Linux: it reads the sockets of processes from the kernel.
 Run it in a container, from the source tree:
 
   docker run --rm -it -v "$PWD:/src" -w /src golang:1.26 make rehearse`

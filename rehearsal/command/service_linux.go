@@ -72,10 +72,13 @@ func Service(read ReadManifest) *cobra.Command {
 	if read != nil {
 		flags.StringVarP(&file, "filename", "f", "", "manifest `file` with the timers of the pods, or - for standard input")
 		flags.StringVar(&workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
-		flags.StringVar(&container, "container", "", "`name` of the container that --app stands for (default the first one with a port)")
+		flags.StringVar(&container, "container", "",
+			"`name` of the container that --app stands for (default the first one with a port)")
 	}
-	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace, "terminationGracePeriodSeconds in place of the manifest's, whole seconds")
-	flags.StringVar(&propagation, "propagation", service.DefaultPropagation.String(), "endpoint propagation `delay` of the fastest and of the slowest client, or of the slowest alone")
+	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace,
+		"terminationGracePeriodSeconds in place of the manifest's, whole seconds")
+	flags.StringVar(&propagation, "propagation", service.DefaultPropagation.String(),
+		"endpoint propagation `delay` of the fastest and of the slowest client, or of the slowest alone")
 	flags.IntVar(&o.Repeat, "repeat", 1, "how often to replace the pod; losses are added up")
 	local.register(flags)
 	return cmd
@@ -118,7 +121,8 @@ func rolloutCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&requests, "requests", rolloutRequests, "number of requests, for each strategy: lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none")
+	flags.IntVar(&requests, "requests", rolloutRequests,
+		"number of requests, for each strategy: lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none")
 	flags.IntVar(&rate, "rate", rolloutRate, "requests per second, for each strategy")
 	flags.DurationVar(&propagation, "propagation", service.DefaultPropagation.To, "maximum endpoint propagation delay")
 	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")

@@ -69,7 +69,9 @@ func (l *Load) message(ctx context.Context, client *traffic.Client, r *Request) 
 }
 
 // service is the descriptor of a service: from the file, or by the server's reflection.
-func (l *Load) service(ctx context.Context, client *traffic.Client, r *Request, name string) (protoreflect.ServiceDescriptor, error) {
+func (l *Load) service(
+	ctx context.Context, client *traffic.Client, r *Request, name string,
+) (protoreflect.ServiceDescriptor, error) {
 	if l.Descriptors != "" {
 		return readService(l.Descriptors, name)
 	}

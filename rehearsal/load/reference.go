@@ -72,9 +72,11 @@ func refer(ctx context.Context, client *traffic.Client, r Request) (ref Referenc
 		case r.IsEndless() && o.Status != 0 && o.Status < 400 && o.Failure == traffic.Stopped:
 			return Reference{}, nil
 		case r.IsEndless() && o.Failure == "":
-			return ref, fmt.Errorf("%s ended within %v before any disruption: use its method in place of %s if the response has an end", r, firstEvents, r.Protocol)
+			return ref, fmt.Errorf("%s ended within %v before any disruption: "+
+				"use its method in place of %s if the response has an end", r, firstEvents, r.Protocol)
 		case o.Failure != "":
-			return ref, fmt.Errorf("%s failed before any disruption: %s %s; use a request that the app answers", r, o.Failure, o.Detail)
+			return ref, fmt.Errorf("%s failed before any disruption: %s %s; use a request that the app answers",
+				r, o.Failure, o.Detail)
 		}
 		ref.Took = max(ref.Took, o.Last.Sub(o.Began))
 	}

@@ -29,7 +29,8 @@ func (t *table) pods(row Row) {
 		return terminal.Measured(ms(max(0, at-from)))
 	}
 	for _, p := range pods[:min(len(pods), maxPods)] {
-		t.podLine(p.Name, after(p.DeletedMS, 0), after(p.TermMS, p.DeletedMS), after(p.EndedMS, p.DeletedMS), after(p.GoneMS, p.DeletedMS))
+		t.podLine(p.Name, after(p.DeletedMS, 0),
+			after(p.TermMS, p.DeletedMS), after(p.EndedMS, p.DeletedMS), after(p.GoneMS, p.DeletedMS))
 	}
 	if n := len(pods) - maxPods; n > 0 {
 		t.line("%s", t.style.Dim(fmt.Sprintf("and %d more, which the JSON has", n)))

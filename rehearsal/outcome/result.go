@@ -68,7 +68,7 @@ type Round struct {
 	GoneMS    int64  `json:"gone_ms"`     // the pod's last container has ended
 	EndedBy   string `json:"ended_by"`    // of the app: "exit 0", "SIGTERM", "SIGKILL"
 	HookError string `json:"hook_error,omitempty"`
-	Cause     string `json:"cause,omitempty"` // a property of the app that shows at its end, such as that it ignores SIGTERM
+	Cause     string `json:"cause,omitempty"` // a property of the app, such as that it ignores SIGTERM
 
 	Pods []Pod `json:"pods,omitempty"` // if there are several
 }

@@ -148,7 +148,8 @@ func (row *Row) Record(l *load.Load, r *Rollout) {
 		if s.Reason != "" {
 			e, phase, pods := r.blame(s)
 			at := r.since(s.Last)
-			row.lose(Loss{Request: l.Requests[s.Request].String(), Reason: s.Reason, Phase: phase, Count: 1, FirstMS: at, LastMS: at, Detail: s.Detail,
+			request := l.Requests[s.Request].String()
+			row.lose(Loss{Request: request, Reason: s.Reason, Phase: phase, Count: 1, FirstMS: at, LastMS: at, Detail: s.Detail,
 				Fix: r.advice(e, phase, s.Reason, l.References[s.Request].Took, isKept), Pods: pods})
 		}
 	}
@@ -182,8 +183,10 @@ func (r *Rollout) round() Round {
 			ends[e.EndedBy]++
 		}
 		if e.Name != "" {
-			run.Pods = append(run.Pods, Pod{Name: e.Name, DeletedMS: r.since(e.Deleted), TermMS: r.since(e.Term), EndedMS: r.since(e.Ended),
-				GoneMS: r.since(e.Gone), GraceMS: e.Grace.Milliseconds(), EndedBy: e.EndedBy})
+			run.Pods = append(run.Pods, Pod{
+				Name: e.Name, DeletedMS: r.since(e.Deleted), TermMS: r.since(e.Term), EndedMS: r.since(e.Ended),
+				GoneMS: r.since(e.Gone), GraceMS: e.Grace.Milliseconds(), EndedBy: e.EndedBy,
+			})
 		}
 	}
 	var texts []string

@@ -64,7 +64,8 @@ func (t *table) head(r *Result) {
 		dim("%s, from this machine", r.URL)
 	} else {
 		dim("app: %s", r.App)
-		about += fmt.Sprintf("; clients learn of the change after %s to %s", console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
+		about += fmt.Sprintf("; clients learn of the change after %s to %s",
+			console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
 	}
 	dim("%s", about)
 	for _, k := range r.Requests {
@@ -120,7 +121,9 @@ func reasons(rows []Row) (all []traffic.Failure) {
 			}
 		}
 	}
-	first := []traffic.Failure{traffic.NoClose, traffic.Late, traffic.Short, traffic.Truncated, traffic.Ended, traffic.Refused}
+	first := []traffic.Failure{
+		traffic.NoClose, traffic.Late, traffic.Short, traffic.Truncated, traffic.Ended, traffic.Refused,
+	}
 	slices.SortFunc(all, func(a, b traffic.Failure) int {
 		return cmp.Or(slices.Index(first, b)-slices.Index(first, a), cmp.Compare(a, b))
 	})
@@ -176,7 +179,9 @@ func (t *table) wrapped(indent, text string) { t.line("%s", console.Wrap(indent,
 
 func (t *table) foot(r *Result) {
 	first := r.Rows[0]
-	t.line("%s %s", t.style.Mark(r.OK), t.style.Bold(fmt.Sprintf("%s lost %d of %d requests, in %s.", first.Strategy, first.Lost, first.Requests, terminal.Measured(ms(r.TookMS)))))
+	text := fmt.Sprintf("%s lost %d of %d requests, in %s.",
+		first.Strategy, first.Lost, first.Requests, terminal.Measured(ms(r.TookMS)))
+	t.line("%s %s", t.style.Mark(r.OK), t.style.Bold(text))
 	if !r.OK {
 		for _, row := range r.Rows[1:] {
 			if row.Lost == 0 {
@@ -185,7 +190,8 @@ func (t *table) foot(r *Result) {
 		}
 	}
 	if first.Faults > 0 {
-		t.wrapped("  ", fmt.Sprintf("%d more failed without the rollout: the app cannot serve this load; lower --load.", first.Faults))
+		t.wrapped("  ", fmt.Sprintf(
+			"%d more failed without the rollout: the app cannot serve this load; lower --load.", first.Faults))
 	}
 	if r.Logs != "" {
 		t.line("  %s", t.style.Dim("All logs are in "+r.Logs+"."))

@@ -34,9 +34,11 @@ type Options struct {
 	Lastcall     string   // path of lastcall; empty: found or built
 	Self         string   // path of this program
 
-	Replicas  int           // pods; 0: 1
-	Lasting   time.Duration // pods are replaced one after another for so long; 0: one is replaced
-	IsBuiltIn bool          // the app is the built-in one; half of the load goes through the built-in gateway, and clients repeat refused requests elsewhere
+	Replicas int           // pods; 0: 1
+	Lasting  time.Duration // pods are replaced one after another for so long; 0: one is replaced
+	// The app is the built-in one; half of the load goes through the built-in gateway, and clients repeat refused
+	// requests elsewhere.
+	IsBuiltIn bool
 
 	Progress *os.File // gets a line of progress; nil: nothing
 }
@@ -46,7 +48,8 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if strings.TrimSpace(o.Command) == "" && !o.IsBuiltIn {
-		bad("missing --app: the command that starts your service, with {port} or the variable PORT as its port, as --app 'node server.js' or --app './web --listen :{port}'")
+		bad("missing --app: the command that starts your service, " +
+			"with {port} or the variable PORT as its port, as --app 'node server.js' or --app './web --listen :{port}'")
 	}
 	if err := o.Options.Check(); err != nil {
 		errs = append(errs, err)

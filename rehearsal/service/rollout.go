@@ -15,7 +15,8 @@ const rolloutReplicas = 3
 func Rollout(rate float64, lasting time.Duration) Options {
 	o := Options{IsBuiltIn: true, Replicas: rolloutReplicas, Lasting: lasting, Options: load.Options{Rate: rate}}
 	add := func(weight int, method, path, body string) {
-		o.Requests = append(o.Requests, load.Request{Weight: weight, Request: traffic.Request{Method: method, Path: path, Body: body}})
+		request := traffic.Request{Method: method, Path: path, Body: body}
+		o.Requests = append(o.Requests, load.Request{Weight: weight, Request: request})
 	}
 	add(40, "GET", "/get", "")
 	add(14, "GET", "/bytes/2048", "")
@@ -40,7 +41,8 @@ func rolloutStrategies() []strategy.Strategy {
 			Words: "terminationDrainDuration of 5 s; the app closes its listener at SIGTERM, then finishes"},
 		{Name: "istio-exit-on-zero", Sidecar: strategy.ExitOnZero, App: strategy.ClosesListener,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS; the app closes its listener at SIGTERM, then finishes"},
-		{Name: "prestop-sleep-5", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second, App: strategy.ClosesListener,
+		{Name: "prestop-sleep-5", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second,
+			App:   strategy.ClosesListener,
 			Words: "Istio's default after a preStop sleep of 5 s on app and proxy; the app finishes"},
 		{Name: "none", Sidecar: strategy.NoSidecar, App: strategy.Exits,
 			Words: "no sidecar and no hook; the app exits at SIGTERM"},

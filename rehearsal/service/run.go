@@ -32,7 +32,8 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	})
 	defer progress.End()
 	env := &strategy.Env{
-		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self, App: o.Command}, Grace: o.Pod.Grace, MaxDelay: 10 * time.Second,
+		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self, App: o.Command},
+		Grace:    o.Pod.Grace, MaxDelay: 10 * time.Second,
 	}
 	if !o.IsBuiltIn {
 		env.Service = &o.Pod.Service
@@ -48,7 +49,8 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	defer broken()
 
 	res := &outcome.Result{
-		Schema: outcome.Schema, OK: true, App: o.Command, Workload: o.Pod.Workload, PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
+		Schema: outcome.Schema, OK: true, App: o.Command, Workload: o.Pod.Workload,
+		PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
 		PropagationMS: [2]int64{o.Propagation.From.Milliseconds(), o.Propagation.To.Milliseconds()},
 		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
 	}
@@ -66,7 +68,8 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		res.Requests, res.PID1 = outcome.Kinds(trials[0].load), string(trials[0].pods[0].App.Init())
 	}
 	if res.PID1 == string(node.Imitated) {
-		res.Notes = append(slices.Clone(res.Notes), "this machine permits no PID namespaces, so the app is not PID 1 as in a container: a stop signal that it does not handle is withheld, as the kernel does")
+		res.Notes = append(slices.Clone(res.Notes), "this machine permits no PID namespaces, so the app is not PID 1 as in "+
+			"a container: a stop signal that it does not handle is withheld, as the kernel does")
 	}
 	res.OK = res.Rows[0].Lost == 0
 	res.TookMS = time.Since(began).Milliseconds()
@@ -74,7 +77,9 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 }
 
 // runAll runs one trial of each strategy.
-func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []strategy.Strategy, dir string) ([]*trial, error) {
+func runAll(
+	ctx context.Context, env *strategy.Env, o *Options, strategies []strategy.Strategy, dir string,
+) ([]*trial, error) {
 	trials := make([]*trial, len(strategies))
 	errs := make([]error, len(strategies))
 	var running sync.WaitGroup
@@ -83,7 +88,7 @@ func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []str
 		trials[i] = t
 		running.Go(func() {
 			if errs[i] = t.start(ctx); errs[i] != nil && len(o.Pod.Missing) > 0 {
-				errs[i] = fmt.Errorf("%w\nvariables that the manifest sets and the rehearsal does not: %s (add their ConfigMap or Secret "+
+				errs[i] = fmt.Errorf("%w\nvariables that the manifest sets and the rehearsal does not: %s "+
 					"to the input of -f, or set them in this environment)", errs[i], strings.Join(o.Pod.Missing, ", "))
 			} else if errs[i] == nil {
 				errs[i] = t.run(ctx)

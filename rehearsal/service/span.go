@@ -21,7 +21,8 @@ func ParseSpan(text string) (s Span, err error) {
 		s.To, err = time.ParseDuration(to)
 	}
 	if err != nil || s.From < 0 || s.To < s.From || s.To > maxPropagation {
-		return Span{}, fmt.Errorf("propagation delay is %q: must be a duration or FROM..TO, as 0s..4s, at most %v", text, maxPropagation)
+		return Span{}, fmt.Errorf("propagation delay is %q: must be a duration or FROM..TO, as 0s..4s, at most %v",
+			text, maxPropagation)
 	}
 	return s, nil
 }

@@ -73,7 +73,8 @@ func (t *trial) start(ctx context.Context) error {
 	for i := range callers {
 		var view atomic.Pointer[[]string]
 		delay := t.options.Propagation.at(i, callers)
-		t.views = append(t.views, traffic.NewEndpoints(func() time.Duration { return delay }, addresses, func(list []string) { view.Store(&list) }))
+		change := func(list []string) { view.Store(&list) }
+		t.views = append(t.views, traffic.NewEndpoints(func() time.Duration { return delay }, addresses, change))
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return *view.Load() }))
 	}
 	return nil
@@ -137,7 +138,8 @@ func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
 func (t *trial) end(ctx context.Context, p *strategy.Pod, number int) {
 	end := p.Terminate(ctx)
 	e := outcome.Ending{
-		Address: p.Address, Grace: t.strategy.GraceOr(t.options.Pod.Grace), EndedBy: endedBy(end), Deleted: end.Began, HookEnded: end.App.HookEnded, Term: end.App.Terminated,
+		Address: p.Address, Grace: t.strategy.GraceOr(t.options.Pod.Grace), EndedBy: endedBy(end),
+		Deleted: end.Began, HookEnded: end.App.HookEnded, Term: end.App.Terminated,
 		Killed: end.App.Killed, Ended: end.Gone(), Gone: end.Gone(), Cause: t.cause(end),
 	}
 	if e.Killed.IsZero() {

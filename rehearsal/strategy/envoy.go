@@ -30,7 +30,8 @@ func findPeer(name, how string) (string, error) {
 		found, err = filepath.Abs(found) // sidecars run in their own folders
 	}
 	if err != nil {
-		return "", load.OptionError{Err: fmt.Errorf("no %s: set %s to its path, or put it into PATH (%s): %w", name, variable, how, err)}
+		err = fmt.Errorf("no %s: set %s to its path, or put it into PATH (%s): %w", name, variable, how, err)
+		return "", load.OptionError{Err: err}
 	}
 	return found, nil
 }

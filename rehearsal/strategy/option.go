@@ -21,8 +21,8 @@ func CheckGrace(d time.Duration) error {
 	return nil
 }
 
-// Begin starts the environment's node and finds its programs. It creates the folder for all logs: keep, which must be empty or
-// not exist, or a temporary one. end ends all processes, and removes a temporary folder.
+// Begin starts the environment's node and finds its programs. It creates the folder for all logs: keep, which must be
+// empty or not exist, or a temporary one. end ends all processes, and removes a temporary folder.
 func (env *Env) Begin(ctx context.Context, keep string, strategies []Strategy) (dir string, end func(), err error) {
 	dir, done, err := folder(keep)
 	if err != nil {

@@ -59,7 +59,8 @@ func (env *Env) startPilotAgent(ctx context.Context, p *Pod) (err error) {
 		settings = append(settings, exitOnZero)
 	}
 	// It writes to ./etc and ./var: to the pod's folder.
-	command := node.Command{Args: []string{env.Programs.PilotAgent, "proxy", "sidecar"}, Env: environment(settings...), Dir: p.dir, Output: out}
+	command := node.Command{Args: []string{env.Programs.PilotAgent, "proxy", "sidecar"},
+		Env: environment(settings...), Dir: p.dir, Output: out}
 	if p.Sidecar, err = env.Node.Start(command); err != nil {
 		return err
 	}
@@ -79,10 +80,12 @@ func (env *Env) hooksNextToIstio(p *Pod) (app, sidecar node.Hook, err error) {
 	}
 	hook := func(program, out string, args ...string) node.Hook {
 		args = append([]string{program}, args...)
-		return node.Exec{Node: env.Node, Command: node.Command{Args: args, Env: environment(p.granted()), Output: filepath.Join(p.dir, out)}}
+		command := node.Command{Args: args, Env: environment(p.granted()), Output: filepath.Join(p.dir, out)}
+		return node.Exec{Node: env.Node, Command: command}
 	}
 	admin, status := node.Loopback(p.adminPort), strconv.Itoa(p.statusPort)
-	app = hook(p.appHook, hookLog, "wait", "--envoy", admin, "--ports", strconv.Itoa(p.AppPort)+"/http", "--report", p.termination)
+	ports := strconv.Itoa(p.AppPort) + "/http"
+	app = hook(p.appHook, hookLog, "wait", "--envoy", admin, "--ports", ports, "--report", p.termination)
 	own := []string{"wait", "--envoy", admin, "--pilot-agent", status, "--sidecar"}
 	if p.Strategy.Sidecar.IsNative() {
 		own = []string{"request", "--status-port", status, "POST", "drain"}

@@ -56,7 +56,8 @@ const (
 
 // StartPod starts a pod and returns when it is ready. It creates dir, for the pod's logs.
 func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, error) {
-	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), minimum: env.Service.join().Minimum, termination: filepath.Join(dir, terminationMessage)}
+	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), minimum: env.Service.join().Minimum,
+		termination: filepath.Join(dir, terminationMessage)}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("folder of pod %s: %w", s.Name, err)
 	}
@@ -140,7 +141,8 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 	}
 	out := filepath.Join(p.dir, sidecarLog)
 	// Run it in the pod's folder, where it finds no configuration of this machine.
-	if p.Sidecar, err = env.Node.Start(node.Command{Args: args, Env: environment(p.settings()...), Dir: p.dir, Output: out}); err != nil {
+	command := node.Command{Args: args, Env: environment(p.settings()...), Dir: p.dir, Output: out}
+	if p.Sidecar, err = env.Node.Start(command); err != nil {
 		return err
 	}
 	return awaitReady(ctx, p.Sidecar, "http://"+node.Loopback(p.statusPort)+"/healthz/ready", out)
@@ -272,7 +274,8 @@ func (env *Env) joined(p *Pod, args ...string) node.Hook {
 // lastcallHook is an exec preStop hook that runs a command of lastcall, with one variable more.
 func (env *Env) lastcallHook(dir, variable string, args ...string) node.Hook {
 	args = append([]string{env.Programs.Lastcall}, args...)
-	return node.Exec{Node: env.Node, Command: node.Command{Args: args, Env: environment(variable), Output: filepath.Join(dir, hookLog)}}
+	command := node.Command{Args: args, Env: environment(variable), Output: filepath.Join(dir, hookLog)}
+	return node.Exec{Node: env.Node, Command: command}
 }
 
 // Members are the pod's containers, for a kubelet.

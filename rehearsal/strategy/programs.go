@@ -27,8 +27,8 @@ type Programs struct {
 	PilotAgent string // Istio's agent; empty if it does not take part
 }
 
-// find completes the programs: lastcall, unless its path is given or no strategy needs it, and those of the proxy. Self has
-// the built-in app.
+// find completes the programs: lastcall, unless its path is given or no strategy needs it, and those of the proxy. Self
+// has the built-in app.
 func (p *Programs) find(ctx context.Context, proxy string, strategies []Strategy) (err error) {
 	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Sidecar != NoSidecar || s.SocketWait })
 	if p.Lastcall == "" && needed {
@@ -61,7 +61,8 @@ func findLastcall(ctx context.Context, self string) (string, error) {
 	}
 	built, err := buildLastcall(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find lastcall: %s does not exist, and building it failed: %w (put lastcall into that folder, set --lastcall, or run this in the source tree)", neighbour, err)
+		return "", fmt.Errorf("find lastcall: %s does not exist, and building it failed: %w "+
+			"(put lastcall into that folder, set --lastcall, or run this in the source tree)", neighbour, err)
 	}
 	return built, nil
 }

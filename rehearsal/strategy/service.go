@@ -50,7 +50,8 @@ func (s *Service) hook(n *node.Node, port int, log string) node.Hook {
 	case len(h.Exec) > 0:
 		args := make([]string, len(h.Exec))
 		own, declared := strconv.Itoa(port), strconv.Itoa(s.Port)
-		names := strings.NewReplacer("{port}", own, "localhost:"+declared, "127.0.0.1:"+own, "127.0.0.1:"+declared, "127.0.0.1:"+own)
+		names := strings.NewReplacer("{port}", own,
+			"localhost:"+declared, "127.0.0.1:"+own, "127.0.0.1:"+declared, "127.0.0.1:"+own)
 		for i, a := range h.Exec {
 			args[i] = names.Replace(a)
 		}

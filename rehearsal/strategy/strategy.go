@@ -18,7 +18,7 @@ const (
 	Lastcall                      // lastcall as a classic sidecar
 	LastcallNative                // lastcall as a native sidecar
 	Hooks                         // Istio's agent, with lastcall wait --envoy as the hooks of app and sidecar
-	HooksNative                   // Istio's agent as a native sidecar with its own hook, and lastcall wait --envoy as the app's
+	HooksNative                   // Istio's agent as a native sidecar; lastcall wait --envoy as the app's hook
 )
 
 const (
@@ -98,13 +98,16 @@ func Strategies() []Strategy {
 		{Name: "istio-native", Group: istio, Sidecar: IstioNative, App: Exits,
 			Label: "Native sidecar; the app exits at SIGTERM",
 			Words: "native sidecar: /drain in its preStop, exit at SIGTERM; nothing delays the app; " + exits},
-		{Name: "prestop-netstat", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Netstat: true, App: ClosesListener,
+		{Name: "prestop-netstat", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Netstat: true,
+			App:   ClosesListener,
 			Label: "netstat loop; the app closes its listener",
 			Words: "netstat loop on the proxy; " + closes},
-		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second, App: Exits,
+		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second,
+			App:   Exits,
 			Label: "sleep 5; the app exits at SIGTERM",
 			Words: "sleep 5 on app and proxy; " + exits},
-		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second, App: Exits,
+		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second,
+			App:   Exits,
 			Label: "sleep 15; the app exits at SIGTERM",
 			Words: "sleep 15 on app and proxy; " + exits},
 		{Name: "grace-7s-istio", Group: short, Sidecar: ExitOnZero, App: ClosesListener, Grace: shortGrace,

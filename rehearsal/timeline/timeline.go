@@ -167,7 +167,8 @@ func (c Chart) SVG() ([]byte, error) {
 	y += axisHeight
 	key := c.key()
 	for i, e := range key {
-		v.Legend = append(v.Legend, legend{e, margin + i%keyColumns*(width-2*margin)/keyColumns, y + keyHeight*(i/keyColumns) + 16})
+		column, line := i%keyColumns, i/keyColumns
+		v.Legend = append(v.Legend, legend{e, margin + column*(width-2*margin)/keyColumns, y + keyHeight*line + 16})
 	}
 	v.Height = y + keyHeight*((len(key)+keyColumns-1)/keyColumns) + margin
 	var out bytes.Buffer
@@ -222,8 +223,11 @@ func (r Row) draw(y int, x func(time.Duration) float64) row {
 
 // Step is the time between two ticks of a clock that ends at until: there are at most 8, at round times.
 func Step(until time.Duration) time.Duration {
-	for _, step := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
-		10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute} {
+	for _, step := range []time.Duration{
+		100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
+		10 * time.Second, 15 * time.Second, 30 * time.Second,
+		time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+	} {
 		if until/step <= 7 {
 			return step
 		}
@@ -232,9 +236,12 @@ func Step(until time.Duration) time.Duration {
 }
 
 var picture = template.Must(template.New("picture").Funcs(template.FuncMap{
-	"add":  func(a, b int) int { return a + b },
-	"html": func(text any) string { return template.HTMLEscapeString(terminal.Printable(fmt.Sprint(text))) }, // XML has no control characters
-}).Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}" font-family="ui-sans-serif, system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="15" role="img" aria-label="{{html .Title}}">
+	"add": func(a, b int) int { return a + b },
+	// XML has no control characters.
+	"html": func(text any) string { return template.HTMLEscapeString(terminal.Printable(fmt.Sprint(text))) },
+}).Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}"
+	viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-label="{{html .Title}}" font-size="15"
+	font-family="ui-sans-serif, system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">
 <style>
 .page{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.line{stroke:#d1d9e0}.ours{fill:#dafbe1}.edge{fill:#1a7f37}
 .answered{fill:#1a7f37}.lost{fill:#cf222e}.needed{fill:#0969da}.idle{fill:#d4a72c}
@@ -259,8 +266,10 @@ var picture = template.Must(template.New("picture").Funcs(template.FuncMap{
 <text class="faint" x="{{$.Margin}}" y="{{.Y}}" font-weight="600">{{html .Text}}</text>
 {{- end}}
 {{- range .Rows}}
-<text class="text" x="{{add $.Margin $.Margin}}" y="{{add .Y 18}}"{{if .IsOurs}} font-weight="600"{{end}}>{{html .Label}}</text>
-<text class="{{.Verdict}}" x="{{add $.Margin $.Margin}}" y="{{add .Y 37}}"{{if .IsOurs}} font-weight="600"{{end}}>{{html .Outcome}}</text>
+<text class="text" x="{{add $.Margin $.Margin}}" y="{{add .Y 18}}"{{if .IsOurs}} font-weight="600"{{end -}}
+>{{html .Label}}</text>
+<text class="{{.Verdict}}" x="{{add $.Margin $.Margin}}" y="{{add .Y 37}}"{{if .IsOurs}} font-weight="600"{{end -}}
+>{{html .Outcome}}</text>
 {{- range .Bars}}
 <rect class="{{.Kind}}" x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}" rx="2"><title>{{html .Text}}</title></rect>
 {{- end}}
@@ -269,8 +278,18 @@ var picture = template.Must(template.New("picture").Funcs(template.FuncMap{
 {{- end}}
 {{- end}}
 {{- range .Legend}}
-{{if .Kind.IsMark}}<g transform="translate({{add .X 8}} {{add .Y -5}})">{{template "sign" .Kind}}</g>{{else}}<rect class="{{.Kind}}" x="{{.X}}" y="{{add .Y -9}}" width="16" height="9" rx="2"/>{{end}}
+{{if .Kind.IsMark -}}
+<g transform="translate({{add .X 8}} {{add .Y -5}})">{{template "sign" .Kind}}</g>
+{{- else -}}
+<rect class="{{.Kind}}" x="{{.X}}" y="{{add .Y -9}}" width="16" height="9" rx="2"/>
+{{- end}}
 <text class="faint" x="{{add .X 24}}" y="{{.Y}}" font-size="13">{{html .Text}}</text>
 {{- end}}
 </svg>
-{{define "sign"}}{{if eq . "kill"}}<path class="kill" d="M-5 -5L5 5M-5 5L5 -5"/>{{else if eq . "term"}}<path class="term" d="M-5.5 5L0 -5.5L5.5 5Z"/>{{else}}<rect class="gone" x="-1.5" y="-7" width="3" height="14"/>{{end}}{{end}}`))
+{{define "sign"}}{{if eq . "kill" -}}
+<path class="kill" d="M-5 -5L5 5M-5 5L5 -5"/>
+{{- else if eq . "term" -}}
+<path class="term" d="M-5.5 5L0 -5.5L5.5 5Z"/>
+{{- else -}}
+<rect class="gone" x="-1.5" y="-7" width="3" height="14"/>
+{{- end}}{{end}}`))

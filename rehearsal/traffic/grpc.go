@@ -53,12 +53,15 @@ func (c *Client) channel() (*grpc.ClientConn, error) {
 	}
 	c.numbers = map[string]int64{}
 	var err error
-	c.grpc, err = grpc.NewClient("passthrough:///rehearse", grpc.WithTransportCredentials(secure), grpc.WithContextDialer(dial), grpc.WithUserAgent("rehearse"), grpc.WithDisableRetry())
+	c.grpc, err = grpc.NewClient("passthrough:///rehearse", grpc.WithTransportCredentials(secure),
+		grpc.WithContextDialer(dial), grpc.WithUserAgent("rehearse"), grpc.WithDisableRetry())
 	return c.grpc, err
 }
 
 // Stream opens a gRPC stream on the client's channel. The host of requests is a header Host, if there is one.
-func (c *Client) Stream(ctx context.Context, method string, header http.Header, options ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Client) Stream(
+	ctx context.Context, method string, header http.Header, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	channel, err := c.channel()
 	if err != nil {
 		return nil, err

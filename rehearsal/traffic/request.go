@@ -56,7 +56,8 @@ func (r Request) to(host string) *http.Request {
 		}
 	}
 	setDefault("User-Agent", "rehearse")
-	out := &http.Request{Method: r.Method, URL: &url.URL{Opaque: r.Path}, Host: cmp.Or(header.Get("Host"), host), Header: header}
+	out := &http.Request{Method: r.Method, URL: &url.URL{Opaque: r.Path}, Host: cmp.Or(header.Get("Host"), host),
+		Header: header}
 	switch r.Protocol {
 	case Events:
 		setDefault("Accept", "text/event-stream")

@@ -47,7 +47,8 @@ const patience = 10 * time.Second
 // Run makes the requests, and returns when all of them are answered.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Connections < 1 || o.Rate <= 0 || o.Duration <= 0 {
-		return Result{}, fmt.Errorf("open load: %d connections, %.0f requests/s, %s: all must be more than 0", o.Connections, o.Rate, o.Duration)
+		return Result{}, fmt.Errorf("open load: %d connections, %.0f requests/s, %s: all must be more than 0",
+			o.Connections, o.Rate, o.Duration)
 	}
 	total := max(1, int(o.Rate*o.Duration.Seconds()))
 	// One collection before is better than one amid the measurement: nothing is allocated from here on.

@@ -105,7 +105,8 @@ func (p *poller) ask(due time.Time) error {
 // answers waits for some, no longer than that, and appends the latencies of those that are complete.
 func (p *poller) answers(wait time.Duration, latencies []time.Duration) ([]time.Duration, error) {
 	timeout := unix.NsecToTimespec(wait.Nanoseconds())
-	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.epoll), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)),
+	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2,
+		uintptr(p.epoll), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)),
 		uintptr(unsafe.Pointer(&timeout)), 0, 0)
 	if errno == unix.EINTR {
 		return latencies, nil

@@ -11,14 +11,15 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// credentials are made again at each start: the API server's certificate and its authority, the key of service accounts'
-// tokens, and one administrator's token that all programs of the node share.
+// credentials are made again at each start: the API server's certificate and its authority, the key of service
+// accounts' tokens, and one administrator's token that all programs of the node share.
 type credentials struct{ token string }
 
 func (l layout) makeCredentials() (*credentials, error) {
 	c := &credentials{token: rand.Text()}
 	// The certificate comes with that of its authority.
-	server, key, err := cert.GenerateSelfSignedCertKey("kubernetes", []net.IP{net.ParseIP(nodeIP), net.ParseIP(apiService), net.ParseIP("127.0.0.1")},
+	addresses := []net.IP{net.ParseIP(nodeIP), net.ParseIP(apiService), net.ParseIP("127.0.0.1")}
+	server, key, err := cert.GenerateSelfSignedCertKey("kubernetes", addresses,
 		[]string{"kubernetes.default", "kubernetes.default.svc", "localhost"})
 	if err != nil {
 		return nil, fmt.Errorf("make the API server's certificate: %w", err)

@@ -113,7 +113,9 @@ func running(program, argument string) (all []daemon) {
 	for _, file := range processes {
 		line, _ := os.ReadFile(file) // it may have ended
 		arguments := strings.Split(string(line), "\x00")
-		isOurs := slices.ContainsFunc(arguments, func(a string) bool { return a == argument || strings.HasSuffix(a, "="+argument) })
+		isOurs := slices.ContainsFunc(arguments, func(a string) bool {
+			return a == argument || strings.HasSuffix(a, "="+argument)
+		})
 		if name := filepath.Base(arguments[0]); isOurs && strings.HasPrefix(name, program) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			all = append(all, daemon{Name: name, Pid: pid, Started: startTime(pid)})

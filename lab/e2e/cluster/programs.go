@@ -53,7 +53,8 @@ func checkPrograms() error {
 	if missing == nil {
 		return nil
 	}
-	return fmt.Errorf("programs are missing; on Debian: apt-get install --no-install-recommends %s", strings.Join(missing, " "))
+	return fmt.Errorf("programs are missing; on Debian: apt-get install --no-install-recommends %s",
+		strings.Join(missing, " "))
 }
 
 // The release in lab/e2e/kubernetes/go.mod.
@@ -92,7 +93,8 @@ func buildKubernetes(ctx context.Context) (string, error) {
 	// kubectl, Helm and clients see the version. A plain build does not know it.
 	stamp := "-s -w"
 	for _, of := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		stamp += fmt.Sprintf(" -X %[1]s.gitVersion=v%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", of, release, major, minor)
+		stamp += fmt.Sprintf(" -X %[1]s.gitVersion=v%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s",
+			of, release, major, minor)
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags="+stamp, "-o", target+".new", ".")
 	build.Dir = source

@@ -66,7 +66,8 @@ func (l layout) up(ctx context.Context) (err error) {
 func checkMachine(ctx context.Context) error {
 	rules, err := exec.CommandContext(ctx, "iptables-save").Output()
 	if err == nil && strings.Contains(string(rules), "KUBE-") {
-		return errors.New("there are Kubernetes' packet filter rules on this machine: it is a node already, or one was not taken down (cluster down)")
+		return errors.New("there are Kubernetes' packet filter rules on this machine: " +
+			"it is a node already, or one was not taken down (cluster down)")
 	}
 	return nil
 }
@@ -140,12 +141,14 @@ func (l layout) startControl(ctx context.Context, binary string) error {
 		"--bind-address", nodeIP, "--advertise-address", nodeIP, fmt.Sprint("--secure-port=", portAPI),
 		"--tls-cert-file", l.path("pki", "apiserver.crt"), "--tls-private-key-file", l.path("pki", "apiserver.key"),
 		"--token-auth-file", l.path("pki", "tokens.csv"), "--authorization-mode", "RBAC",
-		"--service-account-issuer", "https://kubernetes.default", "--service-account-signing-key-file", l.path("pki", "sa.key"),
+		"--service-account-issuer", "https://kubernetes.default",
+		"--service-account-signing-key-file", l.path("pki", "sa.key"),
 		"--service-account-key-file", l.path("pki", "sa.key"), // its public part
 		"--service-cluster-ip-range", services, "--allow-privileged",
 		// Webhooks are called at their pods' addresses.
 		"--enable-aggregator-routing",
-		"--kubelet-preferred-address-types", "InternalIP", "--max-requests-inflight", "2000", "--max-mutating-requests-inflight", "1000")
+		"--kubelet-preferred-address-types", "InternalIP",
+		"--max-requests-inflight", "2000", "--max-mutating-requests-inflight", "1000")
 	if err != nil {
 		return err
 	}
@@ -166,7 +169,8 @@ func (l layout) startControl(ctx context.Context, binary string) error {
 		},
 		"kube-scheduler": {fmt.Sprint("--secure-port=", portScheduler)},
 	} {
-		args := append([]string{binary, name, "--kubeconfig", l.kubeconfig(), "--leader-elect=false", "--bind-address", "127.0.0.1"}, flags...)
+		args := append([]string{binary, name, "--kubeconfig", l.kubeconfig(), "--leader-elect=false",
+			"--bind-address", "127.0.0.1"}, flags...)
 		if _, err := l.start(name, args...); err != nil {
 			return err
 		}
@@ -181,14 +185,16 @@ func (l layout) startNode(ctx context.Context, binary string) error {
 	_, err := l.start("kube-proxy", binary, "kube-proxy", "--kubeconfig", l.kubeconfig(), "--hostname-override", nodeName,
 		// Pods on one bridge answer each other past the node: only a source of the node's brings the answer back to it.
 		"--proxy-mode", "iptables", "--masquerade-all", "--cluster-cidr", podRange,
-		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s",
+		"--conntrack-max-per-core", "0",
+		"--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s",
 		"--iptables-min-sync-period", "100ms", "--iptables-localhost-nodeports=false",
 		"--healthz-bind-address", local(portProxyOK), "--metrics-bind-address", local(portProxyStats))
 	if err != nil {
 		return err
 	}
 	d, err := l.start("kubelet", binary, "kubelet", "--kubeconfig", l.kubeconfig(), "--config", l.path("kubelet.yaml"),
-		"--root-dir", l.path("kubelet"), "--cert-dir", l.path("kubelet", "pki"), "--hostname-override", nodeName, "--node-ip", nodeIP)
+		"--root-dir", l.path("kubelet"), "--cert-dir", l.path("kubelet", "pki"),
+		"--hostname-override", nodeName, "--node-ip", nodeIP)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ func proxyv2(folder string) error {
 			t.add(envoy, "/usr/local/bin/envoy"), t.addLibraries(envoy),
 			t.addPacketFilter(),
 		)
-	}, "--user", istioUser, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/usr/sbin", "--entrypoint", "/usr/local/bin/pilot-agent")
+	}, "--user", istioUser, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/usr/sbin",
+		"--entrypoint", "/usr/local/bin/pilot-agent")
 }
 
 // addPacketFilter copies this machine's iptables on nf_tables, with which istio-init redirects a pod's connections: one

@@ -84,7 +84,8 @@ func image(name string, fill func(*tree) error, args ...string) error {
 	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 		return err
 	}
-	args = append([]string{"run", "./lab/image", "--name", name + ":" + *tag, "--file", root + "=/", "--output", archive}, args...)
+	args = append([]string{"run", "./lab/image", "--name", name + ":" + *tag,
+		"--file", root + "=/", "--output", archive}, args...)
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("make the image %s: %w\n%s", name, err, out)
 	}
@@ -158,7 +159,8 @@ func httpbin() error {
 		return err
 	}
 	out, err := exec.Command(program, "-c", `import json, os, sys, sysconfig
-print(json.dumps({"Executable": os.path.realpath(sys.executable), "Stdlib": sysconfig.get_path("stdlib"), "Site": sysconfig.get_path("purelib")}))`).Output()
+print(json.dumps({"Executable": os.path.realpath(sys.executable),
+    "Stdlib": sysconfig.get_path("stdlib"), "Site": sysconfig.get_path("purelib")}))`).Output()
 	if err != nil {
 		return fmt.Errorf("ask %s where it is: %w", program, err)
 	}
@@ -168,18 +170,22 @@ print(json.dumps({"Executable": os.path.realpath(sys.executable), "Stdlib": sysc
 	}
 	leave := func(path string) bool {
 		name := filepath.Base(path)
-		return slices.Contains([]string{"test", "tests", "__pycache__", "idlelib", "tkinter", "ensurepip", "_bin"}, name) || strings.HasPrefix(name, "config-3") ||
+		unused := []string{"test", "tests", "__pycache__", "idlelib", "tkinter", "ensurepip", "_bin"}
+		return slices.Contains(unused, name) || strings.HasPrefix(name, "config-3") ||
 			path == filepath.Join(p.Stdlib, "site-packages")
 	}
 	return image("local/httpbin", func(t *tree) error {
-		return errors.Join(t.add(p.Executable, p.Executable), t.addLibraries(p.Executable), t.addFolder(p.Stdlib, leave), t.addFolder(p.Site, leave))
+		return errors.Join(t.add(p.Executable, p.Executable), t.addLibraries(p.Executable),
+			t.addFolder(p.Stdlib, leave), t.addFolder(p.Site, leave))
 	}, "--env", "PYTHONPATH="+p.Site, "--env", "PYTHONDONTWRITEBYTECODE=1", "--dir", "/tmp:1777", "--user", "65532:65532",
-		"--entrypoint", p.Executable, "--cmd", "-m", "--cmd", "gunicorn", "--cmd", "--bind=0.0.0.0:8080", "--cmd", "--threads=16", "--cmd", "httpbin:app")
+		"--entrypoint", p.Executable, "--cmd", "-m", "--cmd", "gunicorn",
+		"--cmd", "--bind=0.0.0.0:8080", "--cmd", "--threads=16", "--cmd", "httpbin:app")
 }
 
 // program packs one static program.
 func program(name, file string) error {
-	return image("local/"+name, func(t *tree) error { return t.add(file, "/"+name) }, "--user", "65532:65532", "--entrypoint", "/"+name)
+	return image("local/"+name, func(t *tree) error { return t.add(file, "/"+name) },
+		"--user", "65532:65532", "--entrypoint", "/"+name)
 }
 
 func envoy() error {

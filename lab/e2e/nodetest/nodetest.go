@@ -66,7 +66,9 @@ func Install(top, tag string, patience time.Duration, values ...string) error {
 		stdin string
 		args  []string
 	}{
-		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: " + System + ", labels: {pod-security.kubernetes.io/enforce: restricted}}\n", []string{"apply", "-f", "-"}},
+		{"apiVersion: v1\nkind: Namespace\n" +
+			"metadata: {name: " + System + ", labels: {pod-security.kubernetes.io/enforce: restricted}}\n",
+			[]string{"apply", "-f", "-"}},
 		{string(manifests), []string{"apply", "--namespace", System, "-f", "-"}},
 		{"", []string{"rollout", "status", "deployment", Webhook, "--namespace", System, "--timeout", patience.String()}},
 	} {
@@ -96,7 +98,9 @@ type Namespace struct {
 }
 
 // New makes a namespace whose name begins with prefix; it is deleted when the test ends.
-func New(t *testing.T, client *kubernetes.Clientset, patience time.Duration, prefix string, labels map[string]string) *Namespace {
+func New(
+	t *testing.T, client *kubernetes.Clientset, patience time.Duration, prefix string, labels map[string]string,
+) *Namespace {
 	t.Helper()
 	made, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: prefix + "-", Labels: labels, Annotations: map[string]string{"test": t.Name()},

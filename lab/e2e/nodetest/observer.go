@@ -30,7 +30,9 @@ const ObserverNamespace = "lastcall-observe"
 func Observer(t *testing.T, root, tag string, patience time.Duration) {
 	t.Helper()
 	ApplyObserver(t, root, tag, "", "")
-	if _, err := Kubectl("", "rollout", "status", "daemonset", "lastcall-observer", "--namespace", ObserverNamespace, "--timeout", patience.String()); err != nil {
+	_, err := Kubectl("", "rollout", "status", "daemonset", "lastcall-observer",
+		"--namespace", ObserverNamespace, "--timeout", patience.String())
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -38,7 +40,8 @@ func Observer(t *testing.T, root, tag string, patience time.Duration) {
 // ApplyObserver is Observer with a text of the manifests replaced. It does not wait.
 func ApplyObserver(t *testing.T, root, tag, text, by string) {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(root, "bin/chart"), "template", filepath.Join(root, "deploy/chart"), "--namespace", ObserverNamespace, "--version", tag,
+	out, err := exec.Command(filepath.Join(root, "bin/chart"), "template", filepath.Join(root, "deploy/chart"),
+		"--namespace", ObserverNamespace, "--version", tag,
 		"--set", "registry=localhost,webhook.enabled=false,observer.enabled=true").Output()
 	if err != nil {
 		t.Fatal("render the chart (make e2e and make e2e-mesh build bin/chart): ", err)
@@ -47,7 +50,8 @@ func ApplyObserver(t *testing.T, root, tag, text, by string) {
 		t.Fatalf("the chart has no %q", text)
 	}
 	manifests := strings.Replace(string(out), text, by, 1)
-	namespace := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + ObserverNamespace + ", labels: {pod-security.kubernetes.io/enforce: privileged}}\n"
+	namespace := "apiVersion: v1\nkind: Namespace\n" +
+		"metadata: {name: " + ObserverNamespace + ", labels: {pod-security.kubernetes.io/enforce: privileged}}\n"
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := Kubectl("", "--namespace", ObserverNamespace, "logs", "daemonset/lastcall-observer", "--tail", "50")

@@ -30,7 +30,8 @@ const portHTTP, portHTTP2, portTLS, portGRPC, portLines = "8080", "8082", "8443"
 const closedFor = 4 * time.Second
 
 // app serves until ctx ends. Then it ends as onTerm says: exit at once, so that a SIGTERM that comes too early cuts its
-// clients; shutdown when it has answered; close, which closes the listeners, some seconds later; drain by lastcall's library.
+// clients; shutdown when it has answered; close, which closes the listeners, some seconds later; drain by lastcall's
+// library.
 func app(ctx context.Context, onTerm string, withTLS bool) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/get", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") })
@@ -187,11 +188,14 @@ type testService struct {
 	pb.UnimplementedTestServiceServer
 }
 
-func (testService) StreamingOutputCall(request *pb.StreamingOutputCallRequest, call grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) error {
+func (testService) StreamingOutputCall(
+	request *pb.StreamingOutputCallRequest, call grpc.ServerStreamingServer[pb.StreamingOutputCallResponse],
+) error {
 	defer logged("StreamingOutputCall")()
 	for _, p := range request.GetResponseParameters() {
 		time.Sleep(time.Duration(p.GetIntervalUs()) * time.Microsecond)
-		if err := call.Send(&pb.StreamingOutputCallResponse{Payload: &pb.Payload{Body: make([]byte, p.GetSize())}}); err != nil {
+		payload := &pb.Payload{Body: make([]byte, p.GetSize())}
+		if err := call.Send(&pb.StreamingOutputCallResponse{Payload: payload}); err != nil {
 			return err
 		}
 	}

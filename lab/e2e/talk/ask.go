@@ -122,14 +122,16 @@ func unprocessed(err error) bool {
 }
 
 func stream(ctx context.Context, host string, hold time.Duration, _ *outcome) error {
-	c, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(host, portGRPC), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(host, portGRPC),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
 	request := &pb.StreamingOutputCallRequest{}
 	for range hold / beat {
-		request.ResponseParameters = append(request.ResponseParameters, &pb.ResponseParameters{Size: 100, IntervalUs: int32(beat.Microseconds())})
+		part := &pb.ResponseParameters{Size: 100, IntervalUs: int32(beat.Microseconds())}
+		request.ResponseParameters = append(request.ResponseParameters, part)
 	}
 	call, err := pb.NewTestServiceClient(c).StreamingOutputCall(ctx, request)
 	if err != nil {

@@ -25,7 +25,8 @@ func drained(ctx context.Context, h http.Handler) error {
 	errs := make(chan error, 1)
 	go func() { errs <- calls.Serve(ln) }()
 	server := &http.Server{Addr: ":" + portHTTP, Handler: h}
-	if _, err := lastcall.Serve(context.WithoutCancel(ctx), server, lastcall.With(calls)); err != nil { // which has its own signals
+	// Serve has its own signals.
+	if _, err := lastcall.Serve(context.WithoutCancel(ctx), server, lastcall.With(calls)); err != nil {
 		return err
 	}
 	return <-errs

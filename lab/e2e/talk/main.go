@@ -1,11 +1,12 @@
 // Talk is an app and its clients, for the tests in a mesh (lab/e2e/mesh): the same program in a pod and outside.
 //
-//	talk app [-on-term exit] [-tls]              HTTP/1.1 and WebSocket on :8080, HTTP/2 on :8082, both with TLS on :8443, gRPC on :9090, lines on :7000
+//	talk app [-on-term exit] [-tls]              HTTP/1.1 and WebSocket on :8080, HTTP/2 on :8082, both by TLS on :8443,
+//	                                             gRPC on :9090, lines on :7000
 //	talk rest                                    does nothing: a pod in which clients are started by kubectl exec
 //	talk ask -kind K -target HOST [-hold 10s]    one conversation of a kind, which lasts a time; the result as JSON
-//	talk idle -target HOST [-count 5]            connections that have asked once and stay open, until standard input ends
-//	talk crowd -target HOST [-count 5 …]         idle and busy clients, and late ones when standard input ends; what they lost as JSON
-//	talk load -url URL -rate 40                  requests of 20 ms to 8 s at a fixed rate until standard input ends; the result as JSON
+//	talk idle -target HOST [-count 5]            connections that stay open after a request, until standard input ends
+//	talk crowd -target HOST [-count 5 …]         idle and busy clients, late ones when standard input ends; losses, JSON
+//	talk load -url URL -rate 40                  requests of 20 ms to 8 s until standard input ends; the result as JSON
 //
 // A client reports its start on a line of its own ("begun"), and the test continues.
 package main
@@ -37,7 +38,8 @@ func run(args []string) error {
 		return errors.New(usage)
 	}
 	flags := flag.NewFlagSet("talk "+args[0], flag.ContinueOnError)
-	onTerm := flags.String("on-term", "exit", "what the app does at SIGTERM: exit, shutdown, close (its listeners only), or drain by lastcall's library")
+	onTerm := flags.String("on-term", "exit",
+		"what the app does at SIGTERM: exit, shutdown, close (its listeners only), or drain by lastcall's library")
 	withTLS := flags.Bool("tls", false, "the app terminates TLS on :8080")
 	kind := flags.String("kind", "http1", "http1, http2, grpc or websocket")
 	target := flags.String("target", "", "`host` with the app")

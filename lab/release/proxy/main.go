@@ -102,7 +102,8 @@ func (m source) pack(proxy, version string) error {
 	if err != nil {
 		return err
 	}
-	for suffix, text := range map[string][]byte{"list": []byte(version + "\n"), version + ".mod": m.text, version + ".info": info} {
+	texts := map[string][]byte{"list": []byte(version + "\n"), version + ".mod": m.text, version + ".info": info}
+	for suffix, text := range texts {
 		if err := os.WriteFile(filepath.Join(at, suffix), text, 0o644); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func main() {
 		os.Exit(1)
 	}
 	for line := range strings.Lines(string(status)) {
-		if strings.HasPrefix(line, "CapPrm:") || strings.HasPrefix(line, "CapEff:") || strings.HasPrefix(line, "NoNewPrivs:") {
+		if name, _, _ := strings.Cut(line, ":"); name == "CapPrm" || name == "CapEff" || name == "NoNewPrivs" {
 			fmt.Println(strings.Join(strings.Fields(line), " "))
 		}
 	}
