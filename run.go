@@ -134,7 +134,8 @@ func (s *settings) timers(trigger drain.Signal, plane *monitored) drain.Config {
 			s.log.Info("drained by the preStop hook before SIGTERM", "last_arrival", quiet.Round(time.Millisecond))
 			return c.AtOnce()
 		}
-		s.log.Warn("requests still arrive although a preStop hook should have drained the pod; draining as usual. Unset LASTCALL_DRAINED_BY_HOOK if there is no such hook", "last_arrival", quiet.Round(time.Millisecond))
+		s.log.Warn("requests still arrive although a preStop hook should have drained the pod; draining as usual. "+
+			"Unset LASTCALL_DRAINED_BY_HOOK if there is no such hook", "last_arrival", quiet.Round(time.Millisecond))
 	}
 	return c
 }

@@ -86,7 +86,8 @@ func (r *run) reopen() {
 			return
 		}
 		r.reopened = true
-		if err := r.call(time.Now().Add(step.atMost), step.f); err != nil && !errors.Is(err, errInterrupted) && !r.terminating() {
+		err := r.call(time.Now().Add(step.atMost), step.f)
+		if err != nil && !errors.Is(err, errInterrupted) && !r.terminating() {
 			r.faultf("%s: %v", step.what, err)
 		}
 	}

@@ -3,16 +3,17 @@ package drain
 // The lines that pilot-agent logs when it ends a proxy, word for word: users and their log queries search for them. The
 // numbers are also attributes.
 const (
-	lineStatusServer  = "Status server has successfully terminated"
-	lineDraining      = "Agent draining Proxy for termination"
-	lineDrainFailed   = "Error in invoking drain listeners endpoint: %v"
-	lineFixedBegins   = "Graceful termination period is %v, starting..."
-	lineFixedEnds     = "Graceful termination period complete, terminating remaining proxies."
-	lineMinimumDrain  = "Agent draining proxy for %v, then waiting for active connections to terminate..."
-	lineChecking      = "Checking for active connections..."
-	lineStillActive   = "There are still %d active connections"
-	lineNoneActive    = "There are no more active connections. terminating proxy..."
-	lineNotAvailable  = "downstream_cx_active are not available. This either means there are no downstream connection established yet or the stats are not enabled. Skipping active connections check..."
+	lineStatusServer = "Status server has successfully terminated"
+	lineDraining     = "Agent draining Proxy for termination"
+	lineDrainFailed  = "Error in invoking drain listeners endpoint: %v"
+	lineFixedBegins  = "Graceful termination period is %v, starting..."
+	lineFixedEnds    = "Graceful termination period complete, terminating remaining proxies."
+	lineMinimumDrain = "Agent draining proxy for %v, then waiting for active connections to terminate..."
+	lineChecking     = "Checking for active connections..."
+	lineStillActive  = "There are still %d active connections"
+	lineNoneActive   = "There are no more active connections. terminating proxy..."
+	lineNotAvailable = "downstream_cx_active are not available. This either means there are no " +
+		"downstream connection established yet or the stats are not enabled. Skipping active connections check..."
 	lineLookFailed    = "unable to get listener stats from Envoy : %v"
 	lineRetrying      = "Retrying (%d attempt) to obtain active connections..."
 	lineGaveUp        = "Graceful termination logic ended prematurely, error while obtaining downstream_cx_active stat (Max retry %d exceeded)"

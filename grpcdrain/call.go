@@ -40,26 +40,26 @@ type call struct {
 // context. If no Plane serves the call, the channel is nil, which blocks forever. lastcall.Draining is the same.
 func Draining(ctx context.Context) <-chan struct{} { return drain.Begun(ctx) }
 
-func (p *Plane) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (p *Plane) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	ctx, c, err := p.beginCall(ctx, info.FullMethod, false)
 	if err != nil {
 		return nil, err
 	}
 	defer p.endCall(c)
-	resp, err := handler(ctx, req)
+	resp, err := next(ctx, req)
 	if p.hasEnded(c) {
 		return nil, unavailable.Err()
 	}
 	return resp, err
 }
 
-func (p *Plane) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (p *Plane) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx, c, err := p.beginCall(ss.Context(), info.FullMethod, true)
 	if err != nil {
 		return err
 	}
 	defer p.endCall(c)
-	err = handler(srv, &serverStream{ss, ctx})
+	err = next(srv, &serverStream{ss, ctx})
 	if p.hasEnded(c) {
 		return unavailable.Err()
 	}

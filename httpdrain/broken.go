@@ -11,7 +11,8 @@ import (
 // writeTime is how long the last call waits for an event that is being written.
 const writeTime = 20 * time.Millisecond
 
-// follow follows the response if it is an event stream or JSON lines, which may be ended between two of them. x.mu is held.
+// follow follows the response if it is an event stream or JSON lines, which may be ended between two of them. x.mu is
+// held.
 func (x *exchange) follow(status int) {
 	coding := x.own.Get("Content-Encoding")
 	if x.hasLength() || coding != "" && !strings.EqualFold(coding, "identity") {
@@ -77,7 +78,7 @@ func (x *exchange) endBody() {
 	if !x.broken.Load() || x.hasLength() {
 		return
 	}
-	if fault := recover(); fault != nil && fault != http.ErrAbortHandler { //nolint:errorlint // a recovered value, compared as net/http compares it
+	if fault := recover(); fault != nil && fault != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 		panic(fault)
 	}
 	x.mu.Lock()

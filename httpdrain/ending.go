@@ -25,7 +25,7 @@ const shuttingDown = drain.BodyLastCall + "\n"
 // net/http's goroutines, where a panic would end the process.
 func (p *Plane) recover() {
 	fault := recover()
-	if fault == nil || fault == http.ErrAbortHandler { //nolint:errorlint // a recovered value, compared as net/http compares it
+	if fault == nil || fault == http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 		return
 	}
 	logf := log.Printf

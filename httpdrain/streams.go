@@ -8,8 +8,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// streams are those of a connection. It is judged by the streams that are reset at once, by the client or for a fault of
-// the client.
+// streams are those of a connection. It is judged by the streams that are reset at once, by the client or for a fault
+// of the client.
 type streams struct {
 	now func() time.Time
 

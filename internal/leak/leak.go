@@ -16,8 +16,8 @@ import (
 // patience is how long goroutines have to end after the tests. They only have to be scheduled.
 const patience = 10 * time.Second
 
-// Main runs the tests, for TestMain. Those that are parallel wait for timers and clients; they need no processor each, so 24
-// run at a time unless go test has -parallel.
+// Main runs the tests, for TestMain. Those that are parallel wait for timers and clients; they need no processor each,
+// so 24 run at a time unless go test has -parallel.
 func Main(m *testing.M) {
 	if err := flag.Set("test.parallel", "24"); err != nil {
 		panic(err)

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Plane     Plane
 	Quit      func(context.Context) // /quitquitquit, called after the response was sent
-	DrainTime time.Duration         // from /drain_listeners?graceful to the closing of the listeners: Envoy's --drain-time-s
+	DrainTime time.Duration         // from /drain_listeners?graceful to the end of listening: Envoy's --drain-time-s
 
 	// IdleAfter is how long after the start of a drain idle connections are closed. Istio's minDrainDuration fits:
 	// until then clients may not yet know of other endpoints.

@@ -16,9 +16,9 @@ import (
 )
 
 // Wait returns when the app may receive its SIGTERM: no request is in flight and no new connections arrive, or the
-// deadline of c (Until, Within) has come. It logs its progress, and ends the watch of the data plane. app is for a
+// deadline of c (Until, Within) has come. It logs its progress, and ends the watch of the data plane p. app is for a
 // container that may only restart, and else nil: Wait returns at once when it fails its probe.
-func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, log *slog.Logger) (drain.Report, error) {
+func Wait(ctx context.Context, p drain.DataPlane, c drain.Config, app *App, log *slog.Logger) (drain.Report, error) {
 	limit, _ := c.Limit()
 	log.Info("draining", "minimum_drain", c.MinimumDrain.Round(time.Millisecond),
 		"deadline_in", limit.Round(time.Millisecond))
@@ -39,7 +39,7 @@ func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, 
 	}()
 	// drain's own lines are Istio's, about a proxy.
 	r, err := drain.Termination{
-		Plane:   plane,
+		Plane:   p,
 		Config:  c,
 		Trigger: drain.Hook,
 		Signals: signals,
@@ -48,7 +48,7 @@ func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, 
 	}.Run(ctx)
 	stop()
 	why := <-failed
-	plane.Kill()
+	p.Kill()
 	if r.Finish != nil {
 		log.Info("leaving open connections to the app, which finishes its requests", "open", r.Finish.Opaque)
 	}
@@ -56,7 +56,7 @@ func Wait(ctx context.Context, plane drain.DataPlane, c drain.Config, app *App, 
 		r.Verdict = drain.Restarted
 		r.Faults = append(r.Faults, fmt.Sprintf("the app failed its probe: %v", why))
 	}
-	if a, ok := plane.(drain.Assumer); ok && err == nil {
+	if a, ok := p.(drain.Assumer); ok && err == nil {
 		r.Assumed, r.Faults = append(r.Assumed, a.Assumed()...), append(r.Faults, a.Warnings()...)
 		if r.Verdict == drain.Clean && len(r.Assumed) > 0 {
 			r.Verdict = drain.Assumed

@@ -14,7 +14,7 @@ import (
 const (
 	roundPause   = 100 * time.Millisecond // between rounds of allStandby: reports are dated by so much too late; or
 	quickPause   = 2 * time.Millisecond   // for the rest, after a report that wakes it
-	scanFirst    = 250 * time.Millisecond // between scans of the listeners by a watch on standby at first, doubled each time
+	scanFirst    = 250 * time.Millisecond // between the first scans for listeners on standby; then doubled
 	scanMost     = 10 * time.Second       // up to this
 	bufferTime   = 3 * time.Second        // a watch on standby keeps a report, or longer after a listener has closed
 	closedMost   = time.Minute            // a listener that closed longer ago is none of the termination

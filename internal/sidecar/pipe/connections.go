@@ -14,7 +14,7 @@ import (
 type Connection struct {
 	Peer     string          `json:"peer"`
 	Listener string          `json:"listener"`           // its Label
-	Protocol string          `json:"protocol,omitempty"` // http/1.1, http/2, websocket, postgres, redis, tls (passing through), tcp
+	Protocol string          `json:"protocol,omitempty"` // http/1.1, http/2, websocket, postgres, redis, tls, tcp
 	State    ConnectionState `json:"state"`
 	TLS      *tcp.TLSInfo    `json:"tls,omitempty"` // terminated here, or whose ClientHello has been read; else nil
 	Age      drain.Millis    `json:"age_ms"`

@@ -18,28 +18,27 @@ import (
 // drain (announcesClose, sendGoAway), the last response (responses.go), kill (abort in end.go), HTTP/2's last call
 // (h2end.go).
 //
-//	event                 nothing due   no response yet  within a response      parts¹          WebSocket     tunnel     HTTP/2
-//	drain                 -             close announced  (head was sent)        -               -             -          GOAWAY 2³¹-1
-//	idle closed, timeout  FIN           -                -                      early²: parts   early: close  -          GOAWAY, FIN
-//	last response ends    FIN with its last byte         ...                    ...             -             -          GOAWAY, FIN
-//	last call             FIN           503              FIN; until close: RST  end of a part³  close frame   FIN        per stream⁴
-//	response timeout      -             504              FIN; until close: RST  as before       -             -          -
-//	invalid request       4xx, 5xx      after those due  FIN                    -               -             -          GOAWAY
-//	app unreachable       503           503              -                      -               -             FIN        503 each
-//	app closes            FIN           503              FIN; until close: all  as before       FIN           FIN        503, RST
-//	app sends nonsense    FIN           502              FIN; until close: RST  as before       -             -          502, RST
-//	client closes         FIN           half-close, then the response and FIN                   FIN           half-close half-close
-//	client resets         both sockets are closed
-//	kill                  both sockets are closed; within a response until close: RST
+//	event               nothing due  no response yet  within a response  parts¹     WebSocket    tunnel      HTTP/2
+//	drain               -            close announced  (head was sent)    -          -            -           GOAWAY 2³¹-1
+//	idle, or timeout    FIN          -                -                  end²       close²       -           GOAWAY, FIN
+//	last response ends  FIN with its last byte        ...                ...        -            -           GOAWAY, FIN
+//	last call           FIN          503              FIN; RST⁵          end³       close frame  FIN         per stream⁴
+//	response timeout    -            504              FIN; RST⁵          as before  -            -           -
+//	invalid request     4xx, 5xx     after those due  FIN                -          -            -           GOAWAY
+//	app unreachable     503          503              -                  -          -            FIN         503 each
+//	app closes          FIN          503              FIN; all⁵          as before  FIN          FIN         503, RST
+//	app sends nonsense  FIN          502              FIN; RST⁵          as before  -            -           502, RST
+//	client closes       FIN          half-close, the response, FIN                  FIN          half-close  half-close
+//	client resets       both sockets are closed
+//	kill                both sockets are closed; within a response RST⁵
 //
 // A connection to a database (database.go) ends like HTTP/1.1: with the last reply, or while nothing is due. Its client
 // gets the protocol's own message before the FIN; at the last call, too, if the server is between two messages.
 //
-// A response "until close" has no other end than the connection's: after a FIN its half would look complete.
 // ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastWord in
-// end.go. ² If Endings asks for it, when the drain closes idle connections. ³ Ended as its protocol defines, if it
-// does; otherwise like any other response. ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the
-// end of an event stream, or RST_STREAM.
+// end.go. ² If Endings asks for it, when the drain closes idle connections. ³ As its protocol defines, if it does;
+// otherwise like any other response. ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the end of
+// an event stream, or RST_STREAM. ⁵ If the response ends with the connection: after a FIN its half would look complete.
 //
 // A row is the end of the oldest request, a reply if its response has not begun, and how it is logged. With HTTP/2,
 // each stream gets it and is logged as before.

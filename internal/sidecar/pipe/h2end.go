@@ -197,8 +197,8 @@ func (h *h2) goAwayIsDueLocked() bool {
 	return due && (m.Open > 0 || h.client == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
 }
 
-// awaited is how many streams the shutdown waits for. Subscriptions that are to end early, and are between two events, end
-// with the connection. mu is held.
+// awaited is how many streams the shutdown waits for. Subscriptions that are to end early, and are between two events,
+// end with the connection. mu is held.
 func (h *h2) awaited() int {
 	n := len(h.streams)
 	if !h.c.lastWordRequested.Load() {
@@ -221,8 +221,8 @@ func (h *h2) checkLaterLocked(after time.Duration) {
 	h.check = time.AfterFunc(after, func() { h.finishIfDrained() })
 }
 
-// sendPendingGoAway sends the first GOAWAY (RFC 9113, 6.8), between two frames of the app and after its SETTINGS. wmu is
-// held.
+// sendPendingGoAway sends the first GOAWAY (RFC 9113, 6.8), between two frames of the app and after its SETTINGS. wmu
+// is held.
 func (h *h2) sendPendingGoAway() {
 	if h.shutdown == http2.Pending && h.down.Spoke && h.canSend() {
 		h.shutdown, h.goAwayAt = http2.Announced, time.Now()
@@ -234,9 +234,9 @@ func (h *h2) sendPendingGoAway() {
 }
 
 // finishIfDrained continues the shutdown: it sends the first GOAWAY when it is due, and ends the connection when the
-// client has had the time to read it and the last stream has ended. An Abrupt client gets only the last GOAWAY: hyper-h2's
-// clients repeat a request above its last stream, and would fail it after the first GOAWAY, whose last stream is above
-// all. It reports whether the connection has ended.
+// client has had the time to read it and the last stream has ended. An Abrupt client gets only the last GOAWAY:
+// hyper-h2's clients repeat a request above its last stream, and would fail it after the first GOAWAY, whose last
+// stream is above all. It reports whether the connection has ended.
 func (h *h2) finishIfDrained() bool {
 	c := h.c
 	if !c.announcesClose() && !c.p.closing.holds() {
@@ -309,8 +309,8 @@ func (h *h2) finalGoAwayLocked(code http2.ErrCode) []byte {
 func (h *h2) canSend() bool { return h.down.AtBoundary() && !h.torn && h.shutdown != http2.Final }
 
 // A truncated message of gRPC makes its client report INTERNAL whatever trailers follow, and an event stream can end
-// properly, or with an error event, only between two events. So at the last call each stream is passed on to the end of its message, and when
-// all streams are between two messages, or the time has passed, all are ended.
+// properly, or with an error event, only between two events. So at the last call each stream is passed on to the end of
+// its message, and when all streams are between two messages, or the time has passed, all are ended.
 
 // within reports whether the end of the connection would truncate a message. mu is held.
 func (h *h2) within() bool { return slices.ContainsFunc(h.streams, (*stream).within) }

@@ -142,7 +142,7 @@ func (p *Probe) run(ctx context.Context, userAgent string, dial Dial) (int, erro
 		return http.StatusOK, checkHealth(ctx, p.GRPC.Port.local(), p.GRPC.Service, dial)
 	case p.Exec != nil:
 		cmd := exec.CommandContext(ctx, p.Exec.Command[0], p.Exec.Command[1:]...) //nolint:gosec // from the manifest
-		cmd.WaitDelay = 100 * time.Millisecond                                    // for a descendant that keeps the output open
+		cmd.WaitDelay = 100 * time.Millisecond                                    // a descendant may keep the output open
 		if err := cmd.Run(); err != nil {
 			return 0, fmt.Errorf("run the probe %s: %w", p.Exec.Command[0], err)
 		}

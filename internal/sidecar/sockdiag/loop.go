@@ -138,7 +138,8 @@ type Roll struct {
 
 // Left records a socket that an earlier look saw and the table no longer has.
 func (r *Roll) Left(cookie uint64) {
-	if r.left == nil || len(r.left) >= leftMost { // an entry that stays costs memory; one that is dropped, one false arrival
+	// An entry that stays costs memory; one that is dropped, one false arrival.
+	if r.left == nil || len(r.left) >= leftMost {
 		r.left = make(map[uint64]struct{})
 	}
 	r.left[cookie] = struct{}{}

@@ -42,7 +42,7 @@ func (t *Terminal) Draining(first drain.Signal, c drain.Config) {
 	limit, isLimited := c.Limit()
 	switch {
 	case !isLimited:
-		_, _ = fmt.Fprintln(t.w, "draining until no connection is open, as Istio does; Ctrl-\\ ends with a dump of all goroutines")
+		_, _ = fmt.Fprintln(t.w, "draining until no connection is open, as Istio does; Ctrl-\\ dumps all goroutines and ends")
 	case c.Mode != drain.ExitOnZero: // Istio's agent ignores a second signal
 		_, _ = fmt.Fprintf(t.w, "draining for %s, as Istio does\n", Seconds(limit))
 	default:

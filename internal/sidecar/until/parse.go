@@ -28,8 +28,8 @@ type Signal struct {
 func (s Signal) String() string { return s.text }
 
 // Syntax describes the syntax of Parse.
-const Syntax = "exec:COMMAND, http://HOST:PORT/PATH, metric:http://HOST:PORT/PATH NAME{LABEL=\"VALUE\"} <= N, file:PATH, " +
-	"!file:PATH or unix:PATH"
+const Syntax = "exec:COMMAND, http://HOST:PORT/PATH, metric:http://HOST:PORT/PATH NAME{LABEL=\"VALUE\"} <= N, " +
+	"file:PATH, !file:PATH or unix:PATH"
 
 // Parse reads a signal.
 func Parse(text string) (Signal, error) {

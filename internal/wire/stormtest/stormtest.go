@@ -15,8 +15,8 @@ var mutations = flag.Int("storm", 500, "how many mutations of each input of its 
 // most is the length of the longest mutation, bytes.
 const most = 4 << 10
 
-// Mutations returns an input of a fuzz target, and, unless a fuzzer runs, mutations of it, with their numbers. words are
-// parts of the target's inputs, which blind mutations would hardly make. The input of a check that fails is logged:
+// Mutations returns an input of a fuzz target, and, unless a fuzzer runs, mutations of it, with their numbers. words
+// are parts of the target's inputs, which blind mutations would hardly make. The input of a check that fails is logged:
 //
 //	go test ./internal/wire/... -run Fuzz -storm 1000000 -timeout 1h -v
 func Mutations(t *testing.T, in []byte, words []string) iter.Seq2[int, []byte] {
