@@ -9,18 +9,7 @@ import (
 
 // Picture draws the rows over one clock that starts at the scale-down: the request, and below it the pod.
 func (r *Result) Picture() timeline.Chart {
-	c := timeline.Chart{
-		Title: fmt.Sprintf("GET %s: its pod is stopped at 0 s", r.Path),
-		Key: []timeline.Entry{
-			{Kind: timeline.Answered, Text: "request, answered"},
-			{Kind: timeline.Lost, Text: "request, failed"},
-			{Kind: timeline.Needed, Text: "pod, serving it"},
-			{Kind: timeline.Idle, Text: "pod, idle"},
-			{Kind: timeline.Term, Text: "app gets SIGTERM"},
-			{Kind: timeline.Kill, Text: "SIGKILL"},
-			{Kind: timeline.Gone, Text: "pod has exited"},
-		},
-	}
+	c := timeline.Chart{Title: fmt.Sprintf("GET %s: its pod is stopped at 0 s", r.Path)}
 	for _, row := range r.Rows {
 		c.Rows = append(c.Rows, row.picture())
 	}
@@ -42,19 +31,17 @@ func (r *Row) picture() timeline.Row {
 	out := timeline.Row{
 		Group: r.Group, Label: r.Label, IsOurs: r.lastcall,
 		Spans: []timeline.Span{
-			{Kind: request, From: max(0, duration(r.LastByteMS-r.TookMS)), To: lastByte, Text: "the request"},
-			{Kind: timeline.Needed, From: 0, To: min(lastByte, stayed), Text: "the pod, serving the request"},
+			{Kind: request, From: max(0, duration(r.LastByteMS-r.TookMS)), To: lastByte},
+			{Kind: timeline.Needed, From: 0, To: min(lastByte, stayed)},
 		},
-		Marks: []timeline.Mark{{Kind: end, At: stayed, Text: "the pod has exited"}},
+		Marks: []timeline.Mark{{Kind: end, At: stayed}},
 	}
 	out.Outcome, out.Verdict = r.outcome()
 	if idle := stayed - lastByte; idle > 100*time.Millisecond {
-		idle := timeline.Span{Kind: timeline.Idle, From: max(0, lastByte), To: stayed, Text: "the pod, idle"}
-		out.Spans = append(out.Spans, idle)
+		out.Spans = append(out.Spans, timeline.Span{Kind: timeline.Idle, From: max(0, lastByte), To: stayed})
 	}
 	if r.AppTermMS != nil {
-		term := timeline.Mark{Kind: timeline.Term, At: duration(*r.AppTermMS), Text: "the app gets SIGTERM"}
-		out.Marks = append(out.Marks, term)
+		out.Marks = append(out.Marks, timeline.Mark{Kind: timeline.Term, At: duration(*r.AppTermMS)})
 	}
 	return out
 }

@@ -11,18 +11,7 @@ import (
 
 // Chart draws plans over one clock: for each, the requests and their ends, then its containers.
 func Chart(plans []*Plan) timeline.Chart {
-	c := timeline.Chart{
-		Title: "The pod is deleted at 0 s",
-		Key: []timeline.Entry{
-			{Kind: timeline.Answered, Text: "request, answered"},
-			{Kind: timeline.Lost, Text: "request, lost"},
-			{Kind: timeline.Needed, Text: "needed for requests"},
-			{Kind: timeline.Idle, Text: "waits for nothing"},
-			{Kind: timeline.Term, Text: "stop signal"},
-			{Kind: timeline.Kill, Text: "SIGKILL"},
-			{Kind: timeline.Gone, Text: "gone"},
-		},
-	}
+	c := timeline.Chart{Title: "The pod is deleted at 0 s"}
 	for _, p := range plans {
 		c.Rows = append(c.Rows, p.rows()...)
 		c.Until = max(c.Until, p.Grace)
@@ -38,7 +27,7 @@ func (p *Plan) rows() []timeline.Row {
 			Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good,
 			Label: terminal.Seconds(p.Options.Request) + " request " + a.arrival(), Outcome: cut(a.outcome(), 58),
 		}
-		span := timeline.Span{Kind: timeline.Answered, From: max(0, a.At), To: a.Fate.At, Text: "the request"}
+		span := timeline.Span{Kind: timeline.Answered, From: max(0, a.At), To: a.Fate.At}
 		if !a.IsServed {
 			r.Verdict, span.Kind = timeline.Bad, timeline.Lost
 			if span.To <= span.From { // refused: it lasts no time
@@ -55,17 +44,17 @@ func (p *Plan) rows() []timeline.Row {
 		r := timeline.Row{Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good, Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
 		r.Outcome = cut(fmt.Sprintf("%s at %s, %s; gone at %s", c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(m.Gone)), 58)
 		if until > 0 {
-			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Needed, From: 0, To: until, Text: c.Name + ", needed"})
+			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Needed, From: 0, To: until})
 		}
 		if m.Gone-until > 100*time.Millisecond {
 			r.Verdict = timeline.Poor
-			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Idle, From: until, To: m.Gone, Text: c.Name + ", waits for nothing"})
+			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Idle, From: until, To: m.Gone})
 		}
 		end := timeline.Gone
 		if m.Killed {
 			end, r.Verdict = timeline.Kill, timeline.Bad
 		}
-		r.Marks = []timeline.Mark{{Kind: timeline.Term, At: m.Signal, Text: c.StopSignal.Value}, {Kind: end, At: m.Gone, Text: "gone"}}
+		r.Marks = []timeline.Mark{{Kind: timeline.Term, At: m.Signal}, {Kind: end, At: m.Gone}}
 		out = append(out, r)
 	}
 	return out

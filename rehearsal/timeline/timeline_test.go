@@ -14,10 +14,9 @@ func chart() Chart {
 	return Chart{
 		Title: "One request of ten seconds & the end of its pod",
 		Rows: []Row{
-			{Group: "others", Label: "fixed drain of 5 s", Outcome: "503 after 5 s", Verdict: Bad, Spans: []Span{{Lost, 0, s(5), "GET </delay/10>"}, {Needed, 0, s(5), ""}}, Marks: []Mark{{Kill, s(5), ""}}},
-			{Group: "ours", Label: "lastcall", Outcome: "200 after 10 s", Verdict: Good, IsOurs: true, Spans: []Span{{Answered, 0, s(10), ""}, {Needed, 0, s(10), ""}}, Marks: []Mark{{Term, s(10), "SIGTERM"}, {Gone, s(10.01), ""}}},
+			{Group: "others", Label: "fixed drain of 5 s", Outcome: "503 after 5 s", Verdict: Bad, Spans: []Span{{Lost, 0, s(5)}, {Needed, 0, s(5)}}, Marks: []Mark{{Kill, s(5)}}},
+			{Group: "ours", Label: "GET </delay/10>", Outcome: "200 after 10 s", Verdict: Good, IsOurs: true, Spans: []Span{{Answered, 0, s(10)}, {Needed, 0, s(10)}}, Marks: []Mark{{Term, s(10)}, {Gone, s(10.01)}}},
 		},
-		Key: []Entry{{Answered, "answered"}, {Kill, "SIGKILL"}},
 	}
 }
 
