@@ -4,13 +4,11 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -20,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,11 +33,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
-var (
-	pairs  = flag.Int("pairs", 2, "measurements without and with the observer")
-	window = flag.Duration("window", 10*time.Second, "`time` of a measurement")
-	rates  = flag.String("rates", "0 1000 10000", "sockets that end per second, on the whole node")
-)
+var window = flag.Duration("window", 10*time.Second, "`time` of the measurement")
 
 // The test binary is the pods, too, if this is set.
 const appAddress = "LASTCALL_COST_ADDRESS"
@@ -57,8 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 // bePod is an app and its clients. Its input is a line for each command: "dial N" connects N times, "rate N" ends N
-// sockets per second, "hold" leaves a request without an answer, "ask" begins to measure answers, and "answer" prints what
-// they took.
+// sockets per second.
 func bePod() error {
 	runtime.GOMAXPROCS(1)
 	ln, err := net.Listen("tcp", os.Getenv(appAddress))
@@ -67,11 +59,7 @@ func bePod() error {
 	}
 	go serveApp(ln)
 	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(nettest.Neighbour, 0))}
-	var (
-		kept []net.Conn
-		stop = func() {}
-		asks = func() []time.Duration { return nil }
-	)
+	var kept []net.Conn
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		command, argument, _ := strings.Cut(in.Text(), " ")
@@ -83,40 +71,23 @@ func bePod() error {
 				if err != nil {
 					return err
 				}
-				if _, err := exchange(c, answerIt); err != nil {
+				if err := exchange(c, answerIt); err != nil {
 					return err
 				}
 				kept = append(kept, c)
 			}
 		case "rate":
-			stop()
-			stop = repeat(2/n, func() {
+			repeat(2/n, func() {
 				if c, err := dialer.Dial("tcp", ln.Addr().String()); err == nil {
-					_, _ = exchange(c, closeIt)
+					_ = exchange(c, closeIt)
 					_, _ = io.Copy(io.Discard, c) // the app closes first: the client's port is free again
 					_ = c.Close()
 				}
 			})
-		case "hold":
-			if _, err := kept[1].Write([]byte{holdIt}); err != nil {
-				return err
-			}
-		case "ask":
-			var took []time.Duration
-			end := repeat(0.005, func() {
-				if d, err := exchange(kept[0], answerIt); err == nil {
-					took = append(took, d)
-				}
-			})
-			asks = func() []time.Duration { end(); return took }
-		case "answer":
-			if err := json.NewEncoder(os.Stdout).Encode(asks()); err != nil {
-				return err
-			}
-			continue
 		}
 		fmt.Println("ok")
 	}
+	runtime.KeepAlive(kept)
 	return in.Err()
 }
 
@@ -124,7 +95,6 @@ func bePod() error {
 const (
 	answerIt = 'a'
 	closeIt  = 'c' // after the answer
-	holdIt   = 'h' // without an answer
 )
 
 func serveApp(ln net.Listener) {
@@ -140,9 +110,6 @@ func serveApp(ln net.Listener) {
 				if _, err := io.ReadFull(c, b); err != nil {
 					return
 				}
-				if b[0] == holdIt {
-					continue
-				}
 				if _, err := c.Write(b); err != nil || b[0] == closeIt {
 					return
 				}
@@ -151,23 +118,19 @@ func serveApp(ln net.Listener) {
 	}
 }
 
-// exchange sends a request and returns how long the answer took.
-func exchange(c net.Conn, request byte) (time.Duration, error) {
-	from := time.Now()
+// exchange sends a request and awaits the answer.
+func exchange(c net.Conn, request byte) error {
 	b := []byte{request}
 	if _, err := c.Write(b); err != nil {
-		return 0, err
+		return err
 	}
 	_, err := io.ReadFull(c, b)
-	return time.Since(from), err
+	return err
 }
 
 // repeat does something each so many seconds until the returned function is called. It begins at a random time: pods that
 // do it at once would wait for each other.
 func repeat(seconds float64, do func()) (stop func()) {
-	if seconds <= 0 || seconds > 1e6 {
-		return func() {}
-	}
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -199,17 +162,15 @@ type simulated struct {
 	out *bufio.Reader
 }
 
-// do sends a command and returns the answer.
-func (p *simulated) do(t *testing.T, command string) string {
+// do sends a command and awaits its end.
+func (p *simulated) do(t *testing.T, command string) {
 	t.Helper()
 	if _, err := fmt.Fprintln(p.in, command); err != nil {
 		t.Fatal(err)
 	}
-	line, err := p.out.ReadString('\n')
-	if err != nil {
+	if _, err := p.out.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	return line
 }
 
 // simulate starts pod number i, and adds it to a process table.
@@ -258,10 +219,10 @@ func (p *simulated) restart(t *testing.T, proc string, i int) {
 	}}}
 }
 
-// all sends a command to some pods at once.
-func all(t *testing.T, pods []*simulated, command string) {
+// all sends a command to the pods at once.
+func (s *server) all(t *testing.T, command string) {
 	var wait sync.WaitGroup
-	for _, p := range pods {
+	for _, p := range s.pods {
 		wait.Go(func() { p.do(t, command) })
 	}
 	wait.Wait()
@@ -315,7 +276,7 @@ func build(t *testing.T) string {
 }
 
 // observing starts the observer with the rights that the chart gives it, and waits until it watches all pods.
-func observing(t *testing.T, program string, s *server, proc string) (process int, address string, stop func()) {
+func observing(t *testing.T, program string, s *server, proc string) (process int, address string) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}],"contexts":[{"name":"a","context":{"cluster":"a"}}],"current-context":"a"}`, s.URL)
@@ -330,17 +291,16 @@ func observing(t *testing.T, program string, s *server, proc string) (process in
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stop = sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	})
-	t.Cleanup(stop)
 	want := fmt.Sprintf(`{state="watched"} %d`, len(s.pods))
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if strings.Contains(metrics(address), want) {
-			return cmd.Process.Pid, address, stop
+			return cmd.Process.Pid, address
 		}
 		if time.Now().After(end) {
 			t.Fatal("the observer does not watch the pods")
@@ -362,29 +322,11 @@ func metrics(address string) string {
 // used is the processor time of a process.
 func used(t *testing.T, process int) time.Duration {
 	t.Helper()
-	if process == 0 {
-		return 0
-	}
 	var at unix.Timespec
 	if err := unix.ClockGettime(int32(^process<<3|2), &at); err != nil { // see clock_getcpuclockid(3)
 		t.Fatal(err)
 	}
 	return time.Duration(at.Nano())
-}
-
-// workers is the processor time of the kernel's workers, which make the reports.
-func workers() (sum time.Duration) {
-	names, _ := filepath.Glob("/proc/[0-9]*/comm")
-	for _, name := range names {
-		if b, _ := os.ReadFile(name); !strings.HasPrefix(string(b), "kworker") {
-			continue
-		}
-		b, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "schedstat"))
-		first, _, _ := strings.Cut(string(b), " ")
-		ns, _ := strconv.ParseInt(first, 10, 64)
-		sum += time.Duration(ns)
-	}
-	return sum
 }
 
 // memory is a line of /proc/PID/status.
@@ -415,7 +357,7 @@ func node(t *testing.T, proc string) *server {
 	for i := range count {
 		s.pods = append(s.pods, simulate(t, proc, i+1))
 	}
-	all(t, s.pods, fmt.Sprintf("dial %d", connections))
+	s.all(t, fmt.Sprintf("dial %d", connections))
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s
@@ -438,9 +380,8 @@ func TestNode(t *testing.T) {
 	for i := range others {
 		start(i)
 	}
-	process, address, stop := observing(t, program, s, proc)
-	defer stop()
-	all(t, s.pods, fmt.Sprintf("rate %g", 2*(0.2+50.0/count)))
+	process, address := observing(t, program, s, proc)
+	s.all(t, fmt.Sprintf("rate %g", 2*(0.2+50.0/count)))
 	n := 0
 	defer repeat(0.5, func() {
 		n++
@@ -462,85 +403,4 @@ func TestNode(t *testing.T) {
 	took := time.Since(from)
 	t.Logf("observer %.3f %% of a core over %v, %s resident, at most %s, load %s", 100*(used(t, process)-ours).Seconds()/took.Seconds(),
 		took.Round(time.Second), memory(process, "VmRSS"), memory(process, "VmHWM"), load())
-}
-
-// TestCost measures what the observer of a node costs, with 200 pods of 50 connections each:
-// go test -tags cost -run TestCost -v -timeout 30m ./kube/cmd/lastcall-observer
-func TestCost(t *testing.T) {
-	const settle = 10 * time.Second // after the observer's start, until its scans are rare
-	const ending, asking = 20, 20
-	program, proc := build(t), t.TempDir()
-	s := node(t, proc)
-	measure := func(what string, process int) (p99 time.Duration) {
-		askers := s.pods[count-asking:]
-		all(t, askers, "ask")
-		from, ours, kernels := time.Now(), used(t, process), workers()
-		time.Sleep(*window)
-		took := time.Since(from).Seconds()
-		ours, kernels = used(t, process)-ours, workers()-kernels
-		var times []time.Duration
-		for _, p := range askers {
-			var some []time.Duration
-			if err := json.Unmarshal([]byte(p.do(t, "answer")), &some); err != nil {
-				t.Fatal(err)
-			}
-			times = append(times, some...)
-		}
-		slices.Sort(times)
-		at := func(part float64) time.Duration {
-			return times[int(part*float64(len(times)-1))].Round(time.Microsecond)
-		}
-		t.Logf("%-44s observer %6.3f %%, kernel's workers %6.3f %%, answers p50 %7v p99 %7v of %d; %s, at most %s resident (%s anonymous), load %s", what,
-			100*ours.Seconds()/took, 100*kernels.Seconds()/took, at(0.5), at(0.99), len(times),
-			cmp.Or(memory(process, "VmRSS"), "0"), memory(process, "VmHWM"), memory(process, "RssAnon"), load())
-		return at(0.99)
-	}
-	p99s := map[string][]time.Duration{} // by load, without and with the observer
-	for i := range *pairs {
-		for _, on := range []bool{i%2 == 1, i%2 == 0} {
-			process, stop, what := 0, func() {}, "without"
-			if on {
-				process, _, stop = observing(t, program, s, proc)
-				what = "observed"
-				time.Sleep(settle)
-			}
-			for _, rate := range strings.Fields(*rates) {
-				n, err := strconv.ParseFloat(rate, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				all(t, s.pods, fmt.Sprintf("rate %g", n/count))
-				time.Sleep(2 * time.Second)
-				load := fmt.Sprintf("%s, %s ends/s", what, rate)
-				p99s[load] = append(p99s[load], measure(load, process))
-			}
-			all(t, s.pods, "rate 0")
-			all(t, s.pods[:1], "rate 5000")
-			time.Sleep(2 * time.Second)
-			load := what + ", 5,000 ends/s in one pod"
-			p99s[load] = append(p99s[load], measure(load, process))
-			all(t, s.pods[:1], "rate 0")
-			stop()
-		}
-	}
-	for _, load := range slices.Sorted(maps.Keys(p99s)) {
-		all := p99s[load]
-		slices.Sort(all)
-		t.Logf("%-44s p99 median %v of %v", load, all[len(all)/2], all)
-	}
-	process, _, stop := observing(t, program, s, proc)
-	defer stop()
-	time.Sleep(settle)
-	grace, now := int64(300), time.Now()
-	for _, p := range s.pods[:ending] {
-		pod := p.DeepCopy()
-		pod.DeletionGracePeriodSeconds, pod.DeletionTimestamp = &grace, &metav1.Time{Time: now.Add(time.Duration(grace) * time.Second)}
-		s.changes <- *pod
-	}
-	time.Sleep(time.Second)
-	measure(fmt.Sprintf("%d terminate, idle", ending), process)
-	all(t, s.pods[:ending], "hold")
-	measure(fmt.Sprintf("%d terminate, a request in flight in each", ending), process)
-	all(t, s.pods, fmt.Sprintf("rate %g", 1000.0/count))
-	measure("the same, 1,000 ends/s", process)
 }
