@@ -5,7 +5,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -37,7 +37,7 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 	e := expectation{
 		lost: true, answered: lag.Between(ending.Cut, p.Grace), named: true,
 		gone: lag.Between(ending.Cut, p.Grace), idle: s.Idle,
-		why: fmt.Sprintf("the last call of a grace period of %s is at %s", console.Round(p.Grace), console.Round(p.LastCall)),
+		why: fmt.Sprintf("the last call of a grace period of %s is at %s", terminal.Seconds(p.Grace), terminal.Seconds(p.LastCall)),
 	}
 	if c.app == strategy.Exits {
 		e.killed = &no
@@ -61,10 +61,10 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 func expectEnvoyNative(p *course.Pod, s strategy.Strategy, c circumstances, ending course.Course) expectation {
 	e := expectation{
 		lost: c.left > ending.Cut, answered: lag.At(min(c.left, ending.Cut)), named: true, unnamed: true, idle: s.Idle,
-		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", console.Round(p.LastCall)),
+		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", terminal.Seconds(p.LastCall)),
 	}
 	if s.Sidecar.IsHooks() {
-		e.why = fmt.Sprintf("the hook's deadline is at %s, and the request ends with the app", console.Round(p.LastCall))
+		e.why = fmt.Sprintf("the hook's deadline is at %s, and the request ends with the app", terminal.Seconds(p.LastCall))
 	}
 	e.gone = e.answered
 	if c.app != strategy.Exits {

@@ -1,10 +1,12 @@
 package rehearsal
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
@@ -104,17 +106,18 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 }
 
 func judgeReport(r *row, e expectation, path string) []check {
-	verdict, open := "clean", "nothing"
+	verdict, open := drain.Clean, "nothing"
 	if e.named {
-		verdict, open = "cut", "GET "+path
+		verdict, open = drain.Cut, "GET "+path
 	}
 	if e.unnamed {
 		open = "a client"
 	}
 	if r.report == nil {
-		return []check{{What: "the sidecar's report", Want: verdict, Got: "none"}}
+		return []check{{What: "the sidecar's report", Want: string(verdict), Got: "none"}}
 	}
-	out := []check{{What: "the report's verdict", Want: verdict, Got: r.report.Verdict, OK: r.report.Verdict == verdict}}
+	got := r.report.Verdict
+	out := []check{{What: "the report's verdict", Want: string(verdict), Got: string(got), OK: got == verdict}}
 	requests := make([]string, len(r.report.Open))
 	for i, c := range r.report.Open {
 		requests[i] = c.Request
@@ -122,11 +125,8 @@ func judgeReport(r *row, e expectation, path string) []check {
 			requests[i] = "a client"
 		}
 	}
-	got := strings.Join(requests, ", ")
-	if got == "" {
-		got = "nothing"
-	}
-	return append(out, check{What: "the report names as cut", Want: open, Got: got, OK: got == open})
+	named := cmp.Or(strings.Join(requests, ", "), "nothing")
+	return append(out, check{What: "the report names as cut", Want: open, Got: named, OK: named == open})
 }
 
 // outcome is an answer in short: "200", "503", "no response: …".

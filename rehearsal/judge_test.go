@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
@@ -30,7 +31,7 @@ func good(t *testing.T, name string) *row {
 			Sidecar: node.Ending{Terminated: began, Gone: last.Add(8 * time.Millisecond)},
 			AppExit: "SIGTERM", SidecarExit: "exit 0",
 		},
-		report: &strategy.Report{Verdict: "clean"},
+		report: &drain.Report{Verdict: "clean"},
 		idle:   &idleClients{closed: 1, conns: make([]net.Conn, 1)},
 	}
 }
@@ -65,7 +66,7 @@ func TestJudge(t *testing.T) {
 		{"sidecar crashed", func(r *row) { r.end.SidecarExit = "exit 1" }, []string{"the sidecar's end"}},
 		{"no report", func(r *row) { r.report = nil }, []string{"the sidecar's report"}},
 		{"a report that blames", func(r *row) {
-			r.report = &strategy.Report{Verdict: "cut", Open: []strategy.Conversation{{Request: "GET /delay/10"}}}
+			r.report = &drain.Report{Verdict: "cut", Open: []drain.Conversation{{Request: "GET /delay/10"}}}
 		}, []string{"the report's verdict", "the report names as cut"}},
 		{"idle connection reset", func(r *row) {
 			r.idle.closed, r.idle.broken = 0, []error{errors.New("connection reset by peer")}
@@ -178,15 +179,15 @@ func TestJudgeOnATooBusyMachine(t *testing.T) {
 // The kernel names clients, not requests: with a real Envoy a report has these.
 func TestJudgeUnnamed(t *testing.T) {
 	for _, tt := range []struct {
-		open []strategy.Conversation
+		open []drain.Conversation
 		ok   bool
 	}{
-		{[]strategy.Conversation{{Peer: "127.0.0.1:4711", Protocol: "http"}}, true},
+		{[]drain.Conversation{{Peer: "127.0.0.1:4711", Protocol: "http"}}, true},
 		{nil, false},
-		{[]strategy.Conversation{{Protocol: "http"}}, false},
-		{[]strategy.Conversation{{Peer: "127.0.0.1:4711"}, {Peer: "127.0.0.1:4712"}}, false},
+		{[]drain.Conversation{{Protocol: "http"}}, false},
+		{[]drain.Conversation{{Peer: "127.0.0.1:4711"}, {Peer: "127.0.0.1:4712"}}, false},
 	} {
-		r := &row{report: &strategy.Report{Verdict: "cut", Open: tt.open}}
+		r := &row{report: &drain.Report{Verdict: "cut", Open: tt.open}}
 		if got := failures(judgeReport(r, expectation{named: true, unnamed: true}, "/delay/10")) == 0; got != tt.ok {
 			t.Errorf("%v: got %v", tt.open, got)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -50,15 +51,15 @@ type Row struct {
 	Body       string  `json:"body,omitempty"` // of a response other than 200
 	GatewayLog string  `json:"gateway_log,omitempty"`
 
-	AppTermMS     *float64         `json:"app_sigterm_since_ms,omitempty"`
-	SidecarTermMS *float64         `json:"sidecar_sigterm_since_ms,omitempty"`
-	AppExit       string           `json:"app_exit"`
-	SidecarExit   string           `json:"sidecar_exit"`
-	Killed        bool             `json:"killed"`
-	StayedMS      float64          `json:"stayed_ms"`
-	LagMS         float64          `json:"after_last_byte_ms"`
-	AllowanceMS   float64          `json:"allowance_ms"` // how much later events were allowed to be, on a busy machine
-	Report        *strategy.Report `json:"report,omitempty"`
+	AppTermMS     *float64      `json:"app_sigterm_since_ms,omitempty"`
+	SidecarTermMS *float64      `json:"sidecar_sigterm_since_ms,omitempty"`
+	AppExit       string        `json:"app_exit"`
+	SidecarExit   string        `json:"sidecar_exit"`
+	Killed        bool          `json:"killed"`
+	StayedMS      float64       `json:"stayed_ms"`
+	LagMS         float64       `json:"after_last_byte_ms"`
+	AllowanceMS   float64       `json:"allowance_ms"` // how much later events were allowed to be, on a busy machine
+	Report        *drain.Report `json:"report,omitempty"`
 
 	lastcall bool
 	istio    bool

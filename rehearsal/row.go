@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
@@ -22,7 +23,7 @@ type row struct {
 
 	answer  traffic.Outcome
 	end     strategy.End
-	report  *strategy.Report
+	report  *drain.Report
 	logLine string // the gateway's, of the request
 
 	answered chan struct{} // closed when answer is complete

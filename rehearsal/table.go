@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
@@ -51,7 +52,7 @@ func (t *table) head(r *Result) {
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
 	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf(
 		"client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		real(r.Proxy), console.Round(duration(float64(r.GraceMS))), console.Round(duration(float64(r.PropagationMS)))))))
+		real(r.Proxy), terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
 	}
@@ -81,7 +82,7 @@ func (t *table) row(r Row, showExpected bool) {
 			client = "the client " + c.Peer
 		}
 		t.line("%s", s.Dim(console.Wrap("    ", fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
-			r.Report.Verdict, client, console.Millis(float64(c.AgeMS)), c.Ending))))
+			r.Report.Verdict, client, terminal.Measured(time.Duration(c.Age)), c.Ending))))
 	}
 	if r.OK {
 		return

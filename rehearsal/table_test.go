@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -37,7 +38,7 @@ func sample(t *testing.T) *Result {
 	cut.end.App.Terminated, cut.end.App.Gone = cut.answer.Last, cut.answer.Last.Add(3*time.Millisecond)
 	cut.end.Sidecar.Gone = cut.answer.Last.Add(4 * time.Millisecond)
 	cut.logLine = viaUpstream
-	cut.report = &strategy.Report{Verdict: "cut", Open: []strategy.Conversation{{Request: "GET /delay/10", AgeMS: 5350, Ending: "503"}}}
+	cut.report = &drain.Report{Verdict: "cut", Open: []drain.Conversation{{Request: "GET /delay/10", Age: drain.Millis(5350 * time.Millisecond), Ending: "503"}}}
 
 	p := &experiment{
 		options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Propagation: DefaultPropagation},

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 const (
@@ -34,7 +36,7 @@ func NewProgress(f *os.File, line func() string) *Progress {
 	if f == nil {
 		return nil
 	}
-	p := &Progress{f: f, terminal: IsTerminal(f), style: StyleFor(f), line: line, done: make(chan struct{})}
+	p := &Progress{f: f, terminal: terminal.Is(f), style: StyleFor(f), line: line, done: make(chan struct{})}
 	p.ended.Go(p.run)
 	return p
 }
@@ -146,12 +148,4 @@ func Lag(ms float64) string {
 		return fmt.Sprintf("%.0f ms", ms)
 	}
 	return Millis(ms)
-}
-
-// Round formats a setting: "5 s", "1.5 s", "250 ms".
-func Round(d time.Duration) string {
-	if d != 0 && d < time.Second {
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	}
-	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", d.Seconds()), "0"), ".") + " s"
 }

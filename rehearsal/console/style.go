@@ -25,11 +25,8 @@ type Style struct{ Colour bool }
 
 // StyleFor colours on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb.
 func StyleFor(f *os.File) Style {
-	return Style{IsTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	return Style{terminal.Is(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
-
-// IsTerminal reports whether f is a terminal.
-func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Columns is the width of a terminal, or Width if it is unknown.
 func Columns(f *os.File) int {

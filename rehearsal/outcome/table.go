@@ -59,13 +59,13 @@ func (t *table) head(r *Result) {
 	dim := func(format string, args ...any) {
 		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), console.Width)))
 	}
-	about := fmt.Sprintf("grace period %s; %s", console.Round(ms(r.GraceMS)), r.PreStop)
+	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.PreStop)
 	if r.isCluster() {
 		dim("%s, from this machine", r.URL)
 	} else {
 		dim("app: %s", r.App)
 		about += fmt.Sprintf("; clients learn of the change after %s to %s",
-			console.Round(ms(r.PropagationMS[0])), console.Round(ms(r.PropagationMS[1])))
+			terminal.Seconds(ms(r.PropagationMS[0])), terminal.Seconds(ms(r.PropagationMS[1])))
 	}
 	dim("%s", about)
 	for _, k := range r.Requests {

@@ -53,7 +53,6 @@ type kept struct {
 	r        *bufio.Reader
 	address  string
 	number   int64
-	reused   bool
 	tries    int // addresses that were tried for it
 }
 
@@ -98,7 +97,7 @@ func (c *Client) connect(ctx context.Context, r Request, o *Outcome) *kept {
 	if k == nil {
 		return nil
 	}
-	o.Address, o.Conn, o.Reused, o.Tries = k.address, k.number, k.reused, k.tries
+	o.Address, o.Conn, o.Tries = k.address, k.number, k.tries
 	if failure != "" {
 		return nil
 	}
@@ -156,7 +155,6 @@ func (c *Client) take(key string) *kept {
 		c.idle[key] = list[:len(list)-1]
 		c.mu.Unlock()
 		if k.open() {
-			k.reused = true
 			return k
 		}
 		_ = k.Close()

@@ -183,7 +183,7 @@ func TestClusterIPClient(t *testing.T) {
 		t.Fatalf("got %+v", o)
 	}
 	targets = []string{closedPort(t), closedPort(t)}
-	if o := c.Do(t.Context(), get); o.Failure != "" || o.Address != old || !o.Reused {
+	if o := c.Do(t.Context(), get); o.Failure != "" || o.Address != old || o.Conn != 1 {
 		t.Errorf("on a kept connection: %+v", o)
 	}
 	c.Close()

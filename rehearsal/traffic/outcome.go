@@ -47,7 +47,6 @@ type Outcome struct {
 	Detail  string // the error, if any
 	Address string // host:port of the pod; empty: none
 	Conn    int64  // the connection's number within its client, from 1; 0: none
-	Reused  bool   // the connection had served a request before
 	Tries   int    // addresses that were tried; of Forward
 	Local   string // the client's end of the connection; of Forward
 	Status  int    // 0: no response
