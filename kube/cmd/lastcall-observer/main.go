@@ -35,7 +35,8 @@ shutdown of the node. The observer notifies the agent of the moment of SIGKILL, 
 and with the pod's token, so that the last call comes before; see --deadlines.
 
 Each termination is one line on standard output, as JSON, and is counted in the metrics at --listen; pods also get a
-Kubernetes Event, unless lastcall's controller makes one of their end.
+Kubernetes Event, unless lastcall's controller makes one of their end. With the variable OTEL_EXPORTER_OTLP_ENDPOINT it
+is an OpenTelemetry span, too.
 
 It runs on the node as a DaemonSet, with the node's process numbers (hostPID) and the capabilities SYS_ADMIN and
 SYS_PTRACE, which the kernel requires for entering the network namespace of another process.
@@ -112,6 +113,10 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	traces, err := newSpans(cmd.Context(), f.node, cli.Version(version), log)
+	if err != nil {
+		return err
+	}
 	ln, err := listen.Open("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("--listen %s (must be host:port): %w", f.listen, err)
@@ -153,6 +158,9 @@ func (f *flags) run(cmd *cobra.Command) error {
 			if f.events {
 				events.Report(t)
 			}
+			if traces != nil {
+				traces.add(t)
+			}
 		},
 	}
 	log.Info("observing the terminations of a node", "node", f.node, "listen", ln.Addr().String())
@@ -160,6 +168,9 @@ func (f *flags) run(cmd *cobra.Command) error {
 	endEvents()
 	ending, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	if traces != nil {
+		traces.close(ending)
+	}
 	_ = server.Shutdown(ending)
 	running.Wait()
 	return nil
