@@ -40,7 +40,8 @@ func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
 		case minimum == "":
 			j.note("ignoring %s: %s is set", carrier.LinkerdWait, meshconfig.VariableMinimumDrain)
 		case wait >= grace:
-			j.note("ignoring %s %v: it must be shorter than the grace period of %v, or no time would remain for the drain", carrier.LinkerdWait, wait, grace)
+			j.note("ignoring %s %v: it must be shorter than the grace period of %v, or no time would remain for the drain",
+				carrier.LinkerdWait, wait, grace)
 		default:
 			j.env.set(minimum, wait.String())
 			j.note("using %s as %s %v", carrier.LinkerdWait, minimum, wait)

@@ -13,7 +13,8 @@ import (
 func apps(spec *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
 	for i := range spec.Containers {
-		if c := &spec.Containers[i]; c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
+		c := &spec.Containers[i]
+		if c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
 			out = append(out, c)
 		}
 	}

@@ -17,7 +17,8 @@ var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease",
 // IsMissed reports whether injection is enabled, by the same rules as in Pod, for a pod that has none: no webhook was
 // called for it. One that was left alone has the annotation with the reason. An invalid value disables injection.
 func IsMissed(pod *metav1.ObjectMeta, o Options) bool {
-	if pod.DeletionTimestamp != nil || pod.Annotations[AnnotationStatus] != "" || pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+	if pod.DeletionTimestamp != nil || pod.Annotations[AnnotationStatus] != "" ||
+		pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return false
 	}
 	isEnabled, _, err := enabled(&corev1.Pod{ObjectMeta: *pod}, o)
@@ -59,7 +60,8 @@ func unfit(pod *corev1.Pod) string {
 	switch {
 	case spec.HostNetwork:
 		return "hostNetwork: capturing or draining its traffic would affect the node"
-	case spec.OS != nil && spec.OS.Name == corev1.Windows, spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
+	case spec.OS != nil && spec.OS.Name == corev1.Windows,
+		spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
 		return "it runs on Windows, lastcall on Linux"
 	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		return "it is the mirror of a static pod, which cannot be changed through the API"
@@ -71,7 +73,8 @@ func unfit(pod *corev1.Pod) string {
 		return "terminationGracePeriodSeconds is negative"
 	}
 	for _, c := range carrier.Containers(spec) {
-		if own := c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy; own && !carrier.IsOurs(pod) {
+		isOwn := c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy
+		if isOwn && !carrier.IsOurs(pod) {
 			return fmt.Sprintf("it already has a container %s, which lastcall did not add", c.Name)
 		}
 	}
@@ -99,24 +102,30 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	switch chosen {
 	case "", Pipe, Envoy, Sockets, Istio:
 	default:
-		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s", annotationProxy, chosen, Pipe, Envoy, Sockets, Istio)
+		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s",
+			annotationProxy, chosen, Pipe, Envoy, Sockets, Istio)
 	}
 	wants := chosen == Pipe || chosen == Envoy
 	hasSidecar := carrier.Find(&pod.Spec, carrier.IstioProxy) != nil
 	name := carrier.OtherMeshOf(pod, o.Namespace)
-	isThere := name != carrier.MeshDapr && slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) })
+	isProxy := func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) }
+	isThere := name != carrier.MeshDapr && slices.ContainsFunc(carrier.Containers(&pod.Spec), isProxy)
 	isIstioExpected := carrier.IsIstioExpected(pod, o.Namespace) && !isThere
 	switch {
 	case (hasSidecar || isIstioExpected) && isProxyless(pod):
-		return Sockets, "Istio's agent runs without Envoy here (proxyless gRPC), so the app's preStop watches its sockets", nil
+		return Sockets, "Istio's agent runs without Envoy here (proxyless gRPC), so " +
+			"the app's preStop watches its sockets", nil
 	case hasSidecar && wants:
-		return Istio, "the pod has Istio's sidecar: a second one is not added, although " + annotationProxy + " asks for it", nil
+		return Istio, "the pod has Istio's sidecar: a second one is not added, although " +
+			annotationProxy + " asks for it", nil
 	case hasSidecar && chosen != Sockets:
 		return Istio, "", nil
 	case isIstioExpected && wants:
-		return Istio, "Istio's injection is enabled: a second proxy is not added, although " + annotationProxy + " asks for it; sidecar.istio.io/inject: \"false\" leaves Istio's out", nil
+		return Istio, "Istio's injection is enabled: a second proxy is not added, although " +
+			annotationProxy + " asks for it; sidecar.istio.io/inject: \"false\" leaves Istio's out", nil
 	case isIstioExpected && chosen == "":
-		return Istio, "Istio's injection is enabled: its sidecar is expected; sidecar.istio.io/inject: \"false\" replaces it by lastcall's", nil
+		return Istio, "Istio's injection is enabled: its sidecar is expected; " +
+			"sidecar.istio.io/inject: \"false\" replaces it by lastcall's", nil
 	case chosen == Istio && name == carrier.MeshDapr: // which captures nothing
 		return Istio, "", nil
 	case name != "" && (wants || chosen == Istio):
@@ -124,9 +133,11 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	case name != "":
 		return Sockets, besideMesh(name), nil
 	case chosen == Istio && isIstioRefused(pod):
-		return Sockets, "Istio's injection is disabled (sidecar.istio.io/inject), so the app's preStop watches its sockets", nil
+		return Sockets, "Istio's injection is disabled (sidecar.istio.io/inject), so " +
+			"the app's preStop watches its sockets", nil
 	case chosen == Envoy && o.EnvoyImage == "":
-		return "", "", unableError{"annotation " + annotationProxy + " requires Envoy, but the injection has no image with Envoy (--envoy-image)"}
+		return "", "", unableError{"annotation " + annotationProxy + " requires Envoy, " +
+			"but the injection has no image with Envoy (--envoy-image)"}
 	case chosen != "":
 		return chosen, "", nil
 	}
@@ -175,7 +186,8 @@ func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
 	case CaptureSidecar, CaptureInit, CaptureCNI:
 		return form, nil
 	default:
-		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationCapture, form, CaptureSidecar, CaptureInit, CaptureCNI)
+		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s",
+			annotationCapture, form, CaptureSidecar, CaptureInit, CaptureCNI)
 	}
 }
 

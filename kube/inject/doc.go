@@ -37,24 +37,24 @@
 // Further annotations of the pod:
 //
 //	lastcall.dev/sidecar                native or classic (also sidecar.istio.io/nativeSidecar)
-//	lastcall.dev/capture                sidecar: it sets the rules (lastcall capture -- /lastcall agent …) with NET_ADMIN and
-//	                                    SETPCAP, and keeps no right; init: an init container with NET_ADMIN sets
-//	                                    them (lastcall capture); cni: a plugin of the node (kube/cni), without a capability in
-//	                                    the pod; the agent verifies at its start that it is captured
+//	lastcall.dev/capture                sidecar: it sets the rules (lastcall capture -- /lastcall agent …) with NET_ADMIN
+//	                                    and SETPCAP, and keeps no right; init: an init container with NET_ADMIN sets
+//	                                    them (lastcall capture); cni: a plugin of the node (kube/cni), without a
+//	                                    capability in the pod; the agent verifies at its start that it is captured
 //	lastcall.dev/pre-stop               the use of an app's own preStop, which by default joins lastcall's, see below.
 //	                                    keep: it stays, alone; replace: lastcall's replaces it; none: no app gets one
 //	lastcall.dev/minimum-drain          MINIMUM_DRAIN_DURATION; the injection sets it to a longer sleep that it replaces
 //	lastcall.dev/app                    finishes, exits or auto (default): the app's treatment at SIGTERM of connections
 //	                                    whose requests only it sees, such as its own TLS; see docs/tls.md
-//	lastcall.dev/linkerd-shutdown       "true": the hook shuts linkerd's proxy down after the quiet time; see docs/linkerd.md
+//	lastcall.dev/linkerd-shutdown       "true": the hook ends linkerd's proxy after the quiet time; see docs/linkerd.md
 //	lastcall.dev/ports                  for sockets: the ports to watch, PORT[/PROTOCOL], comma-separated; default
 //	                                    containerPorts, with the protocols in their names (grpc-api, http2)
-//	lastcall.dev/until                  the signals of a worker, one a line (lastcall wait --until): its preStop waits until
-//	                                    all are idle. The worker is the first app container, or that of
+//	lastcall.dev/until                  the signals of a worker, one a line (lastcall wait --until): its preStop waits
+//	                                    until all are idle. The worker is the first app container, or that of
 //	                                    kubectl.kubernetes.io/default-container. Without a mesh the form is sockets
-//	lastcall.dev/streams                how long the longest response takes, such as 10m: the grace period is made as long
-//	                                    as one needs that begins when the draining phase ends, and the last call comes 5 s
-//	                                    before its end, unless the pod sets that; see docs/streams.md
+//	lastcall.dev/streams                how long the longest response takes, such as 10m: the grace period is made as
+//	                                    long as one needs that begins when the draining phase ends, and the last call
+//	                                    comes 5 s before its end, unless the pod sets that; see docs/streams.md
 //	lastcall.dev/ignore-inbound-ports   ports whose connections never count
 //	lastcall.dev/quiet-time, idle-grace, last-call-margin, compat, restart-wait
 //	                                    LASTCALL_QUIET_TIME, _IDLE_GRACE, _LAST_CALL_MARGIN, _COMPAT, _RESTART_WAIT

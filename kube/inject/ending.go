@@ -50,7 +50,8 @@ func TLSPorts(pod *corev1.Pod) []corev1.ContainerPort {
 	for _, c := range apps(&pod.Spec) {
 		for _, p := range c.Ports {
 			name := meshconfig.PortProtocol(p.Name)
-			if isTCP(p) && (slices.Contains(tlsProtocols, name) || name == "" && (p.ContainerPort == 443 || p.ContainerPort == 8443)) {
+			isTLS := slices.Contains(tlsProtocols, name) || name == "" && (p.ContainerPort == 443 || p.ContainerPort == 8443)
+			if isTCP(p) && isTLS {
 				out = append(out, p)
 			}
 		}

@@ -31,7 +31,8 @@ func (j *injection) addIstio() error {
 		return err
 	}
 	if word == preStopNone {
-		return unableError{"annotation " + annotationPreStop + " is none, and next to Istio's sidecar the preStop hooks are all that lastcall adds"}
+		return unableError{"annotation " + annotationPreStop + " is none, " +
+			"and next to Istio's sidecar the preStop hooks are all that lastcall adds"}
 	}
 	if err := j.addHooks(j.envoyHook); err != nil {
 		return err
@@ -56,11 +57,13 @@ func (j *injection) envoyHook(c *corev1.Container) *corev1.LifecycleHandler {
 	switch {
 	case len(past) == 0:
 	case len(past) == len(ports):
-		j.note("container %s: Istio does not capture its ports, so its preStop watches their sockets instead of Envoy", c.Name)
+		j.note("container %s: Istio does not capture its ports, so its preStop watches their sockets instead of Envoy",
+			c.Name)
 		j.noteOpaque(c, ports)
 		plane = nil
 	default:
-		j.note("container %s: Istio does not capture port %s, whose connections do not delay the SIGTERM; another port of the container is captured, and only Envoy is watched", c.Name, past[0])
+		j.note("container %s: Istio does not capture port %s, whose connections do not delay the SIGTERM; "+
+			"another port of the container is captured, and only Envoy is watched", c.Name, past[0])
 	}
 	return j.planeHook(c, plane, ports)
 }
@@ -91,20 +94,25 @@ func (j *injection) hookIstioProxy() {
 	case !j.Offline:
 		return
 	case j.sidecar != Classic:
-		j.note("istio-proxy is expected to be a native sidecar; if Istio injects a classic one, set annotation %s: classic, which gives it a preStop hook too", annotationSidecar)
+		j.note("istio-proxy is expected to be a native sidecar; "+
+			"if Istio injects a classic one, set annotation %s: classic, which gives it a preStop hook too", annotationSidecar)
 		return
 	case proxy == nil:
-		spec.Containers = append(spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: autoImage, ImagePullPolicy: corev1.PullIfNotPresent})
+		auto := corev1.Container{Name: carrier.IstioProxy, Image: autoImage, ImagePullPolicy: corev1.PullIfNotPresent}
+		spec.Containers = append(spec.Containers, auto)
 		proxy = &spec.Containers[len(spec.Containers)-1]
-		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, without which the pod cannot start", carrier.IstioProxy, autoImage)
+		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, "+
+			"without which the pod cannot start", carrier.IstioProxy, autoImage)
 	}
 	own := carrier.PreStop(proxy)
 	var hook *corev1.LifecycleHandler
 	isFree := j.isReplaceable(own)
 	switch {
-	case carrier.IsNative(proxy) && (isFree || carrier.IsPilotDrain(own)) && !slices.Contains(carrier.DebugPorts(), j.agentPort()):
+	case carrier.IsNative(proxy) && (isFree || carrier.IsPilotDrain(own)) &&
+		!slices.Contains(carrier.DebugPorts(), j.agentPort()):
 		hook = j.proxyHook(proxy)
-		j.note("Istio's preStop of the native %s cannot work with status port %d, which pilot-agent request refuses: lastcall's drains Envoy instead", carrier.IstioProxy, j.agentPort())
+		j.note("Istio's preStop of the native %s cannot work with status port %d, "+
+			"which pilot-agent request refuses: lastcall's drains Envoy instead", carrier.IstioProxy, j.agentPort())
 	case carrier.IsNative(proxy) && carrier.IsPilotDrain(own):
 		return
 	case carrier.IsNative(proxy) && isFree:
@@ -113,9 +121,12 @@ func (j *injection) hookIstioProxy() {
 		hook = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
 			Command: []string{"pilot-agent", "request", "--debug-port=" + strconv.Itoa(j.agentPort()), "POST", "drain"},
 		}}
-		j.note("the native %s lacked Istio's preStop, which was restored: otherwise its drain would begin only after the app has ended", carrier.IstioProxy)
+		j.note("the native %s lacked Istio's preStop, which was restored: "+
+			"otherwise its drain would begin only after the app has ended", carrier.IstioProxy)
 	case carrier.IsNative(proxy):
-		j.note("the native %s keeps a preStop that is not Istio's: Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's", carrier.IstioProxy, annotationPreStop)
+		j.note("the native %s keeps a preStop that is not Istio's: "+
+			"Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's",
+			carrier.IstioProxy, annotationPreStop)
 		return
 	case isFree:
 		hook = j.proxyHook(proxy)
@@ -123,9 +134,12 @@ func (j *injection) hookIstioProxy() {
 			j.noteReplaced(proxy, d)
 		}
 	default:
-		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, even if requests are in flight; with %s: replace it exits after the last one", carrier.IstioProxy, annotationPreStop)
+		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, "+
+			"even if requests are in flight; with %s: replace it exits after the last one",
+			carrier.IstioProxy, annotationPreStop)
 		if value, _ := carrier.Variable(proxy, meshconfig.VariableExitOnZero); value == "true" {
-			j.note("%s: an idle client holds %s until SIGKILL; remove the variable, or set %s: replace", meshconfig.VariableExitOnZero, carrier.IstioProxy, annotationPreStop)
+			j.note("%s: an idle client holds %s until SIGKILL; "+
+				"remove the variable, or set %s: replace", meshconfig.VariableExitOnZero, carrier.IstioProxy, annotationPreStop)
 		}
 		return
 	}

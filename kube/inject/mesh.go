@@ -18,7 +18,8 @@ import (
 // does not see.
 func besideMesh(mesh string) string {
 	if mesh == carrier.MeshAmbient {
-		return "the pod is in Istio's ambient mesh: ztunnel stays the only proxy, and the app's preStop watches its sockets; clients are not asked to close their kept connections"
+		return "the pod is in Istio's ambient mesh: ztunnel stays the only proxy, and the app's preStop watches its " +
+			"sockets; clients are not asked to close their kept connections"
 	}
 	return "the pod is in a mesh (" + mesh + "), whose proxy stays the only one: the app's preStop watches its sockets"
 }
@@ -63,11 +64,15 @@ func (j *injection) shortenLinkerdIdle(ports []watched) {
 	if proxy != nil {
 		setVariable(proxy, linkerdIdleVariable, linkerdIdle)
 	}
-	j.note("%s is %s: linkerd's proxy would keep an idle HTTP/2 connection to the app for %s, and hold its end", linkerdIdleAnnotation, linkerdIdle, linkerdIdleDefault)
+	j.note("%s is %s: linkerd's proxy would keep an idle HTTP/2 connection to the app for %s, and hold its end",
+		linkerdIdleAnnotation, linkerdIdle, linkerdIdleDefault)
 }
 
 // redirectors are init containers of products that redirect a pod's traffic.
-var redirectors = []string{"istio-init", "istio-validation", "linkerd-init", "linkerd-network-validator", "kuma-init", "kuma-validation", "osm-init", "proxyinit"}
+var redirectors = []string{
+	"istio-init", "istio-validation", "linkerd-init", "linkerd-network-validator",
+	"kuma-init", "kuma-validation", "osm-init", "proxyinit",
+}
 
 // redirected returns a reason if another program seems to redirect the pod's traffic: two redirects leave a pod without
 // traffic, or its proxies in a loop.
@@ -80,7 +85,10 @@ func redirected(spec *corev1.PodSpec) string {
 		if slices.Contains(redirectors, c.Name) || strings.HasSuffix(c.Name, "-iptables") {
 			return fmt.Sprintf("init container %s redirects its traffic to another proxy", c.Name)
 		}
-		if text := strings.Join(slices.Concat(c.Command, c.Args), " "); isNetAdmin(c) && (strings.Contains(text, "iptables") || strings.Contains(text, strconv.Itoa(istio.OutboundPort)) || strings.Contains(text, strconv.Itoa(istio.InboundPort))) {
+		text := strings.Join(slices.Concat(c.Command, c.Args), " ")
+		if isNetAdmin(c) && (strings.Contains(text, "iptables") ||
+			strings.Contains(text, strconv.Itoa(istio.OutboundPort)) ||
+			strings.Contains(text, strconv.Itoa(istio.InboundPort))) {
 			return fmt.Sprintf("init container %s has NET_ADMIN and seems to redirect its traffic to another proxy", c.Name)
 		}
 	}
@@ -89,7 +97,7 @@ func redirected(spec *corev1.PodSpec) string {
 
 func isNetAdmin(c *corev1.Container) bool {
 	s := c.SecurityContext
-	return s != nil && (s.Privileged != nil && *s.Privileged || s.Capabilities != nil && slices.ContainsFunc(s.Capabilities.Add, func(name corev1.Capability) bool {
-		return name == "NET_ADMIN" || name == "ALL"
-	}))
+	isAdmin := func(name corev1.Capability) bool { return name == "NET_ADMIN" || name == "ALL" }
+	return s != nil && (s.Privileged != nil && *s.Privileged ||
+		s.Capabilities != nil && slices.ContainsFunc(s.Capabilities.Add, isAdmin))
 }

@@ -171,10 +171,12 @@ const (
 // Keys are the annotations by which a pod configures lastcall, and those that lastcall writes.
 func Keys() []string {
 	return []string{
-		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts, annotationUntil,
-		annotationLinkerdShutdown,
-		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin, annotationStreams, annotationCompat, annotationRestartWait,
-		annotationApp, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit, AnnotationStatus, AnnotationNotes,
+		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts,
+		annotationUntil, annotationLinkerdShutdown,
+		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin,
+		annotationStreams, annotationCompat, annotationRestartWait,
+		annotationApp, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit,
+		AnnotationStatus, AnnotationNotes,
 	}
 }
 

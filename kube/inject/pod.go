@@ -171,7 +171,8 @@ func (j *injection) do() (err error) {
 	if !j.captures() {
 		j.sidecar = ""
 		if j.proxy == Sockets && carrier.Find(&j.pod.Spec, containerCopy) == nil {
-			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: set the ports with annotation " + annotationPorts + ", or a worker's signals with " + annotationUntil}
+			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: " +
+				"set the ports with annotation " + annotationPorts + ", or a worker's signals with " + annotationUntil}
 		}
 	}
 	return nil
@@ -190,14 +191,17 @@ func (j *injection) mayCapture() error {
 	if err != nil {
 		return err
 	}
-	mode, isNew := j.Namespace.Labels["pod-security.kubernetes.io/enforce"], carrier.Find(&j.pod.Spec, carrier.Sidecar) == nil
+	mode := j.Namespace.Labels["pod-security.kubernetes.io/enforce"]
+	isNew := carrier.Find(&j.pod.Spec, carrier.Sidecar) == nil
 	if isNew && j.capture != CaptureCNI && (mode == "restricted" || mode == "baseline") {
 		j.proxy = Sockets
-		j.note("the namespace does not admit NET_ADMIN (pod security %s): nothing is captured, the app's preStop watches its sockets", mode)
+		j.note("the namespace does not admit NET_ADMIN (pod security %s): "+
+			"nothing is captured, the app's preStop watches its sockets", mode)
 		return nil
 	}
 	if reason := redirected(&j.pod.Spec); reason != "" {
-		return unableError{reason + ": lastcall adds no second redirect; lastcall.dev/proxy: sockets lets the app's preStop watch its sockets instead"}
+		return unableError{reason + ": lastcall adds no second redirect; " +
+			"lastcall.dev/proxy: sockets lets the app's preStop watch its sockets instead"}
 	}
 	if c.Off {
 		j.proxy = Sockets
@@ -205,9 +209,12 @@ func (j *injection) mayCapture() error {
 		return nil
 	}
 	if j.sidecar == Classic && isJob(j.pod, j.Options) && !sharesProcesses(&j.pod.Spec) {
-		return unableError{"it is a Job's, which a classic sidecar would keep from ending: a native one ends with it (annotation " + annotationSidecar + ", Kubernetes 1.29 and later), or with shareProcessNamespace: true lastcall sees the app end"}
+		return unableError{"it is a Job's, which a classic sidecar would keep from ending: " +
+			"a native one ends with it (annotation " + annotationSidecar +
+			", Kubernetes 1.29 and later), or with shareProcessNamespace: true lastcall sees the app end"}
 	}
-	own := []int32{istio.InboundPort, istio.OutboundPort, int32(j.settings.StatusPort.Value), int32(j.settings.AdminPort.Value)}
+	s := j.settings
+	own := []int32{istio.InboundPort, istio.OutboundPort, int32(s.StatusPort.Value), int32(s.AdminPort.Value)}
 	if reason := portsTaken(&j.pod.Spec, own); reason != "" {
 		return unableError{reason}
 	}

@@ -70,8 +70,8 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 	case "", preStopKeep, preStopReplace, preStopNone:
 		return word, nil
 	default:
-		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s", annotationPreStop, word, preStopKeep, preStopReplace,
-			preStopNone)
+		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s",
+			annotationPreStop, word, preStopKeep, preStopReplace, preStopNone)
 	}
 }
 
@@ -120,7 +120,8 @@ func (j *injection) before(c *corev1.Container) []string {
 		return nil
 	}
 	scheme := cmp.Or(get.Scheme, corev1.URISchemeHTTP)
-	at := url.URL{Scheme: strings.ToLower(string(scheme)), Host: net.JoinHostPort(cmp.Or(get.Host, "localhost"), port.String())}
+	host := net.JoinHostPort(cmp.Or(get.Host, "localhost"), port.String())
+	at := url.URL{Scheme: strings.ToLower(string(scheme)), Host: host}
 	at.Path, at.RawQuery, _ = strings.Cut(get.Path, "?")
 	at.Path = "/" + strings.TrimPrefix(at.Path, "/")
 	out := []string{at.String()}
@@ -148,7 +149,8 @@ func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
 	if err != nil || at.Scheme != "http" && at.Scheme != "https" {
 		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: before}}
 	}
-	get := &corev1.HTTPGetAction{Path: at.RequestURI(), Port: intstr.Parse(at.Port()), Scheme: corev1.URIScheme(strings.ToUpper(at.Scheme))}
+	scheme := corev1.URIScheme(strings.ToUpper(at.Scheme))
+	get := &corev1.HTTPGetAction{Path: at.RequestURI(), Port: intstr.Parse(at.Port()), Scheme: scheme}
 	if host := at.Hostname(); host != "localhost" {
 		get.Host = host
 	}

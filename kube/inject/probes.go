@@ -106,7 +106,8 @@ func probesText(probers map[string]corev1.Probe) (string, error) {
 		return "", fmt.Errorf("write %s: %w", meshconfig.VariableProbes, err)
 	}
 	if len(text) > maxVariable {
-		return "", unableError{fmt.Sprintf("the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
+		return "", unableError{fmt.Sprintf(
+			"the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
 	}
 	return escape(string(text)), nil
 }
@@ -121,7 +122,8 @@ func (j *injection) keepsPreStop(c *corev1.Container) bool {
 // probe is unchanged.
 func (j *injection) turn(c *corev1.Container, path string, h *corev1.ProbeHandler) (corev1.ProbeHandler, bool) {
 	status := intstr.FromInt32(int32(j.settings.StatusPort.Value))
-	if h.Exec != nil || h.HTTPGet != nil && h.HTTPGet.Port == status { // it runs in the app's own container; it is redirected already, or for the agent
+	// An exec probe runs in the app's own container. A probe at the status port is redirected already, or for the agent.
+	if h.Exec != nil || h.HTTPGet != nil && h.HTTPGet.Port == status {
 		return *h, false
 	}
 	p, why := j.probeOf(c, h)

@@ -39,7 +39,8 @@ func (j *injection) mergeMetrics() error {
 	case a[prometheusMerge] == "false", a[prometheusMerge] == "" && !isMergeOn(j.MeshConfig):
 		return nil
 	case a[prometheusScheme] != "" && a[prometheusScheme] != "http":
-		j.note("%s is %s: Prometheus scrapes the app directly; the sidecar's metrics are at :%s%s", prometheusScheme, a[prometheusScheme], status, mergedPath)
+		j.note("%s is %s: Prometheus scrapes the app directly; the sidecar's metrics are at :%s%s",
+			prometheusScheme, a[prometheusScheme], status, mergedPath)
 		return nil
 	}
 	if text, isSet := a[prometheusScrape]; isSet {

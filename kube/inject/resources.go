@@ -12,7 +12,9 @@ import (
 // resources are those of every added container, adapted to the class of this pod.
 func (j *injection) resources() (r corev1.ResourceRequirements) {
 	list := func(cpu, memory string) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+		return corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+		}
 	}
 	switch {
 	case j.pod.Spec.Resources != nil:
@@ -45,7 +47,8 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil || q.Sign() <= 0 {
-			return r, fmt.Errorf("annotation %s is %q: must be a quantity, such as 100m of cpu or 64Mi of memory", override.annotation, text)
+			return r, fmt.Errorf("annotation %s is %q: must be a quantity, such as 100m of cpu or 64Mi of memory",
+				override.annotation, text)
 		}
 		if *override.list == nil {
 			*override.list = corev1.ResourceList{}
@@ -54,7 +57,8 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 	}
 	if j.pod.Spec.Resources != nil {
 		for name := range r.Limits {
-			if _, isSet := r.Requests[name]; !isSet { // a limit without a request implies one, which may exceed the pod's resources
+			// A limit without a request implies one, which may exceed the pod's resources.
+			if _, isSet := r.Requests[name]; !isSet {
 				if r.Requests == nil {
 					r.Requests = corev1.ResourceList{}
 				}

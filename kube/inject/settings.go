@@ -156,7 +156,8 @@ func (j *injection) settle() (err error) {
 	grace := GraceOf(&j.pod.Spec)
 	if configured.GracePeriod.IsSet() {
 		if configured.GracePeriod.Value > grace {
-			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead", meshconfig.VariableGracePeriod, configured.GracePeriod.Value, grace)
+			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead",
+				meshconfig.VariableGracePeriod, configured.GracePeriod.Value, grace)
 		}
 		grace = min(grace, configured.GracePeriod.Value)
 	}

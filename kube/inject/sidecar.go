@@ -53,7 +53,8 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	}
 	for _, w := range ignored {
 		if w.protocol != "" {
-			return corev1.Container{}, fmt.Errorf("annotation %s: %q: must be a port without a protocol", annotationIgnoreInbound, w)
+			return corev1.Container{}, fmt.Errorf("annotation %s: %q: must be a port without a protocol",
+				annotationIgnoreInbound, w)
 		}
 		args = append(args, "--ignore-inbound-port", w.String())
 	}
@@ -65,7 +66,9 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 		ImagePullPolicy: j.PullPolicy,
 		Args:            args,
 		Env:             j.env,
-		Ports:           []corev1.ContainerPort{{Name: carrier.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP}},
+		Ports: []corev1.ContainerPort{{
+			Name: carrier.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP,
+		}},
 		Resources:       resources,
 		SecurityContext: bound(),
 		// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a
@@ -118,7 +121,8 @@ func (j *injection) captureContainer() corev1.Container {
 		env = append(env, corev1.EnvVar{Name: meshconfig.VariableProxyConfig, Value: text})
 	}
 	context := bound()
-	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false) // only user 0 gets added capabilities
+	// Only user 0 gets added capabilities.
+	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false)
 	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 	return corev1.Container{
 		Name:            containerCapture,
@@ -132,9 +136,11 @@ func (j *injection) captureContainer() corev1.Container {
 }
 
 // podInfo is the pod's annotations as a file.
-var podInfo = corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-	Items: []corev1.DownwardAPIVolumeFile{{Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations"}}},
-}}}
+var podInfo = corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSource{
+	DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{
+		Path: "annotations", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations"},
+	}}},
+}}
 
 // addSidecar puts the sidecar and the capture into the pod.
 func (j *injection) addSidecar() error {
@@ -190,10 +196,13 @@ func (j *injection) addSidecar() error {
 		first = append(first, j.captureContainer())
 	case CaptureCNI:
 		if j.sidecar == Classic && len(spec.InitContainers) > 0 {
-			return unableError{"it has init containers, which run before a classic sidecar and would have no network behind the node's plugin: a native sidecar (annotation " + annotationSidecar + ") or another capture (annotation " + annotationCapture + ") serves them"}
+			return unableError{"it has init containers, which run before a classic sidecar and would have no network " +
+				"behind the node's plugin: a native sidecar (annotation " + annotationSidecar +
+				") or another capture (annotation " + annotationCapture + ") serves them"}
 		}
 		sidecar.Args = append(sidecar.Args, "--check-capture")
-		j.pod.Annotations[capture.AnnotationCNI] = fmt.Sprintf("%d,%d", j.settings.AdminPort.Value, j.settings.StatusPort.Value)
+		s := j.settings
+		j.pod.Annotations[capture.AnnotationCNI] = fmt.Sprintf("%d,%d", s.AdminPort.Value, s.StatusPort.Value)
 	}
 	switch j.sidecar {
 	case Native:
@@ -210,7 +219,8 @@ func (j *injection) addSidecar() error {
 	addVolume(spec, podInfo)
 	for _, c := range apps(spec) {
 		if runsAs(c, spec, istio.ProxyID) {
-			j.note("container %s runs as user %d: its outbound traffic is not captured and its connections are not drained", c.Name, istio.ProxyID)
+			j.note("container %s runs as user %d: its outbound traffic is not captured and its connections are not drained",
+				c.Name, istio.ProxyID)
 		}
 	}
 	return nil
@@ -235,7 +245,9 @@ func (j *injection) addPresence() (containers string) {
 	all := apps(&j.pod.Spec)
 	for _, c := range all {
 		if !isExecHook(carrier.PreStop(c)) {
-			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: it carries outbound connections until the grace period ends; a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
+			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: "+
+				"it carries outbound connections until the grace period ends; "+
+				"a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
 		}
 	}
 	if len(all) > 1 {

@@ -61,7 +61,8 @@ func (j *injection) hookMeshProxies() {
 			continue
 		}
 		if !j.isReplaceable(carrier.PreStop(c)) {
-			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most", c.Name, GraceOf(spec))
+			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most",
+				c.Name, GraceOf(spec))
 			continue
 		}
 		setPreStop(c, j.waitCommand(nil, j.linkerdFlags(), sortWatched(ports)))
@@ -71,7 +72,9 @@ func (j *injection) hookMeshProxies() {
 func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
 	for _, p := range ports {
 		if meshconfig.IsOpaquePort(p.protocol) && (j.linkerdFlags() == nil || !meshconfig.IsMuxedPort(p.protocol)) {
-			j.note("container %s: connections of port %s count as busy as long as they are open, because the kernel does not show their requests; set another protocol with annotation %s", c.Name, p, annotationPorts)
+			j.note("container %s: connections of port %s count as busy as long as they are open, "+
+				"because the kernel does not show their requests; set another protocol with annotation %s",
+				c.Name, p, annotationPorts)
 		}
 	}
 }
@@ -115,7 +118,8 @@ var binaryVolume = corev1.Volume{
 // mountProgram lets a container run it.
 func (j *injection) mountProgram(c *corev1.Container) {
 	if !mounts(c) {
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary, ReadOnly: true})
+		mount := corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary, ReadOnly: true}
+		c.VolumeMounts = append(c.VolumeMounts, mount)
 	}
 }
 
@@ -143,7 +147,8 @@ func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []wat
 	switch {
 	case c == nil:
 	case c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError:
-		j.note("container %s: terminationMessagePolicy is %s, so its termination message has no report, which would take the place of its log", c.Name, c.TerminationMessagePolicy)
+		j.note("container %s: terminationMessagePolicy is %s, so its termination message has no report, "+
+			"which would take the place of its log", c.Name, c.TerminationMessagePolicy)
 	default:
 		command = append(command, "--report", cmp.Or(c.TerminationMessagePath, corev1.TerminationMessagePathDefault))
 	}
@@ -152,7 +157,8 @@ func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []wat
 		flag  string
 		value meshconfig.Value[time.Duration]
 	}{
-		{"--minimum-drain", s.MinimumDrain}, {"--quiet-time", s.QuietTime}, {"--idle-grace", s.IdleGrace}, {"--leave", s.Margin},
+		{"--minimum-drain", s.MinimumDrain}, {"--quiet-time", s.QuietTime},
+		{"--idle-grace", s.IdleGrace}, {"--leave", s.Margin},
 	} {
 		if v.value.IsSet() {
 			command = append(command, v.flag, v.value.Value.String())
@@ -183,9 +189,11 @@ func parseWatched(annotation, text string) (out []watched, err error) {
 		protocol := meshconfig.PortProtocol(name)
 		switch {
 		case err != nil || port == 0:
-			return nil, fmt.Errorf("annotation %s: %q must be a port from 1 to 65535, such as 8080 or 9090/grpc", annotation, item)
+			return nil, fmt.Errorf("annotation %s: %q must be a port from 1 to 65535, such as 8080 or 9090/grpc",
+				annotation, item)
 		case typed && protocol == "":
-			return nil, fmt.Errorf("annotation %s: %q: the protocol must be one of %s", annotation, item, strings.Join(meshconfig.PortProtocols(), ", "))
+			return nil, fmt.Errorf("annotation %s: %q: the protocol must be one of %s",
+				annotation, item, strings.Join(meshconfig.PortProtocols(), ", "))
 		}
 		out = append(out, watched{uint16(port), protocol})
 	}

@@ -49,7 +49,8 @@ func (j *injection) exportStats() error {
 	case err != nil:
 		return fmt.Errorf("annotation %s: %w", annotationProxyConfig, err)
 	case len(text) > maxProxyConfig:
-		return fmt.Errorf("annotation %s with the statistics that the drain needs has %d bytes; the limit is %d", annotationProxyConfig, len(text), maxProxyConfig)
+		return fmt.Errorf("annotation %s with the statistics that the drain needs has %d bytes; the limit is %d",
+			annotationProxyConfig, len(text), maxProxyConfig)
 	}
 	j.pod.Annotations[annotationProxyConfig] = text
 	return nil

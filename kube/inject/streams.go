@@ -16,8 +16,8 @@ const (
 	streamsMargin = 5 * time.Second
 )
 
-// allowStreams makes the grace period as long as a response needs that begins at the end of the draining phase. A longer
-// one stays.
+// allowStreams makes the grace period as long as a response needs that begins at the end of the draining phase. A
+// longer one stays.
 func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 	text := j.pod.Annotations[annotationStreams]
 	if text == "" {
@@ -44,7 +44,8 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 	if GraceOf(&j.pod.Spec) < needs {
 		j.pod.Spec.TerminationGracePeriodSeconds = &seconds
 	}
-	j.note("%s %s: a response that begins when the draining phase ends has the time to end; terminationGracePeriodSeconds is %d",
+	j.note("%s %s: a response that begins when the draining phase ends has the time to end; "+
+		"terminationGracePeriodSeconds is %d",
 		annotationStreams, text, *j.pod.Spec.TerminationGracePeriodSeconds)
 	return nil
 }

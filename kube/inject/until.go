@@ -30,8 +30,8 @@ func (j *injection) readUntil() error {
 		return fmt.Errorf("annotation %s has %d signals: must be at most %d", annotationUntil, len(j.until), maxSignals)
 	case len(j.until) == 0 || !j.captures():
 	case j.pod.Annotations[annotationProxy] != "":
-		return unableError{fmt.Sprintf("annotation %s needs %s: %s, whose hook runs in the worker's container", annotationUntil,
-			annotationProxy, Sockets)}
+		return unableError{fmt.Sprintf("annotation %s needs %s: %s, whose hook runs in the worker's container",
+			annotationUntil, annotationProxy, Sockets)}
 	default:
 		j.proxy = Sockets
 	}

@@ -49,7 +49,9 @@ func (j *injection) withdraw() error {
 			if err := json.Unmarshal([]byte(unescape(text)), &was); isSet && err != nil {
 				return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariablePrometheus, err)
 			}
-			for name, value := range map[string]string{prometheusScrape: was.Scrape, prometheusPath: was.Path, prometheusPort: was.Port} {
+			for name, value := range map[string]string{
+				prometheusScrape: was.Scrape, prometheusPath: was.Path, prometheusPort: was.Port,
+			} {
 				if a[name] = value; value == "" {
 					delete(a, name)
 				}
@@ -61,7 +63,9 @@ func (j *injection) withdraw() error {
 	}
 	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, isOwn)
 	spec.Containers = slices.DeleteFunc(spec.Containers, isOwn)
-	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumePodInfo || v.Name == volumeBinary })
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
+		return v.Name == volumePodInfo || v.Name == volumeBinary
+	})
 	for _, c := range carrier.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
 		if h := carrier.PreStop(c); isOurHook(h) {
@@ -95,7 +99,8 @@ func Unfinished(pod *corev1.Pod) string {
 	if isRedirectedTwice(pod) {
 		return "two proxies capture its traffic"
 	}
-	if proxy := carrier.Find(&pod.Spec, carrier.IstioProxy); proxy != nil && !carrier.IsNative(proxy) && !isProxyless(pod) && carrier.PreStop(proxy) == nil {
+	proxy := carrier.Find(&pod.Spec, carrier.IstioProxy)
+	if proxy != nil && !carrier.IsNative(proxy) && !isProxyless(pod) && carrier.PreStop(proxy) == nil {
 		return "the classic " + carrier.IstioProxy + " has no preStop, and exits while requests are in flight"
 	}
 	return ""
@@ -105,5 +110,7 @@ func Unfinished(pod *corev1.Pod) string {
 func isRedirectedTwice(pod *corev1.Pod) bool {
 	return carrier.Find(&pod.Spec, carrier.Sidecar) != nil &&
 		(carrier.Find(&pod.Spec, carrier.IstioProxy) != nil || redirected(&pod.Spec) != "" ||
-			slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) }))
+			slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool {
+				return carrier.IsMeshProxy(&pod.Spec, c)
+			}))
 }

@@ -117,7 +117,8 @@ func (e *examination) problems(files []*manifest.File) {
 		isTemplate := false
 		for _, p := range f.Problems {
 			if isTemplate = isTemplate || p.IsTemplate; !p.IsTemplate && !f.Passes(p) {
-				e.result.Findings = append(e.result.Findings, Found{File: f.Name, Line: p.Line, Finding: Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + p.Err.Error()}})
+				unreadable := Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + p.Err.Error()}
+				e.result.Findings = append(e.result.Findings, Found{File: f.Name, Line: p.Line, Finding: unreadable})
 			}
 		}
 		if isTemplate {
@@ -214,7 +215,8 @@ func (e *examination) finish(files []*manifest.File) {
 		comments[f.Name] = readIgnores(f.Text)
 	}
 	found := len(e.result.Findings)
-	all := slices.DeleteFunc(e.result.Findings, func(f Found) bool { return slices.Contains(comments[f.File][f.Line], f.ID) })
+	isIgnored := func(f Found) bool { return slices.Contains(comments[f.File][f.Line], f.ID) }
+	all := slices.DeleteFunc(e.result.Findings, isIgnored)
 	e.result.Ignored = found - len(all)
 	slices.SortStableFunc(all, func(a, b Found) int {
 		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.ID, b.ID))

@@ -86,7 +86,9 @@ func Pod(pod *corev1.Pod, job bool, meshConfig string) []Finding {
 func (l *linting) examine() (isKilled bool) {
 	if s := l.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
 		if l.serves() || l.hasLastcall() { // a pod that only calls others is often killed on purpose
-			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds", "%d: the pod is killed at once and all its requests are lost; set it to the duration of the longest request plus 10 s", *s)
+			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds",
+				"%d: the pod is killed at once and all its requests are lost; "+
+					"set it to the duration of the longest request plus 10 s", *s)
 		}
 		return len(l.findings) > 0
 	}
@@ -117,8 +119,10 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 
 // notRequests are words in the names of ports and Services to which no user's request goes. Clients of xDS and DNS
 // connect again by themselves.
-var notRequests = []string{"metric", "monitor", "monitoring", "prom", "prometheus", "health", "healthz", "probe", "webhook", "admission",
-	"debug", "pprof", "profiling", "profiler", "admin", "live", "liveness", "livez", "ready", "readiness", "readyz", "xds", "dns"}
+var notRequests = []string{
+	"metric", "monitor", "monitoring", "prom", "prometheus", "health", "healthz", "probe", "webhook", "admission", "debug",
+	"pprof", "profiling", "profiler", "admin", "live", "liveness", "livez", "ready", "readiness", "readyz", "xds", "dns",
+}
 
 // isForRequests compares whole words, in the singular: a Service called delivery or promotions is one for requests.
 func isForRequests(name string) bool {
@@ -138,7 +142,8 @@ func (l *linting) serves() (found bool) {
 
 // hasLastcall reports whether the pod has lastcall, or asks for it.
 func (l *linting) hasLastcall() bool {
-	found := isInjected(l.pod) || l.pod.Labels[inject.AnnotationInject] == "true" || l.pod.Annotations[inject.AnnotationInject] == "true" || l.hooksWait()
+	found := isInjected(l.pod) || l.hooksWait() ||
+		l.pod.Labels[inject.AnnotationInject] == "true" || l.pod.Annotations[inject.AnnotationInject] == "true"
 	l.containers(func(c *corev1.Container, _ string) {
 		_, isLastcall := carrier.AgentArguments(c)
 		found = found || isLastcall

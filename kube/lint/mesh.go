@@ -54,10 +54,14 @@ func (e *examination) useMesh(o *manifest.Object, text, path string) {
 		found("LC007", Warning, "."+w.Field, w.Text)
 	}
 	if s := settings.ExitOnZero; s.IsSet() && s.Value && e.Istio != inject.Classic && err == nil {
-		found("LC005", Warning, "."+s.Path, ignoredByNative+"; give the apps a preStop sleep, or use lastcall (with --istio-sidecar classic this finding ends)")
+		found("LC005", Warning, "."+s.Path,
+			ignoredByNative+"; give the apps a preStop sleep, or use lastcall "+
+				"(with --istio-sidecar classic this finding ends)")
 	}
 	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
 	if s := settings.TerminationDrain; s.IsSet() && !settings.ExitOnZero.Value && s.Value >= grace {
-		found("LC003", Warning, "."+s.Path, "Istio's agent waits "+s.Value.String()+" in every pod, and the default grace period is "+grace.String()+": SIGKILL comes first; use a shorter time")
+		found("LC003", Warning, "."+s.Path,
+			"Istio's agent waits "+s.Value.String()+" in every pod, "+
+				"and the default grace period is "+grace.String()+": SIGKILL comes first; use a shorter time")
 	}
 }

@@ -24,18 +24,25 @@ func isIstios(c *corev1.Container) bool {
 }
 
 // ignoredByNative is the behaviour of Istio's agent in a native sidecar (pkg/envoy/agent.go), as measured.
-const ignoredByNative = "is not read by a native sidecar, Istio's default since 1.27: the app gets its SIGTERM at once, and the sidecar ends with it, whatever is in flight"
+const ignoredByNative = "is not read by a native sidecar, Istio's default since 1.27: " +
+	"the app gets its SIGTERM at once, and the sidecar ends with it, whatever is in flight"
 
 // exitOnZero: the variable belongs to proxyMetadata, or to the proxy's environment.
 func (l *linting) exitOnZero() {
 	l.containers(func(c *corev1.Container, path string) {
-		if c.Name != "lastcall" && !isIstios(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == meshconfig.VariableExitOnZero }) {
-			l.find("LC005", Error, path+".env["+meshconfig.VariableExitOnZero+"]", "has no effect on an app, since only the proxy reads it: move it to proxyMetadata of the annotation proxy.istio.io/config")
+		hasVariable := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+			return e.Name == meshconfig.VariableExitOnZero
+		})
+		if c.Name != "lastcall" && !isIstios(c) && hasVariable {
+			l.find("LC005", Error, path+".env["+meshconfig.VariableExitOnZero+"]",
+				"has no effect on an app, since only the proxy reads it: "+
+					"move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	})
 	for name := range l.pod.Annotations {
 		if name == meshconfig.VariableExitOnZero || strings.HasSuffix(name, "/"+meshconfig.VariableExitOnZero) {
-			l.find("LC005", Error, "metadata.annotations["+name+"]", "is not an annotation: move it to proxyMetadata of the annotation proxy.istio.io/config")
+			l.find("LC005", Error, "metadata.annotations["+name+"]",
+				"is not an annotation: move it to proxyMetadata of the annotation proxy.istio.io/config")
 		}
 	}
 }
@@ -79,12 +86,16 @@ func (l *linting) misplaced() {
 // aboutIstio takes lastcall out of the warnings about a pod that does not have it.
 var aboutIstio = strings.NewReplacer("lastcall uses it, Istio", "Istio", "lastcall uses them, Istio", "Istio",
 	"lastcall unwraps it, Istio's proxy would not", "Istio's proxy does not unwrap it",
-	"ignored, as lastcall does not need it; Istio would refuse it", "Istio refuses it", " for lastcall", "", " on lastcall", "")
+	"ignored, as lastcall does not need it; Istio would refuse it", "Istio refuses it",
+	" for lastcall", "", " on lastcall", "")
 
 func (l *linting) hooksWithoutShell() {
 	l.containers(func(c *corev1.Container, where string) {
 		if program := carrier.LacksProgram(c.Image, l.ownHook(c)); program != "" {
-			l.find("LC008", Error, where+".lifecycle.preStop", "runs %s, which image %s probably lacks: the hook fails and the kubelet sends SIGTERM at once; use sleep: {seconds: N} or lastcall's httpGet", program, c.Image)
+			l.find("LC008", Error, where+".lifecycle.preStop",
+				"runs %s, which image %s probably lacks: the hook fails "+
+					"and the kubelet sends SIGTERM at once; use sleep: {seconds: N} or lastcall's httpGet",
+				program, c.Image)
 		}
 	})
 }
@@ -98,10 +109,15 @@ func drainsEnvoy(h *corev1.LifecycleHandler) bool {
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
 	c := carrier.Find(&l.pod.Spec, carrier.IstioProxy)
-	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil || carrier.IsPilotDrain(carrier.PreStop(c)) || drainsEnvoy(carrier.PreStop(c)) || c.Image == "auto" && carrier.PreStop(c) == nil {
+	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil {
 		return
 	}
-	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle", "replaces Istio's preStop (pilot-agent request --debug-port=15020 POST drain): the drain begins only after the app has exited")
+	if h := c.Lifecycle.PreStop; carrier.IsPilotDrain(h) || drainsEnvoy(h) || c.Image == "auto" && h == nil {
+		return
+	}
+	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle",
+		"replaces Istio's preStop (pilot-agent request --debug-port=15020 POST drain): "+
+			"the drain begins only after the app has exited")
 }
 
 // loops end at their condition or at SIGKILL.
@@ -112,7 +128,9 @@ func (l *linting) loops() {
 			return
 		}
 		if line, ok := carrier.ShellLine(h.Exec.Command); ok && carrier.IsLoop(line) && strings.Contains(line, "netstat") {
-			l.find("LC015", Warning, where+".lifecycle.preStop", "waits until netstat lists no connection: idle connections hold it until SIGKILL, and an app that closes its listener first ends it too early; use lastcall wait")
+			l.find("LC015", Warning, where+".lifecycle.preStop",
+				"waits until netstat lists no connection: idle connections hold it until SIGKILL, "+
+					"and an app that closes its listener first ends it too early; use lastcall wait")
 		}
 	})
 }
@@ -129,7 +147,12 @@ func (l *linting) shellAsPID1() {
 			return
 		}
 		if process := carrier.ShellAsPID1(spec, c); process != "" {
-			l.find("LC029", Warning, path+".command", "%s is PID 1 and does not pass SIGTERM on: the app does not learn of its end, and SIGKILL cuts its requests at the end of the grace period; start the app itself or by exec (sh -c \"exec …\"), put tini or another init in front, set shareProcessNamespace: true, or handle the signal (trap)", process)
+			l.find("LC029", Warning, path+".command",
+				"%s is PID 1 and does not pass SIGTERM on: the app does not learn of its end, "+
+					"and SIGKILL cuts its requests at the end of the grace period; "+
+					"start the app itself or by exec (sh -c \"exec …\"), put tini or another init in front, "+
+					"set shareProcessNamespace: true, or handle the signal (trap)",
+				process)
 		}
 	})
 }

@@ -25,11 +25,16 @@ func (e *examination) examineWorkload(w *workload) {
 
 // isForRequests reports whether users' requests reach the Service.
 func (s *service) isForRequests() bool {
-	return isForRequests(s.Name) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolUDP && isForRequests(p.Name) })
+	return isForRequests(s.Name) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Protocol != corev1.ProtocolUDP && isForRequests(p.Name)
+	})
 }
 
 // ownDelay are parts of arguments and variables by which servers delay or drain their end themselves.
-var ownDelay = []string{"drain", "lameduck", "graceful", "shutdown", "grace-period", "termination", "wait-for-healthcheck", "requestacceptgracetimeout", "hard-stop-after", "lifecycle"}
+var ownDelay = []string{
+	"drain", "lameduck", "graceful", "shutdown", "grace-period", "termination", "wait-for-healthcheck",
+	"requestacceptgracetimeout", "hard-stop-after", "lifecycle",
+}
 
 // ownDelayImages are parts of the names of images whose programs accept connections for some seconds after SIGTERM by
 // default.
@@ -70,7 +75,11 @@ func (w *workload) unprotected() {
 		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || w.stays() > 0 {
 		return
 	}
-	w.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]", "has no preStop hook and no sidecar, and Service %s sends it requests: an app that exits at SIGTERM refuses the connections of clients that still have its address; add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", w.services[i].Name)
+	w.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]",
+		"has no preStop hook and no sidecar, and Service %s sends it requests: "+
+			"an app that exits at SIGTERM refuses the connections of clients that still have its address; "+
+			"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall",
+		w.services[i].Name)
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.
@@ -91,9 +100,16 @@ func (w *workload) sidecarEndsFirst() {
 		where := "spec.containers[" + app + "].lifecycle.preStop"
 		switch serves := c.PreStop.Duration + c.Drain; {
 		case c.Reaction == course.FixedDrain && w.end.Mesh == carrier.MeshIstio && hook > serves && c.PreStop.IsKnown:
-			w.find("LC020", Warning, where, "waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): then the app can neither be reached nor reach others; set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar", hook, serves, hook)
+			w.find("LC020", Warning, where,
+				"waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): "+
+					"then the app can neither be reached nor reach others; "+
+					"set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar",
+				hook, serves, hook)
 		case c.Reaction == course.Refuses && hook > c.PreStop.Duration && c.PreStop.IsKnown:
-			w.find("LC020", Warning, where, "waits for %v, but linkerd's classic proxy refuses new connections after %v: set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar", hook, c.PreStop.Duration, int(hook.Seconds()))
+			w.find("LC020", Warning, where,
+				"waits for %v, but linkerd's classic proxy refuses new connections after %v: "+
+					"set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar",
+				hook, c.PreStop.Duration, int(hook.Seconds()))
 		}
 	}
 }
@@ -101,11 +117,19 @@ func (w *workload) sidecarEndsFirst() {
 // ignoredExitOnZero: a native sidecar of Istio exits at its SIGTERM, which follows the app's end, whatever is open.
 func (w *workload) ignoredExitOnZero() {
 	s := w.settings
-	if w.end.HasLastcall || w.end.Mesh != carrier.MeshIstio || w.job || !s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || s.ExitOnZero.Source.Origin == meshconfig.MeshFile ||
-		slices.ContainsFunc(w.findings, func(f Finding) bool { return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config") }) {
+	isFromMesh := s.ExitOnZero.Source.Origin == meshconfig.MeshFile
+	isWrong := slices.ContainsFunc(w.findings, func(f Finding) bool {
+		return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config")
+	})
+	if w.end.HasLastcall || w.end.Mesh != carrier.MeshIstio || w.job ||
+		!s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || isFromMesh || isWrong {
 		return // the annotation means something else when it is right
 	}
-	if slices.ContainsFunc(w.end.Containers, func(c termination.Container) bool { return c.Role == course.Proxy && c.Native }) {
-		w.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+meshconfig.VariableExitOnZero, "%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app a preStop sleep, or use lastcall", ignoredByNative)
+	isNativeProxy := func(c termination.Container) bool { return c.Role == course.Proxy && c.Native }
+	if slices.ContainsFunc(w.end.Containers, isNativeProxy) {
+		w.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+meshconfig.VariableExitOnZero,
+			"%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app "+
+				"a preStop sleep, or use lastcall",
+			ignoredByNative)
 	}
 }

@@ -36,7 +36,10 @@ func (e *examination) examineService(s *service) {
 			findings = targets(nlbTarget, "NLB", nlbNoticed, stays)
 		case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && stays < noticed:
 			findings = []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
-				"Local sends connections to a node until its health check has failed, for at least %v, and its pods exit after %v: connections in between are refused; use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)", noticed, stays)}}
+				"Local sends connections to a node until its health check has failed, for at least %v, "+
+					"and its pods exit after %v: connections in between are refused; "+
+					"use Cluster, or delay the exit (MINIMUM_DRAIN_DURATION, preStop sleep)",
+				noticed, stays)}}
 		}
 		if len(findings) > 0 {
 			e.found(s.object, "Service "+s.Name+" over "+w.String(), "", findings...)
@@ -51,7 +54,10 @@ func targets(annotation, balancer string, needs, stays time.Duration) []Finding 
 		return nil
 	}
 	return []Finding{{ID: "LC016", Severity: Warning, Path: "metadata.annotations[" + annotation + "]", Text: fmt.Sprintf(
-		"ip: an %s sends new connections to a pod until it has learned of its end, and the pods accept them for %v: set a preStop sleep or lastcall.dev/minimum-drain of %v, and a longer terminationGracePeriodSeconds", balancer, stays, needs)}}
+		"ip: an %s sends new connections to a pod until it has learned of its end, "+
+			"and the pods accept them for %v: "+
+			"set a preStop sleep or lastcall.dev/minimum-drain of %v, and a longer terminationGracePeriodSeconds",
+		balancer, stays, needs)}}
 }
 
 // stays is the time for which a pod accepts connections after its deletion; with a hook or a setting of its own, whose

@@ -23,13 +23,21 @@ func (l *linting) sidecarForm() {
 			if carrier.IsNative(c) {
 				want = "native"
 			}
-			l.find("LC018", Warning, where+".args", "lacks --sidecar %s: the restart of one app container then begins a drain, and a request that hangs delays the restart until the last call", want)
+			l.find("LC018", Warning, where+".args",
+				"lacks --sidecar %s: the restart of one app container then begins a drain, "+
+					"and a request that hangs delays the restart until the last call", want)
 		case (form == "native") != carrier.IsNative(c):
-			l.find("LC018", Error, where+".args", "--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; the agent mistakes the end of the pod for a container's restart", form)
+			l.find("LC018", Error, where+".args",
+				"--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; "+
+					"the agent mistakes the end of the pod for a container's restart", form)
 		case form == "native" && hook == nil:
-			l.find("LC018", Error, where+".lifecycle", "lacks a preStop: without its own hook the agent mistakes the end of the pod for a container's restart, and the app receives SIGTERM within a second; add exec: {command: [/lastcall, wait, --sidecar]}")
+			l.find("LC018", Error, where+".lifecycle",
+				"lacks a preStop: without its own hook the agent mistakes the end of the pod for a container's restart, "+
+					"and the app receives SIGTERM within a second; add exec: {command: [/lastcall, wait, --sidecar]}")
 		case form == "classic" && hook != nil:
-			l.find("LC018", Error, where+".lifecycle.preStop", "delays the SIGTERM that signals the end of the pod to a classic sidecar: the agent mistakes it for a container's restart; remove the hook")
+			l.find("LC018", Error, where+".lifecycle.preStop",
+				"delays the SIGTERM that signals the end of the pod to a classic sidecar: "+
+					"the agent mistakes it for a container's restart; remove the hook")
 		}
 	})
 }

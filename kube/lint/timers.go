@@ -10,7 +10,9 @@ import (
 func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
 		if d, isLoop := carrier.Sleeps(l.ownHook(c)); !isLoop && d >= l.grace {
-			l.find("LC001", Error, path+".lifecycle.preStop", "sleeps for %v of a grace period of %v: the app gets no SIGTERM, only SIGKILL; shorten the sleep or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
+			l.find("LC001", Error, path+".lifecycle.preStop",
+				"sleeps for %v of a grace period of %v: the app gets no SIGTERM, only SIGKILL; "+
+					"shorten the sleep or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
 		}
 	})
 }
@@ -33,7 +35,9 @@ func (l *linting) budget() {
 	l.containers(func(c *corev1.Container, path string) {
 		d, isLoop := carrier.Sleeps(carrier.PreStop(c))
 		if c.Name == "istio-proxy" && !isLoop && minimum.IsSet() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
-			l.find("LC002", Error, path+".lifecycle.preStop", "sleeps for %v and then drains for at least %v, of a grace period of %v: replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
+			l.find("LC002", Error, path+".lifecycle.preStop",
+				"sleeps for %v and then drains for at least %v, of a grace period of %v: "+
+					"replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
 		}
 	})
 }
@@ -54,25 +58,40 @@ func (l *linting) drains() {
 	s := l.settings
 	where := func(path string) string { return "metadata.annotations[proxy.istio.io/config]." + path }
 	if s.DrainDuration.IsSet() && s.DrainDuration.Value > l.grace {
-		l.find("LC003", Warning, where(s.DrainDuration.Path), "%v is longer than the grace period of %v, at whose end SIGKILL comes; raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
+		l.find("LC003", Warning, where(s.DrainDuration.Path),
+			"%v is longer than the grace period of %v, at whose end SIGKILL comes; "+
+				"raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
 	}
 	if s.TerminationDrain.IsSet() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
-		l.find("LC003", Error, where(s.TerminationDrain.Path), "waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
+		l.find("LC003", Error, where(s.TerminationDrain.Path),
+			"waits %v of a grace period of %v: SIGKILL comes first; "+
+				"raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
-	if proxy := carrier.Find(&l.pod.Spec, carrier.IstioProxy); s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && (proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.pod) {
-		l.find("LC003", Warning, where(s.TerminationDrain.Path), "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
+	proxy := carrier.Find(&l.pod.Spec, carrier.IstioProxy)
+	if s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace &&
+		(proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.pod) {
+		l.find("LC003", Warning, where(s.TerminationDrain.Path),
+			"without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; "+
+				"raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
-		l.find("LC003", Error, where(s.GracePeriod.Path), "%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it", s.GracePeriod.Value, l.grace)
+		l.find("LC003", Error, where(s.GracePeriod.Path),
+			"%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it",
+			s.GracePeriod.Value, l.grace)
 	}
 }
 
 // otherMeshes: the timers of other meshes' proxies.
 func (l *linting) otherMeshes() {
-	for _, name := range []string{carrier.LinkerdGrace, carrier.LinkerdWait, carrier.KumaDrain, carrier.ConsulGrace, carrier.DaprGrace, carrier.DaprBlock} {
+	for _, name := range []string{
+		carrier.LinkerdGrace, carrier.LinkerdWait, carrier.KumaDrain,
+		carrier.ConsulGrace, carrier.DaprGrace, carrier.DaprBlock,
+	} {
 		if d, ok := carrier.Timer(name, l.pod.Annotations[name]); ok && d >= l.grace {
-			l.find("LC011", Error, "metadata.annotations["+name+"]", "%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v", d, l.grace, d)
+			l.find("LC011", Error, "metadata.annotations["+name+"]",
+				"%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v",
+				d, l.grace, d)
 		}
 	}
 }

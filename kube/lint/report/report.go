@@ -38,13 +38,15 @@ func Summary(r *lint.Result) string {
 	for _, f := range r.Findings {
 		count[f.Severity]++
 	}
-	text := fmt.Sprintf("%s, %s, %d examined: %s, %s", terminal.Count(r.Files, "file"), terminal.Count(r.Objects, "object"), r.Examined,
+	text := fmt.Sprintf("%s, %s, %d examined: %s, %s",
+		terminal.Count(r.Files, "file"), terminal.Count(r.Objects, "object"), r.Examined,
 		terminal.Count(count[lint.Error], "error"), terminal.Count(count[lint.Warning], "warning"))
 	if r.Ignored > 0 {
 		text += fmt.Sprintf(", %d ignored", r.Ignored)
 	}
 	if r.Templates > 0 {
-		text += fmt.Sprintf("; %s not examined: render them first (helm template CHART | lastcallctl lint -)", terminal.Count(r.Templates, "template"))
+		text += fmt.Sprintf("; %s not examined: render them first (helm template CHART | lastcallctl lint -)",
+			terminal.Count(r.Templates, "template"))
 	}
 	return text
 }
