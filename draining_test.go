@@ -30,10 +30,7 @@ type pod struct {
 
 func serving(t *testing.T, server *http.Server, opts ...Option) *pod {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := loopback(t)
 	p := &pod{address: ln.Addr().String(), signals: make(chan drain.Signal, 4), ended: make(chan struct{})}
 	server.ReadHeaderTimeout = patience
 	opts = append([]Option{
@@ -66,9 +63,7 @@ func (p *pod) end(t *testing.T) {
 func (p *pod) get(t *testing.T, head string) *bufio.Reader {
 	t.Helper()
 	c, err := net.Dial("tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(c, head); err != nil {
@@ -196,10 +191,7 @@ func TestShutdownBySomeoneElse(t *testing.T) {
 
 // TestSideServer: requests of a side server do not delay the end, and are answered until it.
 func TestSideServer(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := loopback(t)
 	address := ln.Addr().String()
 	_ = ln.Close()
 	scraping := make(chan struct{}, 1)

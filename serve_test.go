@@ -86,12 +86,8 @@ func start(t *testing.T, env ...string) *running {
 	r.cmd.Env = append(os.Environ(), "LASTCALL_TEST_PROGRAM=1", "GORACE=atexit_sleep_ms=0")
 	r.cmd.Env = append(r.cmd.Env, env...)
 	stderr, err := r.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, r.cmd.Start())
 	serving := make(chan struct{})
 	var once sync.Once
 	hasStatus := strings.Contains(strings.Join(env, " "), "LASTCALL_TEST_STATUS")
@@ -138,16 +134,12 @@ func (r *running) text() string {
 // terminate sends SIGTERM, and returns when responses say Connection: close.
 func (r *running) terminate() {
 	r.t.Helper()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.cmd.Process.Signal(syscall.SIGTERM))
 	r.await("draining") // it will, in a moment
 	c := r.client()
 	polltest.Eventually(r.t, "a response has Connection: close", func() bool {
 		resp, err := c.Get("http://" + r.address)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must(r.t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		return resp.Close
@@ -207,9 +199,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	r := start(t, "MINIMUM_DRAIN_DURATION=300ms", "LASTCALL_QUIET_TIME=100ms", "LASTCALL_IDLE_GRACE=50ms")
 	idle, err := net.Dial("tcp", r.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer idle.Close()
 	kept := r.client()
 	r.get(kept, "/", 200, false)
@@ -256,9 +246,7 @@ func TestServeLastCall(t *testing.T) {
 			r.terminate()
 			if env == nil {
 				began = time.Now()
-				if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.cmd.Process.Signal(syscall.SIGTERM))
 			}
 			code, report := r.end()
 			<-answered
@@ -297,9 +285,7 @@ func TestServePreStop(t *testing.T) {
 	}
 	r.get(r.client(), "/", 200, true)
 	began = time.Now()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.cmd.Process.Signal(syscall.SIGTERM))
 	code, report := r.end()
 	if took := time.Since(began); code != 0 || report.Verdict != drain.Clean || report.Trigger != "hook" || took > 10*time.Second {
 		t.Errorf("exit %d after %v, %+v", code, took, report)
@@ -309,10 +295,7 @@ func TestServePreStop(t *testing.T) {
 // A server that the program has closed itself cannot be served again. Nor can a worker.
 func TestEndedBefore(t *testing.T) {
 	log := WithLogger(slog.New(slog.DiscardHandler))
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := loopback(t)
 	server := &http.Server{Addr: ln.Addr().String()}
 	want := "lastcall: serve on " + server.Addr + ": the server was shut down or served before; make a new http.Server"
 	time.AfterFunc(50*time.Millisecond, func() { _ = server.Close() })
@@ -335,35 +318,24 @@ func TestEndedBefore(t *testing.T) {
 
 // What keeps the server from starting is an error, and nothing is left open.
 func TestServeErrors(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := loopback(t)
 	defer taken.Close()
-	log := WithLogger(slog.New(slog.DiscardHandler))
-	for want, serve := range map[string]func() error{
-		"address already in use": func() error {
-			_, err := Serve(t.Context(), &http.Server{Addr: taken.Addr().String()}, log)
-			return err
-		},
-		"load the certificate": func() error {
-			_, err := Serve(t.Context(), &http.Server{Addr: "127.0.0.1:0"}, log, WithTLSFiles("none.crt", "none.key"))
-			return err
-		},
-		"status address": func() error {
-			_, err := Serve(t.Context(), &http.Server{Addr: "127.0.0.1:0"}, log, WithStatusAddress(taken.Addr().String()))
-			return err
-		},
-		"unexpected EOF": func() error {
-			report, err := Serve(t.Context(), &http.Server{}, log, WithListener(broken{taken}))
-			if report.Verdict != drain.Crashed {
-				t.Errorf("a broken listener: %+v", report)
-			}
-			return err
-		},
+	address := taken.Addr().String()
+	for want, tt := range map[string]struct {
+		address string
+		opt     Option
+	}{
+		"address already in use": {address, WithQuietTime(0)},
+		"load the certificate":   {"127.0.0.1:0", WithTLSFiles("none.crt", "none.key")},
+		"status address":         {"127.0.0.1:0", WithStatusAddress(address)},
+		"unexpected EOF":         {"", WithListener(broken{taken})},
 	} {
-		if err := serve(); err == nil || !strings.HasPrefix(err.Error(), "lastcall: ") || !strings.Contains(err.Error(), want) {
+		report, err := Serve(t.Context(), &http.Server{Addr: tt.address}, WithLogger(slog.New(slog.DiscardHandler)), tt.opt)
+		if err == nil || !strings.HasPrefix(err.Error(), "lastcall: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error about %q, got: %v", want, err)
+		}
+		if tt.address == "" && report.Verdict != drain.Crashed {
+			t.Errorf("a broken listener: %+v", report)
 		}
 	}
 }
@@ -372,3 +344,17 @@ type broken struct{ net.Listener }
 
 func (broken) Accept() (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
 func (broken) Close() error              { return nil }
+
+func loopback(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	return ln
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/grpcdrain"
+	"github.com/lastcall-dev/lastcall/httpdrain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -65,9 +67,7 @@ type running struct {
 func serve(t *testing.T, s *service, o grpcdrain.Options, opts ...grpc.ServerOption) *running {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &running{t: t, addr: ln.Addr().String(), served: make(chan error, 1), signals: make(chan drain.Signal, 1)}
 	r.Plane = grpcdrain.New(func(own ...grpc.ServerOption) *grpc.Server {
 		server := grpc.NewServer(append(own, opts...)...)
@@ -87,9 +87,7 @@ func (r *running) client(opts ...grpc.DialOption) *grpc.ClientConn {
 	r.t.Helper()
 	opts = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)
 	cc, err := grpc.NewClient("passthrough:///"+r.addr, opts...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -99,9 +97,7 @@ func (r *running) terminate(c drain.Config) drain.Report {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	report, err := drain.Termination{Plane: r.Plane, Config: c, Trigger: drain.Terminate, Signals: r.signals, Log: log}.Run(context.Background())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	if len(report.Faults) > 0 {
 		r.t.Errorf("faults %q", report.Faults)
 	}
@@ -119,12 +115,8 @@ func (r *running) terminate(c drain.Config) drain.Report {
 func open(t *testing.T, cc *grpc.ClientConn) pb.TestService_FullDuplexCallClient {
 	t.Helper()
 	stream, err := pb.NewTestServiceClient(cc).FullDuplexCall(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, stream.Send(&pb.StreamingOutputCallRequest{}))
 	return stream
 }
 
@@ -222,9 +214,7 @@ func TestDraining(t *testing.T) {
 		},
 	}, grpcdrain.Options{})
 	idle := s.client(grpc.WithIdleTimeout(0))
-	if err := call(t.Context(), idle); err != nil {
-		t.Fatal(err)
-	}
+	must(t, call(t.Context(), idle))
 	stream := open(t, s.client())
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
@@ -257,9 +247,7 @@ func TestHealth(t *testing.T) {
 			s := serve(t, &service{}, grpcdrain.Options{Health: h, NotServingAtDrain: early})
 			cc := s.client()
 			watch, err := healthpb.NewHealthClient(cc).Watch(t.Context(), &healthpb.HealthCheckRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got, err := watch.Recv(); err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
 				t.Fatalf("%v, %v", got, err)
 			}
@@ -277,9 +265,7 @@ func TestHealth(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 				}
 			}()
-			if err := s.Drain(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Drain(t.Context()))
 			got, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{})
 			if err != nil || (got.Status == healthpb.HealthCheckResponse_NOT_SERVING) != early {
 				t.Errorf("during the drain: %v, %v", got, err)
@@ -305,17 +291,11 @@ func TestHealth(t *testing.T) {
 func TestSilentConnection(t *testing.T) {
 	s := serve(t, &service{unary: func(context.Context) error { return nil }}, grpcdrain.Options{})
 	silent, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer silent.Close()
 	cc := s.client()
-	if err := call(t.Context(), cc); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, call(t.Context(), cc))
+	must(t, s.Drain(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if !cc.WaitForStateChange(ctx, connectivity.Ready) {
@@ -347,9 +327,7 @@ func TestResume(t *testing.T) {
 		if _, err := net.Dial("tcp", s.addr); err == nil {
 			t.Error("the listener is open")
 		}
-		if err := s.Resume(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Resume(ctx))
 		cc := s.client()
 		if err := call(ctx, cc); err != nil {
 			t.Errorf("after Resume: %v", err)
@@ -361,9 +339,7 @@ func TestResume(t *testing.T) {
 		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("a stream that began after Resume ends with %v", err)
 		}
-		if err := s.Resume(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Resume(ctx))
 	}
 	if report := s.terminate(config()); report.Verdict != drain.Clean {
 		t.Error(report.Verdict)
@@ -375,4 +351,51 @@ func TestClients(t *testing.T) {
 		s := serve(t, &service{}, grpcdrain.Options{}, grpc.ConnectionTimeout(300*time.Millisecond))
 		return s.Plane, func() (net.Conn, error) { return net.Dial("tcp", s.addr) }
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A grpc.Server that is an http.Server's Handler is drained by httpdrain: calls without an answer get UNAVAILABLE
+// at the last call, and a client that calls meanwhile loses nothing.
+func TestServeHTTP(t *testing.T) {
+	began := make(chan struct{}, 1)
+	server := grpc.NewServer()
+	pb.RegisterTestServiceServer(server, &service{unary: func(ctx context.Context) error {
+		began <- struct{}{}
+		<-ctx.Done()
+		return nil
+	}})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	plane := httpdrain.New(&http.Server{Handler: server, Protocols: protocols}, httpdrain.Options{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	served := make(chan error, 1)
+	go func() { served <- plane.Serve(ln) }()
+	cc, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer cc.Close()
+	result := make(chan error, 1)
+	go func() { result <- call(t.Context(), cc) }()
+	<-began
+	signals := make(chan drain.Signal, 1)
+	signals <- drain.Terminate // the second SIGTERM: last call now
+	report, err := drain.Termination{
+		Plane: plane, Config: config(), Trigger: drain.Terminate, Signals: signals,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}.Run(t.Context())
+	if err != nil || report.Verdict != drain.Cut || len(report.Open) != 1 || report.Open[0].Ending != "grpc-status 14" {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if err := <-result; status.Code(err) != codes.Unavailable {
+		t.Errorf("the client gets %v; want UNAVAILABLE", err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
 }

@@ -63,9 +63,7 @@ func TestReplacedServersLoseNoCall(t *testing.T) {
 				known.InitialState(addresses())
 				cc, err := grpc.NewClient("replicas:///", grpc.WithResolvers(known), grpc.WithTransportCredentials(creds),
 					grpc.WithDisableRetry(), grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [{%q: {}}]}`, balancer)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer cc.Close()
 				ctx, stop := context.WithCancel(t.Context())
 				var calls, failed atomic.Int64

@@ -38,10 +38,7 @@ func TestUnreadBodyKeepsTheConnection(t *testing.T) {
 			p := New(server, Options{})
 			address = served(t, p, false)
 		} else {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ln := loopback(t)
 			address = ln.Addr().String()
 			go func() { _ = server.Serve(ln) }()
 			t.Cleanup(func() { _ = server.Close() })
@@ -51,9 +48,7 @@ func TestUnreadBodyKeepsTheConnection(t *testing.T) {
 		client := &http.Client{Transport: transport, Timeout: patience}
 		for range requests {
 			resp, err := client.Post("http://"+address, "text/plain", body())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusUnauthorized {
@@ -91,9 +86,7 @@ func TestPausedUpload(t *testing.T) {
 					_ = p.Drain(t.Context())
 				}
 				c := dial(t, served(t, p, secure), secure, config)
-				if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 1000\r\n\r\nx"); err != nil {
-					t.Fatal(err)
-				}
+				send(t, c, "POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 1000\r\n\r\nx")
 				in := bufio.NewReader(c)
 				if !tt.during {
 					// net/http waits for the rest: the response must not come.
@@ -105,9 +98,7 @@ func TestPausedUpload(t *testing.T) {
 					_ = p.Drain(t.Context())
 				}
 				resp, err := http.ReadResponse(in, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "HTTP/1.1" || !resp.Close {
 					t.Errorf("%q, %v, close %v; want the response, and Connection: close", body, err, resp.Close)
 				}

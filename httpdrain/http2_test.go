@@ -30,11 +30,7 @@ func TestGoAwayByClient(t *testing.T) {
 				t.Parallel()
 				s := play(t, nil)
 				f := s.framer(t, secure, tt.settings...)
-				// GET and https of HPACK's static table; a literal :path and :authority.
-				block := append([]byte{0x82, 0x87, 0x04, 5}, "/held\x01\x0bexample.com"...)
-				if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndStream: true, EndHeaders: true}); err != nil {
-					t.Fatal(err)
-				}
+				ask(t, f, 1, "/held")
 				<-s.began
 				_ = s.Drain(t.Context())
 				_ = s.CloseIdle(t.Context(), 0)
@@ -70,10 +66,7 @@ func TestGoAwayByClient(t *testing.T) {
 // TestUnencryptedHTTP2: net/http hands a connection with prior knowledge of HTTP/2 to the TLSNextProto "unencrypted_http2"
 // (golang/go#67816). It has read the preface, and the *tls.Conn wraps the connection. Nothing documents this.
 func TestUnencryptedHTTP2(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := loopback(t)
 	const next = "what follows the preface"
 	got := make(chan error, 1)
 	server := &http.Server{Protocols: all(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
@@ -99,9 +92,7 @@ func TestUnencryptedHTTP2(t *testing.T) {
 		<-served
 	}()
 	c := dial(t, ln.Addr().String(), false, nil)
-	if _, err := io.WriteString(c, http2.ClientPreface+next); err != nil {
-		t.Fatal(err)
-	}
+	send(t, c, http2.ClientPreface+next)
 	select {
 	case err := <-got:
 		if err != nil {

@@ -72,14 +72,7 @@ func play(t *testing.T, h http.Handler) *scene {
 	server.Handler, server.TLSConfig.NextProtos, server.Protocols = h, nil, all()
 	s.roots = config.RootCAs
 	s.Plane = New(server, Options{})
-	listen := func() net.Listener {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ln
-	}
-	plain, secure := listen(), listen()
+	plain, secure := loopback(t), loopback(t)
 	s.plain, s.secure = plain.Addr(), secure.Addr()
 	go func() { s.served <- s.Serve(plain) }()
 	go func() { s.served <- s.ServeTLS(secure) }()
@@ -139,18 +132,19 @@ func (s *scene) handle(w http.ResponseWriter, r *http.Request) {
 const h2c = 20
 
 // client speaks HTTP/1.1 or 2 over TLS, or HTTP/2 without TLS.
-func (s *scene) client(version int) (*http.Client, string) {
-	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, Protocols: new(http.Protocols)}
+func (s *scene) client(t *testing.T, version int) (*http.Client, string) {
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, Protocols: new(http.Protocols)}
+	t.Cleanup(tr.CloseIdleConnections)
 	switch version {
 	case h2c:
-		t.Protocols.SetUnencryptedHTTP2(true)
-		return &http.Client{Transport: t, Timeout: patience}, "http://" + s.plain.String()
+		tr.Protocols.SetUnencryptedHTTP2(true)
+		return &http.Client{Transport: tr, Timeout: patience}, "http://" + s.plain.String()
 	case 2:
-		t.Protocols.SetHTTP2(true)
+		tr.Protocols.SetHTTP2(true)
 	default:
-		t.Protocols.SetHTTP1(true)
+		tr.Protocols.SetHTTP1(true)
 	}
-	return &http.Client{Transport: t, Timeout: patience}, "https://" + s.secure.String()
+	return &http.Client{Transport: tr, Timeout: patience}, "https://" + s.secure.String()
 }
 
 // framer is a connection of HTTP/2, with or without TLS, that has been greeted.
@@ -235,10 +229,8 @@ func TestRequestInFlightEnds(t *testing.T) {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
 			t.Parallel()
 			s := play(t, nil)
-			client, url := s.client(version)
-			defer client.CloseIdleConnections()
-			idle, _ := s.client(version)
-			defer idle.CloseIdleConnections()
+			client, url := s.client(t, version)
+			idle, _ := s.client(t, version)
 			if a := get(idle, url); a.err != nil || a.ProtoMajor != map[int]int{1: 1, 2: 2, h2c: 2}[version] {
 				t.Fatalf("%v", a)
 			}
@@ -269,8 +261,7 @@ func TestLastCall(t *testing.T) {
 		t.Run(fmt.Sprintf("HTTP/%d", version), func(t *testing.T) {
 			t.Parallel()
 			s := play(t, nil)
-			client, url := s.client(version)
-			defer client.CloseIdleConnections()
+			client, url := s.client(t, version)
 			held, begun, stubborn := make(chan answer, 1), make(chan answer, 1), make(chan answer, 1)
 			go func() { held <- get(client, url+"/held") }()
 			go func() { begun <- get(client, url+"/begun") }()
@@ -312,8 +303,7 @@ func TestLastCall(t *testing.T) {
 // TestGRPCGetsGoAway: its transport sends it.
 func TestGRPCGetsGoAway(t *testing.T) {
 	s := play(t, nil)
-	client, url := s.client(2)
-	defer client.CloseIdleConnections()
+	client, url := s.client(t, 2)
 	answers := make(chan answer, 1)
 	go func() {
 		r, _ := http.NewRequest(http.MethodPost, url+"/held", strings.NewReader("x"))
@@ -343,14 +333,6 @@ func TestGoAway(t *testing.T) {
 	t.Parallel()
 	s := play(t, nil)
 	f := s.framer(t, true)
-	ask := func(stream uint32) {
-		t.Helper()
-		// Indexed fields of HPACK's static table: GET, https, /; and a literal :authority.
-		block := append([]byte{0x82, 0x87, 0x84, 0x01, 11}, "example.com"...)
-		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndStream: true, EndHeaders: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	var goAways []uint32
 	read := func(until func(http2.FrameHeader) bool) error {
 		for {
@@ -372,13 +354,11 @@ func TestGoAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask(1)
+	ask(t, f, 1, "/")
 	answered(1)
 	_ = s.Drain(t.Context())
-	if err := read(func(http2.FrameHeader) bool { return len(goAways) > 0 }); err != nil {
-		t.Fatal(err)
-	}
-	ask(3)
+	must(t, read(func(http2.FrameHeader) bool { return len(goAways) > 0 }))
+	ask(t, f, 3, "/")
 	answered(3)
 	_ = s.CloseIdle(t.Context(), 0)
 	_ = read(func(http2.FrameHeader) bool { return false }) // to the FIN
@@ -415,13 +395,12 @@ func TestFirstRequestOfANewConnection(t *testing.T) {
 	s := play(t, nil)
 	_ = s.Drain(t.Context())
 	for _, version := range []int{1, 2, h2c} {
-		client, url := s.client(version)
+		client, url := s.client(t, version)
 		for range 3 {
 			if a := get(client, url); a.err != nil || a.body != "done" {
 				t.Errorf("HTTP/%d: %v", version, a)
 			}
 		}
-		client.CloseIdleConnections()
 	}
 	if a := s.activity(t); a.Arrivals < 12 {
 		t.Errorf("%+v: six connections with a request each", a)
@@ -460,10 +439,7 @@ func TestHijackedIsBusy(t *testing.T) {
 func TestHealthCheckIsNoArrival(t *testing.T) {
 	s := play(t, nil)
 	_ = s.Drain(t.Context())
-	nc, err := net.Dial("tcp", s.plain.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := s.dial(t, s.plain, false, "")
 	s.until(t, func(a drain.Activity) bool { return a.Connections == 1 })
 	_ = nc.Close()
 	s.until(t, func(a drain.Activity) bool { return a.Connections == 0 })
@@ -477,30 +453,21 @@ func TestResume(t *testing.T) {
 	t.Parallel()
 	s := play(t, nil)
 	ctx := t.Context()
-	if err := s.Drain(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := s.CloseIdle(ctx, 0); err != nil {
-		t.Error(err)
-	}
-	if err := s.StopAccepting(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, s.Drain(ctx))
+	must(t, s.CloseIdle(ctx, 0))
+	must(t, s.StopAccepting(ctx))
 	if nc, err := net.Dial("tcp", s.plain.String()); err == nil {
 		t.Error("connected to what has stopped accepting")
 		_ = nc.Close()
 	}
-	if err := s.Resume(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Resume(ctx))
 	for _, version := range []int{1, 2, h2c} {
-		client, url := s.client(version)
+		client, url := s.client(t, version)
 		for range 2 {
 			if a := get(client, url); a.err != nil || a.Close {
 				t.Errorf("HTTP/%d: %v", version, a)
 			}
 		}
-		client.CloseIdleConnections()
 	}
 	if r := run(t, s, config(), nil); r.Verdict != drain.Clean {
 		t.Errorf("%+v", r)
@@ -517,21 +484,15 @@ func TestQueueIsEmptied(t *testing.T) {
 		for range 10 {
 			all = append(all, s.dial(t, s.plain, false, ""))
 		}
-		if err := s.StopAccepting(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.StopAccepting(t.Context()))
 		for _, nc := range all {
 			fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 			resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_ = resp.Body.Close()
 			_ = nc.Close()
 		}
-		if err := s.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Resume(t.Context()))
 		_ = s.Drain(t.Context())
 	}
 }
@@ -554,12 +515,11 @@ func TestTrailersAndInterimAnswers(t *testing.T) {
 		w.Header().Set("Neither", "three")
 	}))
 	for _, version := range []int{1, 2, h2c} {
-		client, url := s.client(version)
+		client, url := s.client(t, version)
 		a := get(client, url)
 		if a.err != nil || a.body != "body" || a.Header.Get("Link") != "" || a.Trailer.Get("Declared") != "one" || a.Trailer.Get("Late") != "two" || a.Header.Get("Neither")+a.Trailer.Get("Neither") != "" {
 			t.Errorf("HTTP/%d: %+v %v", version, a, a.Response)
 		}
-		client.CloseIdleConnections()
 	}
 }
 
@@ -579,19 +539,16 @@ func TestClients(t *testing.T) {
 				}
 				choose(server)
 				p := New(server, Options{})
-				ln, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				served := make(chan error, 1)
-				go func() { served <- p.Serve(ln) }()
-				t.Cleanup(func() {
-					if err := <-served; err != nil {
-						t.Error(err)
-					}
-				})
-				return p, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+				address := served(t, p, false)
+				return p, func() (net.Conn, error) { return net.Dial("tcp", address) }
 			})
 		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,6 +17,19 @@ import (
 	"golang.org/x/net/http2"
 )
 
+func loopback(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	return ln
+}
+
+func send(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_, err := io.WriteString(c, text)
+	must(t, err)
+}
+
 // served serves on a listener of its own until the test ends.
 func served(t *testing.T, p *Plane, secure bool) string {
 	t.Helper()
@@ -24,10 +37,7 @@ func served(t *testing.T, p *Plane, secure bool) string {
 	if secure {
 		serve = p.ServeTLS
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := loopback(t)
 	done := make(chan error, 1)
 	go func() { done <- serve(ln) }()
 	t.Cleanup(func() {
@@ -56,9 +66,7 @@ func dialFor(t *testing.T, address string, secure bool, config *tls.Config, prot
 	} else {
 		c, err = net.Dial("tcp", address)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	return c
@@ -67,14 +75,17 @@ func dialFor(t *testing.T, address string, secure bool, config *tls.Config, prot
 // framer begins HTTP/2 on a connection.
 func framer(t *testing.T, c net.Conn, settings ...http2.Setting) *http2.Framer {
 	t.Helper()
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
+	send(t, c, http2.ClientPreface)
 	f := http2.NewFramer(c, c)
-	if err := f.WriteSettings(settings...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.WriteSettings(settings...))
 	return f
+}
+
+// ask sends a GET on a stream: indexed fields of HPACK's static table, and literals of :path and :authority.
+func ask(t *testing.T, f *http2.Framer, stream uint32, path string) {
+	t.Helper()
+	block := append([]byte{0x82, 0x87, 0x04, byte(len(path))}, path+"\x01\x0bexample.com"...)
+	must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndStream: true, EndHeaders: true}))
 }
 
 // newTLSServer returns a server with a certificate, and the client's configuration for it.
@@ -105,14 +116,10 @@ func TestPrefaceInADrain(t *testing.T) {
 				choose(server)
 				p := New(server, Options{})
 				address := served(t, p, secure)
-				if err := p.Drain(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.Drain(t.Context()))
 				c := dial(t, address, secure, config)
 				// A frame of a size that HTTP/2 does not allow: there the server ends the connection.
-				if _, err := io.WriteString(c, http2.ClientPreface+strings.Repeat("\xff", 9)); err != nil {
-					t.Fatal(err)
-				}
+				send(t, c, http2.ClientPreface+strings.Repeat("\xff", 9))
 				answer, err := io.ReadAll(c)
 				if errors.Is(err, os.ErrDeadlineExceeded) || len(answer) == 0 {
 					t.Fatalf("answer %q, %v", answer, err)
@@ -151,14 +158,9 @@ func TestGoAwayWithoutTLS(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		p := New(&http.Server{Protocols: protocols(overTLS, true), Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}, Options{})
 		c := dial(t, served(t, p, false), false, nil)
-		if err := p.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Drain(t.Context()))
 		f := framer(t, c)
-		block := append([]byte{0x82, 0x86, 0x84, 0x01, 3}, "app"...) // GET, http, /, :authority
-		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true}); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, f, 1, "/")
 		for {
 			frame, err := f.ReadFrame()
 			if err != nil {
@@ -191,12 +193,7 @@ func TestPanicAtTheLastCall(t *testing.T) {
 	}, Options{Answer: func(http.ResponseWriter, *http.Request) { panic("the answer's") }})
 	address := served(t, p, false)
 	for _, path := range []string{"/begun", "/held"} {
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: app\r\n\r\n")
+		send(t, dial(t, address, false, nil), "GET "+path+" HTTP/1.1\r\nHost: app\r\n\r\n")
 		<-begun
 	}
 	ended, err := p.LastCall(t.Context(), 0)

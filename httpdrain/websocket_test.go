@@ -10,18 +10,10 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
 
 const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
-
-// frame is a text frame of a server's.
-func frame(final bool, payload string) string {
-	first := byte(0x1)
-	if final {
-		first |= 0x80
-	}
-	return string([]byte{first, byte(len(payload))}) + payload
-}
 
 // webSocketHandler is a WebSocket library: some write the response's head before Hijack, some after it;
 // some return from the handler at once, and serve the connection in a goroutine of their own.
@@ -68,10 +60,10 @@ func TestWebSocket(t *testing.T) {
 		"TLS":                                 {secure: true},
 	} {
 		for where, parts := range map[string][2]string{
-			"between messages":   {frame(true, "one"), ""},
-			"within a frame":     {frame(true, "one")[:3], frame(true, "one")[3:]},
-			"within a header":    {frame(true, "one")[:1], frame(true, "one")[1:]},
-			"between fragments":  {frame(false, "one"), "\x80\x03two"},
+			"between messages":   {wstest.Frame(0x81, "one"), ""},
+			"within a frame":     {wstest.Frame(0x81, "one")[:3], wstest.Frame(0x81, "one")[3:]},
+			"within a header":    {wstest.Frame(0x81, "one")[:1], wstest.Frame(0x81, "one")[1:]},
+			"between fragments":  {wstest.Frame(0x01, "one"), "\x80\x03two"},
 			"before any message": {"", ""},
 		} {
 			t.Run(name+"/"+where, func(t *testing.T) {
@@ -90,9 +82,7 @@ func TestWebSocket(t *testing.T) {
 				}
 				if parts[0] != "" {
 					send <- parts[0]
-					if err := <-sent; err != nil {
-						t.Fatal(err)
-					}
+					must(t, <-sent)
 				}
 				_ = s.Drain(t.Context())
 				open, err := s.LastCall(t.Context(), 0)
@@ -101,27 +91,21 @@ func TestWebSocket(t *testing.T) {
 				}
 				if parts[1] != "" {
 					send <- parts[1]
-					if err := <-sent; err != nil {
-						t.Error(err)
-					}
+					must(t, <-sent)
 				}
 				want := parts[0] + parts[1] + string(ws.AppendClose(nil, ws.CloseGoingAway, drain.MessageLastCall, false))
 				got := make([]byte, len(want))
 				if _, err := io.ReadFull(in, got); err != nil || string(got) != want {
 					t.Errorf("got %q, %v; want %q", bytes.TrimRight(got, "\x00"), err, want)
 				}
-				send <- frame(true, "too late")
-				if err := <-sent; err != nil {
-					t.Error(err)
-				}
+				send <- wstest.Frame(0x81, "too late")
+				must(t, <-sent)
 				fmt.Fprint(nc, "\x88\x80\x00\x00\x00\x00") // the client's close frame
 				if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
 					t.Errorf("after the close frame: %q, %v", rest, err)
 				}
 				_ = nc.Close()
-				if err := s.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				must(t, s.Close(t.Context()))
 			})
 		}
 	}
@@ -135,16 +119,14 @@ func TestWebSocketWithinAMessageForGood(t *testing.T) {
 	s := play(t, webSocketHandler(false, false, send, sent))
 	nc := s.dial(t, s.plain, false, "")
 	fmt.Fprint(nc, "GET /chat HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
-	send <- frame(true, "one")[:3]
+	send <- wstest.Frame(0x81, "one")[:3]
 	<-sent
 	_ = s.Drain(t.Context())
 	if _, err := s.LastCall(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if got, err := io.ReadAll(nc); err != nil || string(got) != switching+frame(true, "one")[:3] {
+	must(t, s.Close(t.Context()))
+	if got, err := io.ReadAll(nc); err != nil || string(got) != switching+wstest.Frame(0x81, "one")[:3] {
 		t.Errorf("%q, %v", got, err)
 	}
 }
