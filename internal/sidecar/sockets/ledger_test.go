@@ -27,9 +27,7 @@ func (s *scene) look(reported bool) {
 		s.g.destroyed(s.k.report(), false)
 	}
 	all, err := s.k.Sockets(states, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	s.g.look(all, time.Now())
 	for _, c := range s.g.doubts(time.Now()) {
 		c.weighed, c.turn = true, s.k.acks.turn(ends{c.local, c.remote})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,15 @@ func (l *fakeLinkerd) count(begun, ended int) {
 	defer l.mu.Unlock()
 	l.begun += begun
 	l.ended += ended
+}
+
+// words are what happens at the proxy, for a connection that plays.
+func (l *fakeLinkerd) words() map[string]func() {
+	return map[string]func(){
+		"begins":   func() { l.count(1, 0) },
+		"ends":     func() { l.count(0, 1) },
+		"restarts": func() { l.mu.Lock(); defer l.mu.Unlock(); l.begun, l.ended = 0, 0 },
+	}
 }
 
 func (l *fakeLinkerd) serve(_ uint16, method, path string) ([]byte, error) {
@@ -70,14 +80,13 @@ func (l *fakeLinkerd) serve(_ uint16, method, path string) ([]byte, error) {
 // Each row is a pod's last seconds next to linkerd's proxy, whose pooled connection to the app stays open.
 func TestWaitLinkerd(t *testing.T) {
 	muxed := Options{OpaquePorts: []uint16{fakePort}, MuxedPorts: []uint16{fakePort}}
-	const soon = 500 * time.Millisecond // two pages
-	pooled := func(k *fakeKernel) *fakeConn {
-		c := k.connects()
-		c.asks()
-		c.answers()
-		c.asks() // HTTP/2 acknowledges settings
-		return c
+	const soon = 500 * time.Millisecond  // two pages
+	const pooled = "asks, answers, asks" // HTTP/2 acknowledges settings
+	// one is a connection with its steps.
+	one := func(steps ...any) func(*fakeKernel, *fakeLinkerd) {
+		return func(k *fakeKernel, l *fakeLinkerd) { k.connects().plays(l.words(), steps...) }
 	}
+	quick := slices.Repeat([]any{2 * second, "begins, asks, answers, ends"}, 4)
 	for _, tt := range []struct {
 		name    string
 		o       Options
@@ -85,65 +94,30 @@ func TestWaitLinkerd(t *testing.T) {
 		want    time.Duration
 		verdict drain.Verdict
 	}{
-		{"HTTP/2, idle", muxed, func(k *fakeKernel, _ *fakeLinkerd) { pooled(k) }, 5 * second, drain.Clean},
-		{"HTTP/2, a slow request and quick ones", muxed, func(k *fakeKernel, l *fakeLinkerd) {
-			c := pooled(k)
-			l.count(1, 0)
-			for range 4 {
-				time.Sleep(2 * second)
-				l.count(1, 0)
-				c.asks()
-				c.answers()
-				l.count(0, 1)
-			}
-			time.Sleep(4 * second)
-			c.answers()
-			l.count(0, 1)
-		}, 12 * second, drain.Clean},
-		{"HTTP/2, a request that is never answered", muxed, func(k *fakeKernel, l *fakeLinkerd) {
-			pooled(k)
-			l.count(1, 0)
-		}, 25 * second, drain.Cut},
-		{"HTTP/2, bytes that the app has not read", muxed, func(k *fakeKernel, _ *fakeLinkerd) {
-			pooled(k).do(func(time.Time) { k.conns[0].ReadQueue = 9 })
-		}, 25 * second, drain.Cut},
+		{"HTTP/2, idle", muxed, one(pooled), 5 * second, drain.Clean},
+		{"HTTP/2, a slow request and quick ones", muxed,
+			one(append(append([]any{pooled, "begins"}, quick...), 4*second, "answers, ends")...), 12 * second, drain.Clean},
+		{"HTTP/2, a request that is never answered", muxed, one(pooled, "begins"), 25 * second, drain.Cut},
+		{"HTTP/2, bytes that the app has not read", muxed, one(pooled, "is unread"), 25 * second, drain.Cut},
 		{"HTTP/2, the proxy does not answer", muxed, func(k *fakeKernel, l *fakeLinkerd) {
 			l.err = errors.New("connection refused")
-			pooled(k)
+			one(pooled)(k, l)
 		}, 25 * second, drain.Cut},
 		{"HTTP/2, another program's page", muxed, func(k *fakeKernel, l *fakeLinkerd) {
 			l.body = "inbound_http_requests_total{parent_port=\"8080\"} many\n<html>"
-			pooled(k)
+			one(pooled)(k, l)
 		}, 25 * second, drain.Cut},
 		{"HTTP/2, the proxy restarts and has no counters at first", muxed, func(k *fakeKernel, l *fakeLinkerd) {
-			c := pooled(k)
-			l.count(1, 0)
-			time.Sleep(8 * second)
-			c.closes()
-			l.mu.Lock()
-			l.begun, l.ended = 0, 0
-			l.mu.Unlock()
-			c = pooled(k)
-			l.count(1, 0)
-			time.Sleep(4 * second)
-			c.answers()
-			l.count(0, 1)
+			one(pooled, "begins", 8*second, "closes, restarts")(k, l)
+			one(pooled, "begins", 4*second, "answers, ends")(k, l)
 		}, 12 * second, drain.Clean},
 		{"HTTP/2, requests begin and end while the proxy writes each page", muxed, func(k *fakeKernel, l *fakeLinkerd) {
-			pooled(k)
-			l.count(1, 0) // never answered
+			one(pooled, "begins")(k, l) // never answered
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.betweenCounts = func() { l.count(1, 1) } // so that each page has as many ends as requests
 		}, 25 * second, drain.Cut},
-		{"HTTP/1.1: no idle grace after the response", Options{}, func(k *fakeKernel, l *fakeLinkerd) {
-			c := k.connects()
-			c.asks()
-			l.count(1, 0)
-			time.Sleep(12 * second)
-			c.answers()
-			l.count(0, 1)
-		}, 12 * second, drain.Clean},
+		{"HTTP/1.1: no idle grace after the response", Options{}, one("asks, begins", 12*second, "answers, ends"), 12 * second, drain.Clean},
 		{"HTTP/1.1: no pause of a stream that has ended", Options{}, func(k *fakeKernel, l *fakeLinkerd) {
 			c := k.connects()
 			l.count(1, 0)
@@ -155,7 +129,7 @@ func TestWaitLinkerd(t *testing.T) {
 			l.count(1, 0)
 			streams(c, 10)
 		}, 20 * second, drain.Assumed},
-		{"HTTP/1.1: a request past the proxy", Options{}, func(k *fakeKernel, _ *fakeLinkerd) { k.connects().asks() }, 25 * second, drain.Cut},
+		{"HTTP/1.1: a request past the proxy", Options{}, one("asks"), 25 * second, drain.Cut},
 		{"a WebSocket, by its bytes as without the proxy", Options{}, func(k *fakeKernel, l *fakeLinkerd) {
 			l.mu.Lock()
 			l.begun, l.ended, l.ended101 = l.begun+1, l.ended+1, 1
@@ -167,8 +141,8 @@ func TestWaitLinkerd(t *testing.T) {
 				time.Sleep(second / 2)
 			}
 		}, 25 * second, drain.Cut},
-		{"a WebSocket's port", Options{OpaquePorts: []uint16{fakePort}}, func(k *fakeKernel, _ *fakeLinkerd) { k.connects() }, 25 * second, drain.Cut},
-		{"another protocol's", Options{Opaque: true, MuxedPorts: []uint16{fakePort}}, func(k *fakeKernel, _ *fakeLinkerd) { k.connects() }, 25 * second, drain.Cut},
+		{"a WebSocket's port", Options{OpaquePorts: []uint16{fakePort}}, one(), 25 * second, drain.Cut},
+		{"another protocol's", Options{Opaque: true, MuxedPorts: []uint16{fakePort}}, one(), 25 * second, drain.Cut},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,9 +158,7 @@ func TestWaitLinkerd(t *testing.T) {
 				machine := k.kernel()
 				machine.linkerd = l.serve
 				r, err := hook.Wait(t.Context(), newPlane(o, machine), config, nil, quiet())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if took := time.Duration(r.Duration); took < tt.want || took > tt.want+soon || r.Verdict != tt.verdict {
 					t.Errorf("%s after %v; want %s after %v and at most %v more\n%+v", r.Verdict, took, tt.verdict, tt.want, soon, r)
 				}
@@ -202,13 +174,11 @@ func TestWaitLinkerd(t *testing.T) {
 // TestLinkerdShutdown: the proxy is shut down once, when the quiet time has passed. It needs the app until its clients have
 // their answers, so an app that finishes is waited for as well.
 func TestLinkerdShutdown(t *testing.T) {
-	for _, app := range []drain.AppEnd{drain.AppAuto, drain.AppFinishes} {
-		testLinkerdShutdown(t, app)
-	}
-}
-
-func testLinkerdShutdown(t *testing.T, app drain.AppEnd) {
-	for _, refused := range []error{nil, errors.New("unexpected status 404: shutdown endpoint is not enabled")} {
+	disabled := errors.New("unexpected status 404: shutdown endpoint is not enabled")
+	for _, tt := range []struct {
+		app     drain.AppEnd
+		refused error
+	}{{drain.AppAuto, nil}, {drain.AppAuto, disabled}, {drain.AppFinishes, nil}, {drain.AppFinishes, disabled}} {
 		synctest.Test(t, func(t *testing.T) {
 			k, l := &fakeKernel{gone: make(chan struct{}, 1)}, &fakeLinkerd{}
 			c := k.connects()
@@ -221,10 +191,10 @@ func testLinkerdShutdown(t *testing.T, app drain.AppEnd) {
 				if l.mu.Lock(); l.shutdowns != 0 {
 					t.Error("the proxy was shut down during the minimum drain")
 				}
-				l.err = refused
+				l.err = tt.refused
 				l.mu.Unlock()
 				time.Sleep(2 * time.Millisecond)
-				if l.mu.Lock(); (l.shutdowns == 1) != (refused == nil) {
+				if l.mu.Lock(); (l.shutdowns == 1) != (tt.refused == nil) {
 					t.Errorf("after the minimum drain: %d shutdowns", l.shutdowns)
 				}
 				l.err = nil
@@ -235,7 +205,7 @@ func testLinkerdShutdown(t *testing.T, app drain.AppEnd) {
 				l.count(0, 1)
 			})
 			config := hook.Until(drain.DefaultConfig(), hook.DefaultLeave)
-			config.App = app
+			config.App = tt.app
 			o := Options{Ports: []uint16{fakePort}, IdleGrace: config.IdleGrace, Log: quiet(), Linkerd: 4191, LinkerdShutdown: true}
 			machine := k.kernel()
 			machine.linkerd = l.serve
@@ -243,8 +213,8 @@ func testLinkerdShutdown(t *testing.T, app drain.AppEnd) {
 			if took := time.Duration(r.Duration); err != nil || r.Verdict != drain.Clean || took < 9*second || took > 10*second {
 				t.Errorf("%v, %+v", err, r)
 			}
-			if isReported := strings.Contains(strings.Join(r.Faults, " "), "not enabled"); isReported != (refused != nil) || l.shutdowns > 1 {
-				t.Errorf("refused: %v; %d shutdowns, faults %q", refused, l.shutdowns, r.Faults)
+			if isReported := strings.Contains(strings.Join(r.Faults, " "), "not enabled"); isReported != (tt.refused != nil) || l.shutdowns > 1 {
+				t.Errorf("refused: %v; %d shutdowns, faults %q", tt.refused, l.shutdowns, r.Faults)
 			}
 			time.Sleep(second) // the watch of the proxy ends
 		})

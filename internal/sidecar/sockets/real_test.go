@@ -1,7 +1,6 @@
 package sockets
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
@@ -147,44 +147,18 @@ func startServer(t *testing.T, address string) *server {
 	return s
 }
 
-// caller is one connection that speaks HTTP/1.1 and is kept.
-type caller struct {
-	t *testing.T
-	net.Conn
-	in *bufio.Reader
-}
-
-func dial(t *testing.T, address string) *caller {
+func dial(t *testing.T, address string) *loadtest.Kept {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return &caller{t, conn, bufio.NewReader(conn)}
+	return loadtest.Keep(t, address, time.Minute)
 }
 
-func (c *caller) says(format string, args ...any) {
-	c.t.Helper()
-	if _, err := fmt.Fprintf(c, format, args...); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *caller) asks(path string) {
-	c.t.Helper()
-	c.says("GET %s HTTP/1.1\r\nHost: app\r\n\r\n", path)
-}
-
-func (c *caller) reads() {
-	c.t.Helper()
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		c.t.Fatal(err)
-	}
+// asked is a connection whose request has come to the app.
+func (s *server) asked(t *testing.T, path string) *loadtest.Kept {
+	t.Helper()
+	c := dial(t, s.address)
+	c.Ask(path)
+	<-s.requests
+	return c
 }
 
 // stays fails when the hook ends although a client waits: far longer than any
@@ -208,21 +182,19 @@ func TestRealRequest(t *testing.T) {
 			for range 5 { // a pool: quickly answered, in one jiffy of the kernel's
 				c := dial(t, s.address)
 				for range 5 {
-					c.asks("/")
-					c.reads()
+					c.Ask("/")
+					c.Answer(t)
 					<-s.requests
 				}
 			}
-			c := dial(t, s.address)
-			c.asks("/")
-			c.reads()
-			<-s.requests
-			c.asks("/slow")
+			c := s.asked(t, "/")
+			c.Answer(t)
+			c.Ask("/slow")
 			<-s.requests
 			h := startHook(t, s.port, nil)
 			h.stays()
 			s.free <- struct{}{}
-			c.reads()
+			c.Answer(t)
 			_ = c.Close()
 			closed := time.Now()
 			r := h.ends(drain.Assumed) // the pool
@@ -240,27 +212,27 @@ func TestRealUpload(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
 	c := dial(t, s.address)
-	c.says("POST /upload HTTP/1.1\r\nHost: app\r\nContent-Length: 10\r\n\r\n")
+	fmt.Fprint(c, "POST /upload HTTP/1.1\r\nHost: app\r\nContent-Length: 10\r\n\r\n")
 	<-s.requests
 	h := startHook(t, s.port, nil)
 	for range 2 { // the pauses are longer than the idle grace
-		c.says("12345")
+		fmt.Fprint(c, "12345")
 		if h.isOver() {
 			t.Fatal("it did not wait")
 		}
 		h.staysUnless(c)
 	}
-	c.reads()
+	c.Answer(t)
 	_ = c.Close()
 	h.ends(drain.Clean)
 }
 
 // staysUnless is stays, but the last piece of an upload is answered.
-func (h *preStop) staysUnless(c *caller) {
+func (h *preStop) staysUnless(c *loadtest.Kept) {
 	h.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(3 * realGrace))
 	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
-	if _, err := c.in.Peek(1); err == nil {
+	if _, err := c.R.Peek(1); err == nil {
 		return
 	}
 	if h.isOver() {
@@ -274,14 +246,14 @@ func TestRealDownload(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
 	c := dial(t, s.address)
-	c.says("GET /download HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n")
+	fmt.Fprint(c, "GET /download HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n")
 	<-s.requests
-	if _, err := c.in.Peek(1); err != nil {
+	if _, err := c.R.Peek(1); err != nil {
 		t.Fatal(err)
 	}
 	h := startHook(t, s.port, nil)
 	h.stays()
-	c.reads()
+	c.Answer(t)
 	h.ends(drain.Clean, drain.Assumed) // the server may be late to close its end
 }
 
@@ -329,20 +301,17 @@ func TestRealOpaque(t *testing.T) {
 func TestRealPausedStream(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
-	before, during := dial(t, s.address), dial(t, s.address)
-	before.asks("/tokens")
+	before := s.asked(t, "/tokens")
 	<-s.requests
-	<-s.requests
-	during.asks("/tokens")
-	<-s.requests
+	during := s.asked(t, "/tokens")
 	h := startHook(t, s.port, func(o *Options) { o.StreamPause = time.Hour })
 	<-s.requests
 	h.stays()
 	for range 2 {
 		s.free <- struct{}{}
 	}
-	for _, c := range []*caller{before, during} {
-		c.reads()
+	for _, c := range []*loadtest.Kept{before, during} {
+		c.Answer(t)
 		_ = c.Close()
 	}
 	h.ends(drain.Clean)
@@ -351,15 +320,11 @@ func TestRealPausedStream(t *testing.T) {
 func TestRealIgnoredAndUnheard(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
-	c := dial(t, s.address)
-	c.asks("/slow")
-	<-s.requests
+	c := s.asked(t, "/slow")
 	o := Options{Ports: []uint16{s.port}, Log: quiet()}
 	o.IgnoreFrom = append(o.IgnoreFrom, mustPrefix("127.0.0.0/8"))
 	r, err := hook.Wait(t.Context(), New(o), realConfig(), nil, o.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Verdict != drain.Clean || len(r.HeldBy) > 0 {
 		t.Errorf("%+v", r)
 	}
@@ -376,7 +341,7 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 		t.Errorf("listening: %v, %v", ports, err)
 	}
 	s.free <- struct{}{}
-	c.reads()
+	c.Answer(t)
 }
 
 // watchAlone is this test as another user.
@@ -394,9 +359,7 @@ func watchAlone(port string) {
 func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
-	c := dial(t, s.address)
-	c.asks("/slow")
-	<-s.requests
+	c := s.asked(t, "/slow")
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"LASTCALL_TEST_WATCH=" + strconv.Itoa(int(s.port))}
 	cmd.Dir = "/"
@@ -416,5 +379,12 @@ func TestUnprivileged(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	s.free <- struct{}{}
-	c.reads()
+	c.Answer(t)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

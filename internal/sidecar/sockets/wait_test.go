@@ -165,9 +165,7 @@ func TestWait(t *testing.T) {
 				}
 				synctest.Wait()
 				r, err := hook.Wait(t.Context(), newPlane(o, k.kernel()), config, nil, quiet())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				took := time.Duration(r.Duration)
 				if took < tt.want || took > tt.want+tt.late || r.Verdict != tt.verdict {
 					t.Errorf("%s after %v; want %s after %v and at most %v more\n%+v", r.Verdict, took, tt.verdict, tt.want, tt.late, r)
@@ -198,9 +196,7 @@ func TestWaitStopped(t *testing.T) {
 		defer cancel()
 		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
 		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), hook.DefaultLeave), nil, quiet())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r.Verdict != drain.Quit || time.Duration(r.Duration) != 7*second {
 			t.Errorf("%+v", r)
 		}
@@ -215,13 +211,9 @@ func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
 	program := peers.Need(t, "nginx")
 	address, dir := nettest.FreeAddress(t, "127.0.0.1"), t.TempDir()
 	conf := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(conf, []byte(peers.NginxConf(dir, address, backend)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(conf, []byte(peers.NginxConf(dir, address, backend)), 0o644))
 	cmd := exec.Command(program, "-p", dir, "-c", conf)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
 	polltest.NoError(t, func() error {
 		conn, err := net.Dial("tcp", address)
@@ -244,22 +236,20 @@ func TestNginx(t *testing.T) {
 			for range 5 {
 				c := dial(t, address)
 				for range 5 {
-					c.asks("/")
-					c.reads()
+					c.Ask("/")
+					c.Answer(t)
 				}
 			}
 			c := dial(t, address)
-			c.asks("/slow")
+			c.Ask("/slow")
 			<-s.requests
 			h := startHook(t, port, nil)
 			if quit {
-				if err := process.Signal(syscall.SIGQUIT); err != nil {
-					t.Fatal(err)
-				}
+				must(t, process.Signal(syscall.SIGQUIT))
 			}
 			h.stays()
 			s.free <- struct{}{}
-			c.reads()
+			c.Answer(t)
 			if !quit {
 				_ = c.Close()
 			}
