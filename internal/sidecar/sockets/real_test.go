@@ -152,8 +152,8 @@ func dial(t *testing.T, address string) *loadtest.Kept {
 	return loadtest.Keep(t, address, time.Minute)
 }
 
-// asked is a connection whose request has come to the app.
-func (s *server) asked(t *testing.T, path string) *loadtest.Kept {
+// requested is a connection whose request has come to the app.
+func (s *server) requested(t *testing.T, path string) *loadtest.Kept {
 	t.Helper()
 	c := dial(t, s.address)
 	c.Ask(path)
@@ -187,7 +187,7 @@ func TestRealRequest(t *testing.T) {
 					<-s.requests
 				}
 			}
-			c := s.asked(t, "/")
+			c := s.requested(t, "/")
 			c.Answer(t)
 			c.Ask("/slow")
 			<-s.requests
@@ -301,9 +301,9 @@ func TestRealOpaque(t *testing.T) {
 func TestRealPausedStream(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
-	before := s.asked(t, "/tokens")
+	before := s.requested(t, "/tokens")
 	<-s.requests
-	during := s.asked(t, "/tokens")
+	during := s.requested(t, "/tokens")
 	h := startHook(t, s.port, func(o *Options) { o.StreamPause = time.Hour })
 	<-s.requests
 	h.stays()
@@ -320,7 +320,7 @@ func TestRealPausedStream(t *testing.T) {
 func TestRealIgnoredAndUnheard(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
-	c := s.asked(t, "/slow")
+	c := s.requested(t, "/slow")
 	o := Options{Ports: []uint16{s.port}, Log: quiet()}
 	o.IgnoreFrom = append(o.IgnoreFrom, mustPrefix("127.0.0.0/8"))
 	r, err := hook.Wait(t.Context(), New(o), realConfig(), nil, o.Log)
@@ -359,7 +359,7 @@ func watchAlone(port string) {
 func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "127.0.0.1:0")
-	c := s.asked(t, "/slow")
+	c := s.requested(t, "/slow")
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{"LASTCALL_TEST_WATCH=" + strconv.Itoa(int(s.port))}
 	cmd.Dir = "/"
