@@ -36,7 +36,7 @@ func (l *fakeLinkerd) count(begun, ended int) {
 	l.ended += ended
 }
 
-// words are what happens at the proxy, for a connection that plays.
+// words name the events at the proxy, for a connection that plays.
 func (l *fakeLinkerd) words() map[string]func() {
 	return map[string]func(){
 		"begins":   func() { l.count(1, 0) },
