@@ -16,12 +16,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/systemd"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
@@ -51,7 +51,7 @@ const runHelp = `Start an app, carry its inbound traffic, and drain it before th
 
 At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). After Ctrl-C on a terminal new connections are not waited for. A second signal ends the remaining requests at once.
 
-{port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free one; then lastcall hot-restart replaces lastcall and the app without losing a request. With --pid-file or under systemd SIGUSR2 does the same, and SIGHUP where there is no terminal.
+{port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free one. SIGHUP, where there is no terminal, makes lastcall read its certificates again.
 
 /healthz/ready, lastcall ready and systemd (Type=notify, WatchdogSec) report ready when the app accepts connections on the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
 
@@ -74,8 +74,8 @@ func runCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return f.runApp(cmd, args) },
 	}
-	f.register(cmd.Flags(), f.registerRun)
-	cli.Common(cmd, "inbound", "minimum-drain", "grace-period", "app", "websocket", "stop-signal", "app-stop-signal", "pid-file", "access-log", "fail-on-cut")
+	f.register(cmd.Flags(), f.stop.registerRun)
+	cli.Common(cmd, "inbound", "minimum-drain", "grace-period", "app", "websocket", "stop-signal", "app-stop-signal", "access-log", "fail-on-cut")
 	cli.Environment(cmd, environment(cmd))
 	return cmd
 }
@@ -102,15 +102,7 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 	}
 	defer closeOptions()
 	o.Pod.Sidecar, o.Pod.AppContainers = agent.Sidecar(f.sidecar), int(f.appContainers)
-	listen, _, err := f.stop.parse(false, false)
-	if err != nil {
-		return err
-	}
-	listen.Log = o.Log
-	received, stop := signals.Receive(listen)
-	defer stop()
-	o.Stop.Signals, o.Stop.First, o.Stop.Reload = received.Stop, received.First, received.Reload
-	return exitCode(agent.Run(context.Background(), o))
+	return f.run(o)
 }
 
 // runApp is lastcall run.
@@ -124,33 +116,23 @@ func (f *agentFlags) runApp(cmd *cobra.Command, app []string) error {
 		o.Log.Info("no --inbound: running the app as a job; no connections to it are carried or drained")
 		o.Settings.MinimumDrain.Value, o.Settings.QuietTime.Value = 0, 0
 	}
-	listen, appStop, err := f.stop.parse(true, f.succession.isEnabled())
+	o.App.Command = appCommand(app, o.Pipe.Inbound, systemd.AppEnviron(o.Settings.Environ(os.Environ())))
+	o.Notifier = systemd.FromEnvironment(o.Log)
+	return f.run(o)
+}
+
+// run runs an agent with the signals that the flags choose.
+func (f *agentFlags) run(o agent.Options) error {
+	listen, appStop, err := f.stop.parse()
 	if err != nil {
 		return err
 	}
 	listen.Log = o.Log
 	received, stop := signals.Receive(listen)
 	defer stop()
-	service, err := f.succession.begin(f, o.Settings, received.Restart, o.Log)
-	if err != nil {
-		return err
-	}
-	defer service.Close()
-	o.Stop.Signals, o.Stop.First, o.Succession = received.Stop, received.First, service
-	o.App.Command, o.App.StopSignal = appCommand(app, o.Pipe.Inbound,
-		hotrestart.AppEnviron(o.Settings.Environ(os.Environ()))), appStop
+	o.Stop = agent.Stop{Signals: received.Stop, First: received.First, Reload: received.Reload}
+	o.App.StopSignal = appStop
 	code, err := agent.Run(context.Background(), o)
-	stop()
-	select {
-	case <-received.Stop: // in the last moment, by a sender that had read the process number before it changed
-		service.Signalled()
-	default:
-	}
-	return exitCode(code, err)
-}
-
-// exitCode returns the program's exit code after an agent's end.
-func exitCode(code int, err error) error {
 	if err == nil && code != 0 {
 		return cli.ExitCode(code)
 	}

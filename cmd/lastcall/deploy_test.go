@@ -96,10 +96,6 @@ func TestSystemdUnit(t *testing.T) {
 		return found[1]
 	}
 	understood(t, strings.Fields(value("ExecStart")))
-	understood(t, strings.Fields(value("ExecReload")))
-	if !strings.Contains(value("ExecStart"), "--pid-file "+value("PIDFile")+" ") {
-		t.Errorf("lastcall does not write %s", value("PIDFile"))
-	}
 	if stop, grace := seconds(t, value("TimeoutStopSec")), seconds(t, value("Environment=TERMINATION_GRACE_PERIOD_SECONDS")); stop <= grace {
 		t.Errorf("SIGKILL comes after %v, lastcall takes up to %v", stop, grace)
 	}

@@ -33,7 +33,6 @@ type agentFlags struct {
 	limits         limitsFlags
 	h2             h2Flags
 	stop           stopFlags
-	succession     successionFlags // of run
 }
 
 const inboundUsage = "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, such as :8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=auto|http|tcp|postgres|redis, name=NAME, max-connections=N; to terminate TLS tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3"
@@ -82,12 +81,6 @@ func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 	flags.UintVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
 }
 
-// registerRun registers the flags that only run has.
-func (f *agentFlags) registerRun(flags *pflag.FlagSet) {
-	f.succession.register(flags)
-	f.stop.registerRun(flags)
-}
-
 // stopFlags are the signals that stop lastcall, and the one that stops the app.
 type stopFlags struct {
 	signals []string
@@ -103,16 +96,13 @@ func (f *stopFlags) registerRun(flags *pflag.FlagSet) {
 	flags.StringVar(&f.app, "app-stop-signal", "", "`signal` that stops the app (default: the one that stopped lastcall, and SIGTERM for SIGINT, SIGHUP and hooks)")
 }
 
-// parse reads the flags: the signals to receive, and the one for the app. SIGHUP starts a hot
-// restart only if restarts is set, since a terminal that closes sends it too.
-func (f *stopFlags) parse(isRun, restarts bool) (listen signals.Options, app syscall.Signal, err error) {
+// parse reads the flags: the signals to receive, and the one for the app. SIGHUP reloads the certificates, except from
+// a terminal, which sends it when it closes.
+func (f *stopFlags) parse() (listen signals.Options, app syscall.Signal, err error) {
 	for _, text := range f.signals {
 		sig, err := signals.Parse(text)
 		if err != nil {
 			return listen, 0, usagef("--stop-signal: %w", err)
-		}
-		if isRun && sig == syscall.SIGUSR2 {
-			return listen, 0, usagef("--stop-signal %s: it starts a hot restart of lastcall run; choose another STOPSIGNAL", text)
 		}
 		listen.Stop = append(listen.Stop, sig)
 	}
@@ -121,16 +111,9 @@ func (f *stopFlags) parse(isRun, restarts bool) (listen signals.Options, app sys
 			return listen, 0, usagef("--app-stop-signal: %w", err)
 		}
 	}
-	if isRun {
-		listen.Restart = []syscall.Signal{syscall.SIGUSR2}
-	}
 	switch hup := syscall.SIGHUP; {
 	case slices.Contains(listen.Stop, hup), signal.Ignored(hup): // ignored: nohup
 	case signals.HasTerminal():
-		listen.Stop = append(listen.Stop, hup)
-	case isRun && restarts:
-		listen.Restart = append(listen.Restart, hup)
-	case isRun:
 		listen.Stop = append(listen.Stop, hup)
 	default:
 		listen.Reload = []syscall.Signal{hup}

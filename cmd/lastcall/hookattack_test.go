@@ -333,7 +333,6 @@ func TestWebPagesAreRefused(t *testing.T) {
 			{"POST", "http://" + status + "/quitquitquit"},
 			{"POST", "http://" + status + "/drain"},
 			{"POST", "http://" + status + "/wait"},
-			{"POST", "http://" + status + "/hot-restart"},
 			{"GET", "http://" + status + "/connections"},
 			{"POST", "http://" + admin + "/quitquitquit"},
 			{"POST", "http://" + admin + "/drain_listeners"},

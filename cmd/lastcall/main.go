@@ -1,5 +1,5 @@
 // Lastcall lets a pod, or any service, finish its connections before it stops. It runs next to the app (lastcall
-// agent), around it (lastcall run, which lastcall hot-restart replaces), and as its preStop hook (lastcall wait).
+// agent), around it (lastcall run), and as its preStop hook (lastcall wait).
 //
 // Its configuration is Istio's ProxyConfig, environment variables and flags. meshconfig.Table lists them all;
 // lastcall agent --help and docs/configuration.md print that table, and lastcall config the values in force and where
@@ -15,7 +15,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
 )
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -35,7 +34,7 @@ func main() {
 	if len(os.Args) < 2 || os.Args[1] != "capture" {
 		capture.GiveUpUnused()
 	}
-	os.Exit(cli.Main(invoked(os.Args[1:]), cli.Version(version), hotrestart.Explain))
+	os.Exit(cli.Main(invoked(os.Args[1:]), cli.Version(version)))
 }
 
 // invoked is the command line with the commands that args need. At the start of a sidecar that is one: building all of
@@ -63,7 +62,7 @@ func rootCommand() *cobra.Command {
 
 func command() *cobra.Command {
 	root := rootCommand()
-	cli.AddGroup(root, "Serve:", agentCommand(), runCommand(), hotRestartCommand())
+	cli.AddGroup(root, "Serve:", agentCommand(), runCommand())
 	cli.AddGroup(root, "Hooks and init containers:", waitCommand(), readyCommand(), captureCommand(), copyCommand(),
 		presentCommand())
 	cli.AddGroup(root, "Inspect:", connectionsCommand(), observeCommand(), configCommand(), requestCommand())

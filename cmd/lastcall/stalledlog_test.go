@@ -28,12 +28,8 @@ func TestStalledLogReader(t *testing.T) {
 		args func(t *testing.T, address, app string) []string
 		env  []string
 	}{
-		{"run", func(t *testing.T, address, _ string) []string {
-			file := filepath.Join(t.TempDir(), "app")
-			if err := os.WriteFile(file, []byte("serve"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return []string{"run", "--inbound", address + "=127.0.0.1:0,protocol=http", "--", "sh", "-c", "exec hotapp {port} " + file + " >/dev/null 2>&1"}
+		{"run", func(_ *testing.T, address, _ string) []string {
+			return []string{"run", "--inbound", address + "=127.0.0.1:0,protocol=http", "--", "sh", "-c", "exec stopapp {port} >/dev/null 2>&1"}
 		}, nil},
 		{"agent", func(_ *testing.T, address, app string) []string {
 			return []string{"agent", "--admin-address", "off", "--inbound", address + "=" + app + ",protocol=http"}
@@ -55,11 +51,7 @@ func TestStalledLogReader(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if strings.HasPrefix(r.URL.Path, "/delay/") {
-					time.Sleep(1500 * time.Millisecond)
-				}
-			}))
+			app := httptest.NewServer(http.HandlerFunc(serveSlowly))
 			defer app.Close()
 			address, status, full := freeLoopback(t), freeLoopback(t), programtest.FullPipe(t)
 			args := tt.args(t, address, app.Listener.Addr().String())
@@ -86,7 +78,7 @@ func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 	})
 	answer := make(chan error, 1)
 	go func() {
-		resp, err := http.Get("http://" + address + "/delay/1500")
+		resp, err := http.Get("http://" + address + "/slow")
 		if err == nil && resp.StatusCode != http.StatusOK {
 			err = errors.New(resp.Status)
 		}

@@ -90,19 +90,6 @@ func (f *statusFlags) hook(ctx context.Context, path string) (*http.Response, []
 	return resp, body, err
 }
 
-// show prints the response to a request.
-func (f *statusFlags) show(cmd *cobra.Command, method, path string) error {
-	resp, body, err := f.ask(cmd.Context(), method, path)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(body)))
-	}
-	_, err = cmd.OutOrStdout().Write(body)
-	return err
-}
-
 func (f *statusFlags) send(ctx context.Context, method, path string, header http.Header) (*http.Response, []byte,
 	error) {
 	at := "http://" + net.JoinHostPort(f.address, strconv.Itoa(f.port)) + "/" + strings.TrimPrefix(path, "/")
@@ -155,7 +142,15 @@ func connectionsCommand() *cobra.Command {
 		Example: "  lastcall connections\n  lastcall connections -o json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.show(cmd, http.MethodGet, "connections?format="+string(output))
+			resp, body, err := f.ask(cmd.Context(), http.MethodGet, "connections?format="+string(output))
+			if err != nil {
+				return err
+			}
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("GET connections: %s: %s", resp.Status, strings.TrimSpace(string(body)))
+			}
+			_, err = cmd.OutOrStdout().Write(body)
+			return err
 		},
 	}
 	f.register(cmd.Flags(), 10*time.Second)

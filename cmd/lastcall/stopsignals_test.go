@@ -24,20 +24,29 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
-// stopAppMain is an app that writes the signal that stopped it into a file.
-// Each of its responses takes a while.
+// stopAppMain is an app that writes the signal that stopped it into a file: stopapp PORT FILE. Without the file the signal
+// ends it.
 func stopAppMain() {
 	received := make(chan os.Signal, 1)
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGWINCH, syscall.SIGHUP, syscall.SIGINT)
 	go func() { _ = http.ListenAndServe("127.0.0.1:"+os.Args[1], http.HandlerFunc(serveSlowly)) }()
+	if len(os.Args) == 2 {
+		signal.Reset()
+		select {}
+	}
 	if err := os.WriteFile(os.Args[2], []byte(unix.SignalName((<-received).(syscall.Signal))), 0o600); err != nil {
 		os.Exit(1)
 	}
 }
 
 func serveSlowly(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/slow" {
+	switch r.URL.Path {
+	case "/slow":
 		time.Sleep(time.Second)
+	case "/endless":
+		<-r.Context().Done()
+	case "/environ":
+		fmt.Fprint(w, os.Environ())
 	}
 	fmt.Fprint(w, "served")
 }
@@ -93,11 +102,11 @@ func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped 
 	return s
 }
 
-// request sends a slow request and returns when it is in flight.
-func (s *stopped) request() (answer <-chan string) {
+// request sends a request that is not answered at once, and returns when it is in flight.
+func (s *stopped) request(path string) (answer <-chan string) {
 	s.t.Helper()
 	answered := make(chan string, 1)
-	go func() { answered <- textOf("http://" + s.address + "/slow") }()
+	go func() { answered <- textOf("http://" + s.address + path) }()
 	status := s.cmd.Args[3] + ":" + s.cmd.Args[5]
 	awaitMetric(s.t, status, `lastcall_connections{state="busy"} 1`)
 	return answered
@@ -107,7 +116,7 @@ func (s *stopped) request() (answer <-chan string) {
 // gets this signal, and that nothing is left on the port.
 func (s *stopped) endsBy(stop func(), forApp string) {
 	s.t.Helper()
-	answer := s.request()
+	answer := s.request("/slow")
 	stop()
 	if got := <-answer; got != "served" {
 		s.t.Errorf("the request in flight got %q", got)
@@ -129,13 +138,15 @@ func (s *stopped) endsBy(stop func(), forApp string) {
 	}
 }
 
+// alone starts a program without a terminal.
+func alone(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
 // Stop signals of images drain, for process 1 of a container as well.
 func TestStopSignals(t *testing.T) {
 	first := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWUSER,
 			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
 	}
-	alone := func(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} } // without a terminal
 	for _, tt := range []struct {
 		name    string
 		prepare func(*exec.Cmd)
@@ -150,7 +161,6 @@ func TestStopSignals(t *testing.T) {
 		{"an app of its own mind", alone, syscall.SIGWINCH, []string{"--stop-signal", "WINCH", "--app-stop-signal", "QUIT"}, "SIGQUIT"},
 		{"a real-time signal", alone, syscall.Signal(37), []string{"--stop-signal", "RTMIN+3", "--app-stop-signal", "TERM"}, "SIGTERM"},
 		{"Ctrl-C", alone, syscall.SIGINT, nil, "SIGTERM"},
-		{"SIGHUP that asks for nothing else", alone, syscall.SIGHUP, nil, "SIGTERM"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -163,20 +173,15 @@ func TestStopSignals(t *testing.T) {
 	}
 }
 
-// When its terminal is closed, lastcall run drains and ends, whatever SIGHUP means to it
-// without one: no successor lives on with an app of its own.
+// When its terminal is closed, lastcall run drains and ends, whatever SIGHUP means to it without one.
 func TestClosedTerminal(t *testing.T) {
-	for name, args := range map[string][]string{"plain": nil, "with a pid file": {"--pid-file", filepath.Join(t.TempDir(), "pid")}} {
-		t.Run(name, func(t *testing.T) {
-			master, slave := openTerminal(t)
-			s := runStopped(t, func(cmd *exec.Cmd) {
-				cmd.Stdin = slave
-				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-			}, args...)
-			_ = slave.Close()
-			s.endsBy(func() { _ = master.Close() }, "SIGTERM")
-		})
-	}
+	master, slave := openTerminal(t)
+	s := runStopped(t, func(cmd *exec.Cmd) {
+		cmd.Stdin = slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	})
+	_ = slave.Close()
+	s.endsBy(func() { _ = master.Close() }, "SIGTERM")
 }
 
 // openTerminal is a pair of pty(7).
@@ -202,15 +207,18 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// Without a pid file a signal starts no hot restart; the log names the alternative.
-func TestRestartBySignalMustBeRequested(t *testing.T) {
-	s := runStopped(t, nil)
-	if err := s.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
-		t.Fatal(err)
+// SIGHUP without a terminal is a reload, as a systemd unit's ExecReload may send it, and SIGUSR2 has no meaning. Neither
+// stops the service.
+func TestSignalsThatStopNothing(t *testing.T) {
+	s := runStopped(t, alone)
+	for _, sig := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGHUP} {
+		if err := s.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
 	}
-	polltest.Eventually(t, "the log names the alternative", func() bool {
+	polltest.Eventually(t, "the certificates are read again", func() bool {
 		log, _ := os.ReadFile(s.log)
-		return strings.Contains(string(log), "a hot restart by signal needs --pid-file")
+		return strings.Contains(string(log), "reloading the certificates")
 	})
 	s.endsBy(func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) }, "SIGTERM")
 }
@@ -237,7 +245,7 @@ func TestInterruptAtTerminal(t *testing.T) {
 			if name == "once" {
 				s.endsBy(interrupt, "SIGTERM")
 			} else {
-				answer := s.request()
+				answer := s.request("/slow")
 				interrupt()
 				polltest.Eventually(t, "the drain is announced", func() bool { return strings.Contains(shown.String(), "draining, up to ") })
 				interrupt()

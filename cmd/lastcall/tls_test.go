@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -20,64 +18,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
-
-// trusting is a client's transport that trusts the authority.
-func trusting(t *testing.T, authority *certificatetest.Authority) *http.Transport {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}
-	t.Cleanup(transport.CloseIdleConnections)
-	return transport
-}
-
-// A successor takes the listening sockets over and reads the certificates itself;
-// no request fails, whichever process shakes hands.
-func TestHotRestartWithTLS(t *testing.T) {
-	t.Parallel()
-	authority := certificatetest.New(t)
-	secret := certificatetest.NewSecret(t)
-	secret.Write(authority.Sign("app.test", 0), nil)
-	h := startHotBy(t, trusting(t, authority), ",tls-cert="+secret.Cert()+",tls-key="+secret.Key(), "0", nil)
-	var load sync.WaitGroup
-	var requests atomic.Uint64
-	stop := make(chan struct{})
-	for i := range 3 {
-		load.Go(func() {
-			transport := trusting(t, authority)
-			transport.DisableKeepAlives = i == 0
-			c := http.Client{Transport: transport}
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				resp, err := c.Get(h.url)
-				if err == nil {
-					_, err = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
-				}
-				if err != nil {
-					t.Errorf("a request has failed: %v", err)
-					return
-				}
-				requests.Add(1)
-			}
-		})
-	}
-	app := h.get("/")
-	secret.Write(authority.Sign("next.test", 0), nil)
-	h.mustRestart()
-	h.logged(`trigger="hot restart"`, 1)
-	close(stop)
-	load.Wait()
-	if now := h.get("/"); now == "" || now == app || requests.Load() == 0 {
-		t.Errorf("the app is %s, was %s; %d requests", now, app, requests.Load())
-	}
-	c, err := tls.Dial("tcp", h.address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
-	if err != nil {
-		t.Fatalf("the successor's certificate: %v", err)
-	}
-	_ = c.Close()
-}
 
 // An agent as a user has it: TLS by curl, its connections, a new certificate at
 // SIGHUP, its metrics.
@@ -115,8 +55,7 @@ func TestAgentWithTLS(t *testing.T) {
 		out, _ := exec.Command("lastcall", append(args, "--status-port", statusPort)...).CombinedOutput()
 		return string(out)
 	}
-	h := &hot{t: t, address: address}
-	polltest.Eventually(h.t, "the agent serves", func() bool { return lastcall("request", "GET", "healthz/ready") == "ready\n" })
+	polltest.Eventually(t, "the agent serves", func() bool { return lastcall("request", "GET", "healthz/ready") == "ready\n" })
 	get := func(path string) (string, error) {
 		out, err := exec.Command(curl, "-sS", "--cacert", secret.CA(), "--max-time", "20", "--resolve", "app.test:"+address[strings.LastIndex(address, ":")+1:]+":127.0.0.1", "https://app.test"+address[strings.LastIndex(address, ":"):]+path).CombinedOutput()
 		return string(out), err
@@ -145,7 +84,7 @@ func TestAgentWithTLS(t *testing.T) {
 	if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Eventually(h.t, "the new certificate serves", func() bool {
+	polltest.Eventually(t, "the new certificate serves", func() bool {
 		c, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
 		if err != nil {
 			return false

@@ -35,7 +35,7 @@ func TestOnlyThePodEndsThePod(t *testing.T) {
 	t.Parallel()
 	p := start(t, "LASTCALL_HOOK_TOKEN="+token)
 	for _, address := range []string{p.Pod.TCP4(15020), p.Pod.TCP6(15020)} {
-		for _, path := range []string{"/quitquitquit", "/drain", "/wait", "/hot-restart"} {
+		for _, path := range []string{"/quitquitquit", "/drain", "/wait"} {
 			for _, method := range []string{http.MethodPost, http.MethodGet} {
 				if code, err := askFrom(p.Client, method, address, path); err != nil || code != http.StatusForbidden {
 					t.Errorf("%s %s at %s from outside: %d, %v; want 403", method, path, address, code, err)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
@@ -27,8 +28,7 @@ type Options struct {
 	// until then clients may not yet know of other endpoints.
 	IdleAfter time.Duration
 
-	Log    *slog.Logger                                        // nil: none
-	Listen func(network, address string) (net.Listener, error) // nil: net.Listen
+	Log *slog.Logger // nil: none
 }
 
 // Server serves the API on one address.
@@ -47,10 +47,7 @@ type Server struct {
 
 // Start listens on address, host:port, and serves until Close.
 func Start(address string, o Options) (*Server, error) {
-	if o.Listen == nil {
-		o.Listen = net.Listen
-	}
-	ln, err := o.Listen("tcp", address)
+	ln, err := listen.Open("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the admin API on %s: %w", address, err)
 	}

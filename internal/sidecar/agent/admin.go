@@ -28,7 +28,6 @@ func (a *agent) startAdmin() error {
 		Quit:      func(ctx context.Context) { a.signal(ctx, drain.QuitNow) },
 		DrainTime: a.Settings.DrainDuration.Value,
 		IdleAfter: a.Settings.MinimumDrain.Value,
-		Listen:    a.Succession.Listen,
 		Log:       a.log,
 	})
 	switch {
@@ -63,7 +62,6 @@ func (p adminPlane) CloseIdle() {
 }
 
 func (p adminPlane) StopAccepting() {
-	p.a.Succession.Stop()
 	_ = p.Pipe.StopAccepting(context.Background())
 }
 

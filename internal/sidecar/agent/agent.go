@@ -18,12 +18,12 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/admin"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/hotrestart"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/systemd"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -49,8 +49,8 @@ type Options struct {
 	Pod      Pod
 	App      AppOptions
 
-	Stop       Stop
-	Succession *hotrestart.Service // makes a hot restart possible; nil: none
+	Stop     Stop
+	Notifier *systemd.Notifier // nil: no service manager
 
 	TerminationLog string // file for the container's termination message; empty: none
 	FailOnCut      bool   // end with CodeCut when requests or connections were cut
@@ -129,8 +129,7 @@ type agent struct {
 //  3. at /quitquitquit: at once;
 //  4. when the app exits by itself: responses in flight are delivered, then everything stops, with the app's exit code;
 //  5. when the data plane exits by itself: CodeCrashed;
-//  6. when a successor has taken over: drained, then the app is stopped, within parentShutdownDuration;
-//  7. when ctx ends: at once.
+//  6. when ctx ends: at once.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -150,12 +149,10 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	defer a.stopAdmin()
 	var hearing sync.WaitGroup
 	hearing.Go(func() { a.hear(ctx) })
-	hearing.Go(func() {
-		a.Succession.Run(ctx, a.alive, func() { a.signal(ctx, drain.Terminate) })
-	})
+	hearing.Go(func() { a.Notifier.Watch(ctx, a.alive) })
 	hearing.Go(func() { a.awaitServing(ctx) })
 	hearing.Go(func() { a.handleRestarts(ctx) })
-	defer func() { cancel(); a.Succession.Stop(); hearing.Wait() }()
+	defer func() { cancel(); hearing.Wait() }()
 	if p, ok := a.plane.(*envoy.Plane); ok { // it holds goroutines and the kernel's socket table
 		defer p.Shut()
 	}
@@ -166,9 +163,6 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 
 // newAgent is an agent that has not started.
 func newAgent(o Options) *agent {
-	if o.Succession == nil {
-		o.Succession = noSuccession(o.Log)
-	}
 	return &agent{
 		Options: o, log: o.Log, phases: new(phases), drainSignals: make(chan drain.Signal, 16),
 		hooks: newHooks(), restarts: make(chan restartedContainer), presences: newPresences(),
@@ -188,7 +182,6 @@ func (a *agent) startUnlessStopped(ctx context.Context) error {
 		defer close(heard)
 		select {
 		case s := <-a.Stop.Signals:
-			a.Succession.Signalled()
 			a.drainSignals <- s
 			cancel(errStopped)
 		case <-started:
@@ -204,18 +197,11 @@ func (a *agent) startUnlessStopped(ctx context.Context) error {
 }
 
 func (a *agent) start(ctx context.Context) (err error) {
-	appWithin, err := a.Succession.TakeOver(a.listenAddresses())
-	if err != nil {
-		return err
-	}
 	defer func() {
 		if err != nil {
 			a.abandonStart()
 		}
 	}()
-	if appWithin > 0 {
-		return a.startAsSuccessor(ctx, appWithin)
-	}
 	if a.status, err = a.startStatus(); err != nil {
 		return err
 	}
@@ -233,7 +219,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 		a.phases.awaitApp()
 	}
 	a.phases.ready()
-	return a.Succession.Ready()
+	return nil
 }
 
 // abandonStart ends the parts that have started. The app has served nothing yet.
@@ -263,7 +249,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 	}
 	cfg := pipe.Config{
 		Inbound: a.Pipe.Inbound, Limits: a.Pipe.Limits, H2: a.Pipe.H2, Endings: a.Pipe.Endings,
-		OwnPorts: a.ownPorts(), Listen: a.Succession.Listen, Log: a.log,
+		OwnPorts: a.ownPorts(), Log: a.log,
 	}
 	if a.Pipe.AccessLog != nil {
 		cfg.AccessLog = accesslog.New(a.Pipe.AccessLog, a.Pipe.AccessLogFormat)
@@ -290,17 +276,15 @@ func (a *agent) hear(ctx context.Context) {
 		appDone = a.app.Done()
 	}
 	appGone := a.followApp(ctx)
-	reload, handedOver := a.Stop.Reload, a.Succession.HandedOver()
+	var notifying sync.WaitGroup // the drain does not wait for the service manager, whose queue may be full
+	defer notifying.Wait()
 	for {
 		select {
 		case s := <-a.Stop.Signals:
-			if !a.Succession.Signalled() {
-				a.signal(ctx, s)
-			}
-		case <-reload:
+			notifying.Go(a.Notifier.Stopping)
+			a.signal(ctx, s)
+		case <-a.Stop.Reload:
 			a.reload()
-		case <-handedOver: // the rest is the successor's
-			reload, handedOver, appGone, appDone = nil, nil, nil, nil
 		case <-appGone:
 			appGone = nil
 			a.appExited(ctx)
@@ -349,20 +333,13 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 			if first == drain.Sooner { // the termination that begins asks for the deadline
 				continue
 			}
-		case <-a.Succession.HandedOver():
-			return a.leaveToSuccessor(ctx)
 		case <-a.plane.Exited():
 			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
 		case <-ctx.Done():
 			first = drain.QuitNow
 		}
-		a.Succession.Stop()
 		a.presences.begin()
-		trigger := ""
-		if first == drain.Terminate {
-			trigger = a.stopSignalName()
-		}
-		report := a.runTermination(ctx, a.Settings.Drain(), first, trigger)
+		report := a.runTermination(ctx, first)
 		if report.Verdict != drain.Resumed {
 			return report
 		}
@@ -373,10 +350,9 @@ func (a *agent) serve(ctx context.Context) drain.Report {
 	}
 }
 
-// runTermination takes the data plane through one termination, and publishes its report. trigger names the first signal
-// in the report; empty: as the drain does.
-func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drain.Signal, trigger string) drain.Report {
-	began := time.Now()
+// runTermination takes the data plane through one termination, and publishes its report.
+func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Report {
+	began, cfg := time.Now(), a.Settings.Drain()
 	istioLog := a.log
 	if a.Settings.Compat.Value != meshconfig.CompatIstio {
 		if first == drain.Interrupt && a.Terminal != nil {
@@ -409,7 +385,10 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 		a.plane.Kill()
 		report = drain.Report{Verdict: drain.Crashed, Began: began, Faults: []string{err.Error()}}
 	}
-	report.Trigger = cmp.Or(trigger, report.Trigger, first.String())
+	report.Trigger = cmp.Or(report.Trigger, first.String())
+	if first == drain.Terminate {
+		report.Trigger = a.stopSignalName()
+	}
 	a.status.metrics.count(report)
 	report.Publish(a.log, a.TerminationLog)
 	a.Terminal.Ended(report)
@@ -424,7 +403,7 @@ func (a *agent) runTermination(ctx context.Context, cfg drain.Config, first drai
 //     that code: its work is not done, and Kubernetes would count 0 as completed;
 //  4. CodeIntended.
 func (a *agent) end(ctx context.Context, report drain.Report) int {
-	grace := a.gracePeriod()
+	grace := a.Settings.GracePeriod.Value
 	if report.Deadline > 0 {
 		grace = time.Duration(report.Deadline)
 	}
@@ -437,22 +416,15 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 		by = time.Now()
 	}
 	a.endOutbound(ctx, by)
-	code := CodeIntended
-	switch {
-	case a.Succession.IsHandedOver():
-		if a.Succession.Leave(ctx, by) != nil {
-			code = CodeCrashed
-		}
-	case a.app != nil:
-		code = a.appCode()
-	}
 	switch {
 	case report.Verdict == drain.Cut && a.FailOnCut:
 		return CodeCut
 	case report.Verdict == drain.Crashed:
 		return CodeCrashed
+	case a.app != nil:
+		return a.appCode()
 	}
-	return code
+	return CodeIntended
 }
 
 // appCode is the agent's exit code that follows from the app's; see end.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
@@ -35,16 +34,24 @@ func (a *agent) appAddresses() []string {
 	return out
 }
 
-// appPoll is how often awaitApp connects: the kernel does not report new listeners.
+// appPoll is how often appServes connects: the kernel does not report new listeners.
 const appPoll = 10 * time.Millisecond
 
-// awaitApp waits until the app accepts connections on all of its addresses.
-func (a *agent) awaitApp(ctx context.Context, atMost time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, atMost)
-	defer cancel()
+// awaitServing waits for the app, if it is ours, to accept connections.
+func (a *agent) awaitServing(ctx context.Context) {
+	if a.app != nil && !a.appServes(ctx) {
+		return
+	}
+	a.phases.appAccepts()
+	a.Notifier.Ready()
+}
+
+// appServes waits until the app accepts connections on all of its addresses. It returns false if the app exits, or ctx
+// ends, before.
+func (a *agent) appServes(ctx context.Context) bool {
 	for _, address := range a.appAddresses() {
 		var err error
-		late := poll.Until(ctx, appPoll, func() bool {
+		_ = poll.Until(ctx, appPoll, func() bool {
 			var conn net.Conn
 			if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
 				_ = conn.Close()
@@ -52,26 +59,11 @@ func (a *agent) awaitApp(ctx context.Context, atMost time.Duration) error {
 			}
 			return a.app.HasExited()
 		})
-		switch {
-		case late != nil:
-			return fmt.Errorf("wait for the app to accept connections on %s: not within %v: %w", address, atMost, err)
-		case err != nil:
-			return fmt.Errorf("wait for the app to accept connections on %s: it has exited with code %d", address, a.app.Code())
+		if err != nil {
+			return false
 		}
 	}
-	return nil
-}
-
-// startupWait is longer than any service manager waits for a start.
-const startupWait = 24 * time.Hour
-
-// awaitServing waits for the app, if it is ours, to accept connections.
-func (a *agent) awaitServing(ctx context.Context) {
-	if a.phases.snapshot().starts && a.awaitApp(ctx, startupWait) != nil {
-		return
-	}
-	a.phases.appAccepts()
-	a.Succession.Serving()
+	return true
 }
 
 // appExited ends the agent of an app that has exited by itself, once its responses are delivered.
@@ -86,7 +78,6 @@ func (a *agent) appExited(ctx context.Context, attrs ...any) {
 func (a *agent) finishResponses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	a.Succession.Stop()
 	_ = a.plane.StopAccepting(ctx)
 	_ = poll.Until(ctx, time.Millisecond, func() bool {
 		now, _ := a.plane.Activity(ctx)

@@ -5,14 +5,13 @@
 // never outlives its grace period.
 //
 // How a pod ends: Run starts everything (start), and hear merges what can end the agent into drainSignals. serve takes
-// the first of these and calls runTermination, or leaveToSuccessor after a hot restart; the rest is package drain's.
-// With its report, end stops the app and chooses the exit code, and Run's defers close the rest, the status port last.
+// the first of these and calls runTermination; the rest is package drain's. With its report, end stops the app and
+// chooses the exit code, and Run's defers close the rest, the status port last.
 //
 // Files:
 //
 //	agent.go                      options, start, signals, termination, exit code
 //	app.go                        the app as a child process; its captured outbound connections
-//	succession.go                 hot restart
 //	restart.go, hooks.go          hooks: the end of the pod or the restart of one container; the app's containers, and its exit
 //	status.go, phases.go          the status port; the phase that it shows
 //	probes.go                     the app's probes, redirected to the status port; Go's profiles

@@ -130,7 +130,7 @@ func (s *status) deadline(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "must have at=2006-01-02T15:04:05.999Z and from=SOURCE of up to 32 bytes", http.StatusBadRequest)
 	case !at.After(time.Now()):
 		http.Error(w, "the deadline has passed", http.StatusConflict)
-	case !s.a.phases.hasten(at, from, s.a.gracePeriod()):
+	case !s.a.phases.hasten(at, from, s.a.Settings.GracePeriod.Value):
 		http.Error(w, "the deadline is no sooner than the known one", http.StatusConflict)
 	default:
 		s.a.log.Info("deadline received", "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -39,7 +40,7 @@ func (a *agent) statusAddress() string {
 
 func (a *agent) startStatus() (*status, error) {
 	address := a.statusAddress()
-	ln, err := a.Succession.Listen("tcp", address)
+	ln, err := listen.Open("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
@@ -50,7 +51,6 @@ func (a *agent) startStatus() (*status, error) {
 	mux.HandleFunc("/drain", own(s.drain))
 	mux.HandleFunc("/wait", own(s.wait))
 	mux.HandleFunc("/present", own(s.present))
-	mux.HandleFunc("/hot-restart", own(a.Succession.ServeHTTP))
 	mux.HandleFunc("/wait/{token...}", s.waitByToken)
 	mux.HandleFunc("/deadline/{token...}", own(s.deadline))
 	mux.HandleFunc("GET /connections", fromPod(s.connections))
@@ -64,9 +64,6 @@ func (a *agent) startStatus() (*status, error) {
 	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
 	mux.Handle("/metrics", scrapes)
 	mux.Handle("/stats/prometheus", scrapes)
-	if a.plane != nil {
-		s.watch(a.plane)
-	}
 	s.server = sideport.Serve(sideport.New(mux, a.log), ln, a.log)
 	return s, nil
 }
@@ -129,7 +126,7 @@ const HeaderLimit = "Lastcall-Limit"
 // wait is a preStop hook from within the pod: an app's, or with ?of=sidecar the sidecar's own.
 func (s *status) wait(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get(HeaderLimit) != "" {
-		w.Header().Set(HeaderLimit, (s.a.gracePeriod() - killAhead).String())
+		w.Header().Set(HeaderLimit, (s.a.Settings.GracePeriod.Value - killAhead).String())
 		w.WriteHeader(http.StatusProcessing)
 		w.Header().Del(HeaderLimit)
 	}

@@ -34,19 +34,13 @@ type ExitCode int
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // Main prepares root, runs it and returns the program's exit code. Its standard error is a *logs.Writer (see Log): a
-// reader that stalls does not block the program. onError is called with the error, if there is one, before it is
-// printed.
-func Main(root *cobra.Command, version string, onError ...func(error)) int {
+// reader that stalls does not block the program.
+func Main(root *cobra.Command, version string) int {
 	stderr := logs.New(os.Stderr, logs.DefaultBound)
 	defer stderr.Close()
 	root.SetErr(stderr)
 	Prepare(root, version)
 	cmd, err := root.ExecuteContextC(context.Background())
-	if err != nil {
-		for _, f := range onError {
-			f(err)
-		}
-	}
 	var usage UsageError
 	var code ExitCode
 	switch {

@@ -28,7 +28,6 @@ type Options struct {
 	Bootstrap Bootstrap // used without Config
 
 	DrainTime      time.Duration // --drain-time-s
-	ParentShutdown time.Duration // --parent-shutdown-time-s
 	Concurrency    int           // --concurrency; 0: a worker for each core
 	LogLevel       string        // -l; empty: warning
 	Args           []string      // more arguments

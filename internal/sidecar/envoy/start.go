@@ -114,7 +114,6 @@ func (o *Options) args(config string) []string {
 		"--config-path", config,
 		"--drain-time-s", seconds(o.DrainTime),
 		"--drain-strategy", "immediate",
-		"--parent-shutdown-time-s", seconds(o.ParentShutdown),
 		"--file-flush-interval-msec", "1000",
 		"--disable-hot-restart",
 		"--allow-unknown-static-fields",

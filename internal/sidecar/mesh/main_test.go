@@ -80,7 +80,7 @@ func startPod(t *testing.T, protocol string, args ...string) *pod {
 	t.Cleanup(p.release)
 	var err error
 	p.envoy, err = envoy.Start(t.Context(), envoy.Options{
-		Admin: p.admin, Path: program, DrainTime: 45 * time.Second, ParentShutdown: time.Minute, Concurrency: 1, Args: args,
+		Admin: p.admin, Path: program, DrainTime: 45 * time.Second, Concurrency: 1, Args: args,
 		Bootstrap: envoy.Bootstrap{Inbound: []envoy.Route{{Listen: p.listen, App: ln.Addr().String(), Protocol: protocol}}, AccessLog: p.access},
 		Stdout:    p.log, Stderr: p.log, Log: slog.New(slog.NewTextHandler(p.log, nil)),
 	})

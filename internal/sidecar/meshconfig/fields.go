@@ -17,7 +17,6 @@ import (
 const (
 	fieldTerminationDrain = "terminationDrainDuration"
 	fieldDrain            = "drainDuration"
-	fieldParentShutdown   = "parentShutdownDuration" // gone from Istio's ProxyConfig since 2022, still in manifests
 	fieldAdminPort        = "proxyAdminPort"
 	fieldStatusPort       = "statusPort"
 	fieldConcurrency      = "concurrency"
@@ -30,7 +29,8 @@ const (
 // statsParts are the lists of proxyStatsMatcher.
 var statsParts = []string{"inclusionPrefixes", "inclusionSuffixes", "inclusionRegexps"}
 
-// proxyFields are all fields of ProxyConfig: of istio.io/api 1.31, and parentShutdownDuration.
+// proxyFields are all fields of ProxyConfig: of istio.io/api 1.31, and parentShutdownDuration, which Istio removed in 2022
+// and manifests still have. Those without a setting have no effect here.
 var proxyFields = strings.Fields(`availabilityZone binaryPath caCertificatesPem concurrency configPath connectionSettings
 	controlPlaneAuthPolicy customConfigFile discoveryAddress discoveryRefreshDelay drainDuration envoyAccessLogService
 	envoyMetricsService envoyMetricsServiceAddress extraStatTags fileFlushInterval fileFlushMinSizeKb gatewayTopology

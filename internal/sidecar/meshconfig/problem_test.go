@@ -142,7 +142,7 @@ func TestWarnings(t *testing.T) {
 		{"an annotation of the stats", places{others: map[string]string{"sidecar.istio.io/statsInclusionPrefix": "a"}}, []string{"no annotation of this name, has no effect: did you mean sidecar.istio.io/statsInclusionPrefixes?"}, "", ""},
 
 		{"no longer in Istio: variable", places{env: []string{"TERMINATION_DRAIN_DURATION_SECONDS=20"}}, []string{"TERMINATION_DRAIN_DURATION_SECONDS (environment TERMINATION_DRAIN_DURATION_SECONDS): removed from Istio, has no effect: write terminationDrainDuration in the ProxyConfig instead"}, "terminationDrainDuration", "5s"},
-		{"no longer in Istio: field", places{mesh: "defaultConfig: {parentShutdownDuration: 70s}"}, []string{"is for the hot restart of a lastcall run only: Istio removed it in 2022"}, "parentShutdownDuration", "1m10s"},
+		{"no longer in Istio: field", places{mesh: "defaultConfig: {parentShutdownDuration: 70s}"}, nil, "", ""},
 		{"environment against proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 9s}", env: []string{"MINIMUM_DRAIN_DURATION=8s"}},
 			[]string{`proxyMetadata.MINIMUM_DRAIN_DURATION (annotation proxy.istio.io/config): "9s" is not used: the container's own environment sets "8s", which takes precedence`}, "MINIMUM_DRAIN_DURATION", "8s"},
 		{"environment as the injector sets it", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 9s}", env: []string{"MINIMUM_DRAIN_DURATION=9s"}}, nil, "MINIMUM_DRAIN_DURATION", "9s"},

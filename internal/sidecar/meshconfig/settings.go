@@ -18,7 +18,6 @@ import (
 type Settings struct {
 	TerminationDrain Value[time.Duration] // terminationDrainDuration, 0 or more
 	DrainDuration    Value[time.Duration] // drainDuration, whole seconds, 1 or more
-	ParentShutdown   Value[time.Duration] // parentShutdownDuration; how long the old process has after a hot restart
 
 	AdminPort       Value[int]   // proxyAdminPort, 1 to 65535
 	StatusPort      Value[int]   // statusPort, 1 to 65535
@@ -124,7 +123,6 @@ func (r *resolver) adviseCombination(s *Settings) {
 			r.warn(v.Source, v.Path, format, args...)
 		}
 	}
-	unused(s.ParentShutdown, "is for the hot restart of a lastcall run only: Istio removed it in 2022")
 	mode := s.Mode()
 	switch {
 	case mode == drain.Fixed:

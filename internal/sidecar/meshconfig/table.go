@@ -70,10 +70,6 @@ var table = []Setting{
 	{Name: fieldDrain, Field: true, Flag: "drain-duration", Type: "duration", Default: "45s", Group: GroupTimers,
 		Usage: "Envoy's --drain-time-s, and with --compat istio the time during which new connections are accepted; whole seconds",
 		kind:  wholeSeconds(func(s *Settings) *Value[time.Duration] { return &s.DrainDuration })},
-	{Name: fieldParentShutdown, Field: true, Flag: "parent-shutdown-duration", Type: "duration", Default: "60s",
-		Group: GroupTimers,
-		Usage: "how long the old process of a hot restart may drain",
-		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.ParentShutdown })},
 
 	{Name: VariableApp, Flag: "app", Type: "finishes|exits|auto", Values: []string{"finishes", "exits", "auto"},
 		Default: "auto", Group: GroupEndings,

@@ -116,7 +116,7 @@ func TestAutoWithBytesAtOnce(t *testing.T) {
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(conn, row.sent)
 		_ = conn.(*net.TCPConn).CloseWrite()
-		p := startPipe(t, row.app, Auto, func(c *Config) { c.Listen = func(string, string) (net.Listener, error) { return ln, nil } })
+		p := startPipe(t, row.app, Auto, func(c *Config) { c.open = func(string, string) (net.Listener, error) { return ln, nil } })
 		got, err := io.ReadAll(conn)
 		if err != nil || !strings.HasPrefix(string(got), row.answer) || row.answer == "" && len(got) > 0 {
 			t.Errorf("%q is answered with %q, %v; want %q", row.sent, got, err, row.answer)

@@ -68,8 +68,7 @@ type Config struct {
 	// never forwarded there: it would come from loopback and be trusted as the pod's own.
 	OwnPorts []uint16
 
-	// Listen opens a listener, a *net.TCPListener; nil is listen.Open.
-	Listen func(network, address string) (net.Listener, error)
+	open func(network, address string) (net.Listener, error) // opens a *net.TCPListener; nil: listen.Open. For tests
 
 	Limits
 	Endings
@@ -96,8 +95,8 @@ func (c *Config) setDefaults() {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Listen == nil {
-		c.Listen = listen.Open
+	if c.open == nil {
+		c.open = listen.Open
 	}
 }
 

@@ -38,7 +38,7 @@ func (l *listener) open() error {
 }
 
 func (l *listener) listen(network, address string) (net.Listener, error) {
-	ln, err := l.p.cfg.Listen(network, address)
+	ln, err := l.p.cfg.open(network, address)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package signals receives the signals of a program that drains: those that stop it, restart it and reload its
+// Package signals receives the signals of a program that drains: those that stop it, and those that reload its
 // certificates.
 package signals
 
@@ -25,16 +25,15 @@ var DefaultStop = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQ
 
 // Options choose the signals.
 type Options struct {
-	Stop    []syscall.Signal // in addition to DefaultStop
-	Restart []syscall.Signal
-	Reload  []syscall.Signal
-	Log     *slog.Logger // gets a line for each signal; nil: none
+	Stop   []syscall.Signal // in addition to DefaultStop
+	Reload []syscall.Signal
+	Log    *slog.Logger // gets a line for each signal; nil: none
 }
 
-// Received delivers the signals. Requests for a restart or a reload that have not been read yet are one.
+// Received delivers the signals. Requests for a reload that have not been read yet are one.
 type Received struct {
-	Stop            <-chan drain.Signal
-	Restart, Reload <-chan struct{}
+	Stop   <-chan drain.Signal
+	Reload <-chan struct{}
 
 	first atomic.Int32 // the first stop signal; 0: none yet
 }
@@ -54,11 +53,11 @@ func Receive(o Options) (r *Received, end func()) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	in := make(chan os.Signal, 8)
-	for _, sig := range slices.Concat(o.Stop, o.Restart, o.Reload) {
+	for _, sig := range slices.Concat(o.Stop, o.Reload) {
 		signal.Notify(in, sig)
 	}
-	stop, restart, reload := make(chan drain.Signal, 4), make(chan struct{}, 1), make(chan struct{}, 1)
-	r = &Received{Stop: stop, Restart: restart, Reload: reload}
+	stop, reload := make(chan drain.Signal, 4), make(chan struct{}, 1)
+	r = &Received{Stop: stop, Reload: reload}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -75,9 +74,6 @@ func Receive(o Options) (r *Received, end func()) {
 					meaning = drain.Interrupt
 				}
 				offer(stop, meaning) // a third one in a row has nothing to add
-			case slices.Contains(o.Restart, sig):
-				o.Log.Info("hot restart signal received", "signal", Name(sig))
-				offer(restart, struct{}{})
 			default:
 				o.Log.Info("reload signal received", "signal", Name(sig))
 				offer(reload, struct{}{})

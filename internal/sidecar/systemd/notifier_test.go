@@ -1,4 +1,4 @@
-package hotrestart
+package systemd
 
 import (
 	"context"
@@ -15,7 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
 // manager is a service manager's end of the protocol.
@@ -46,67 +48,37 @@ func manager(t *testing.T, name string) (heard func() map[string]string) {
 	}
 }
 
-// A socket with a path is in cmd/lastcall's TestHotRestartLosesNothing.
-func TestAHotRestartAsSystemdHearsIt(t *testing.T) {
-	heard := manager(t, "@lastcall-test-"+strconv.Itoa(os.Getpid()))
-	n := NotifierFromEnvironment()
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-	if err := n.Ready("serving"); err != nil {
-		t.Fatal(err)
-	}
+// A socket with a path is in cmd/lastcall's TestRunUnderSystemd.
+func TestAServiceAsSystemdHearsIt(t *testing.T) {
+	heard := manager(t, "@lastcall-test-"+strconv.Itoa(os.Getpid()))
+	n := FromEnvironment(slog.Default())
+	n.Ready()
 	if state := heard(); state["READY"] != "1" || state["STATUS"] != "serving" {
 		t.Errorf("when ready: %v", state)
 	}
-
-	var before, after unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Reloading(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &after); err != nil {
-		t.Fatal(err)
-	}
-	state := heard()
-	at, err := strconv.ParseInt(state["MONOTONIC_USEC"], 10, 64)
-	if state["RELOADING"] != "1" || err != nil || at < before.Nano()/1000 || at > after.Nano()/1000 {
-		t.Errorf("when reloading: %v, want a moment between %d and %d", state, before.Nano()/1000, after.Nano()/1000)
-	}
-
-	if err := n.HandedOver(4711); err != nil {
-		t.Fatal(err)
-	}
-	if state := heard(); state["MAINPID"] != "" || state["STATUS"] != "serving (pid 4711)" || state["READY"] != "1" || state["WATCHDOG"] != "1" {
-		t.Errorf("when handed over: %v", state)
-	}
-
-	// The old process is no longer the service.
-	if err := n.Stopping(); err != nil {
-		t.Fatal(err)
-	}
-	if err := NotifierFromEnvironment().Stopping(); err != nil {
-		t.Fatal(err)
-	}
-	if state := heard(); state["STOPPING"] != "1" {
-		t.Errorf("when another one stops: %v", state)
+	n.Stopping()
+	if state := heard(); state["STOPPING"] != "1" || state["STATUS"] != "draining" {
+		t.Errorf("when stopping: %v", state)
 	}
 }
 
 func TestWithoutAServiceManager(t *testing.T) {
 	for _, address := range []string{"", "vsock:2:1234", "relative"} {
 		t.Setenv("NOTIFY_SOCKET", address)
-		n := NotifierFromEnvironment()
+		n := FromEnvironment(slog.Default())
 		if n != nil {
 			t.Errorf("NOTIFY_SOCKET=%q: %v, want none", address, n)
 		}
-		if err := errors.Join(n.Ready(""), n.Reloading(), n.HandedOver(1), n.Stopping()); err != nil {
-			t.Errorf("without a service manager: %v", err)
-		}
+		n.Ready() // and does nothing
+		n.Stopping()
 	}
+	var log logstest.Buffer
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
-	if err := NotifierFromEnvironment().Ready(""); err == nil || !strings.Contains(err.Error(), "notify the service manager of READY=1") {
-		t.Errorf("a socket that is gone: %v", err)
+	FromEnvironment(slog.New(slog.NewTextHandler(&log, nil))).Ready()
+	if !strings.Contains(log.String(), `"cannot notify the service manager" of="READY=1"`) {
+		t.Errorf("a socket that is gone: %s", &log)
 	}
 }
 
@@ -114,21 +86,19 @@ func TestWatchdogTime(t *testing.T) {
 	own := strconv.Itoa(os.Getpid())
 	for _, row := range []struct {
 		name, µs, pid string
-		tookOver      bool
 		want          time.Duration
 	}{
-		{"not watched", "", "", false, 0},
-		{"watched", "30000000", own, false, 30 * time.Second},
-		{"watched, any process", "30000000", "", false, 30 * time.Second},
-		{"another is watched", "30000000", "1", false, 0},
-		{"the one before was watched", "30000000", "1", true, 30 * time.Second},
-		{"nonsense", "soon", own, false, 0},
-		{"never", "0", own, false, 0},
+		{"not watched", "", "", 0},
+		{"watched", "30000000", own, 30 * time.Second},
+		{"watched, any process", "30000000", "", 30 * time.Second},
+		{"another is watched", "30000000", "1", 0},
+		{"nonsense", "soon", own, 0},
+		{"never", "0", own, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Setenv("WATCHDOG_USEC", row.µs)
 			t.Setenv("WATCHDOG_PID", row.pid)
-			if got := WatchdogTime(row.tookOver); got != row.want {
+			if got := watchdogTime(); got != row.want {
 				t.Errorf("got %v, want %v", got, row.want)
 			}
 		})
@@ -138,14 +108,15 @@ func TestWatchdogTime(t *testing.T) {
 // The socket is outside virtual time: the test checks when alive is called, and that a failure sends no ping.
 func TestWatchFeedsOnlyWhatIsAlive(t *testing.T) {
 	heard := manager(t, filepath.Join(t.TempDir(), "notify"))
-	n := NotifierFromEnvironment()
+	t.Setenv("WATCHDOG_USEC", "20000000")
+	n := FromEnvironment(slog.New(slog.DiscardHandler))
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		var checks []time.Duration
 		var watching sync.WaitGroup
 		watching.Go(func() {
-			n.Watch(ctx, 20*time.Second, func(context.Context) error {
+			n.Watch(ctx, func(context.Context) error {
 				if checks = append(checks, time.Since(began)); len(checks) == 2 {
 					return errors.New("stuck")
 				}
@@ -153,7 +124,7 @@ func TestWatchFeedsOnlyWhatIsAlive(t *testing.T) {
 					cancel()
 				}
 				return nil
-			}, slog.New(slog.DiscardHandler))
+			})
 		})
 		watching.Wait()
 		if want := []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second}; !slices.Equal(checks, want) {
@@ -165,9 +136,7 @@ func TestWatchFeedsOnlyWhatIsAlive(t *testing.T) {
 			t.Errorf("heard %v, want WATCHDOG=1 alone", state)
 		}
 	}
-	if err := n.Stopping(); err != nil {
-		t.Fatal(err)
-	}
+	n.Stopping()
 	if state := heard(); state["STOPPING"] != "1" {
 		t.Errorf("heard %v: one ping too many", state)
 	}
