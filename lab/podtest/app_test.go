@@ -27,11 +27,10 @@ const isApp = "PODTEST_APP"
 
 // lastWords has the app's last requests at SIGTERM; none for an empty address.
 type lastWords struct {
-	Redis    string
-	Postgres string
-	HTTP     string
-	Round    int           // what it writes
-	Pause    time.Duration // from the SIGTERM to the first word
+	Redis string
+	HTTP  string
+	Round int           // what it writes
+	Pause time.Duration // from the SIGTERM to the first word
 }
 
 // event is one line that the app prints. The clock is one for all processes.
@@ -146,10 +145,6 @@ func runApp() int {
 		_, err = redisCommands(nil, words.Redis, "MULTI", "INCR commits", fmt.Sprintf("RPUSH rounds %d", words.Round), "EXEC")
 		good = say("transaction", err) && good
 	}
-	if words.Postgres != "" {
-		_, err := postgresQuery(nil, words.Postgres, fmt.Sprintf("BEGIN; INSERT INTO rounds VALUES (%d); COMMIT", words.Round))
-		good = say("postgres", err) && good
-	}
 	if words.HTTP != "" {
 		good = say("http", post(words.HTTP)) && good
 	}
@@ -195,12 +190,11 @@ type world struct {
 	posts int
 }
 
-// newWorld starts an HTTP service and, unless it is alone, Redis and PostgreSQL.
+// newWorld starts an HTTP service and, unless it is alone, Redis.
 func (p *pod) newWorld(isAlone bool) *world {
 	w := &world{at: p.Client}
 	if !isAlone {
 		w.words.Redis = startRedis(p.t, p.Client)
-		w.words.Postgres = startPostgres(p.t, p.Client)
 	}
 	ln := p.Client.Listen(p.t, "tcp", p.Client.TCP4(80))
 	nettest.Serve(p.t, ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -214,10 +208,10 @@ func (p *pod) newWorld(isAlone bool) *world {
 }
 
 // got is how many rounds' words each of them has.
-func (w *world) got(t *testing.T) (redis, postgres, posts int) {
+func (w *world) got(t *testing.T) (redis, posts int) {
 	t.Helper()
 	w.mu.Lock()
 	posts = w.posts
 	w.mu.Unlock()
-	return redisLength(t, w.at, w.words.Redis, "rounds"), postgresCount(t, w.at, w.words.Postgres, "rounds"), posts
+	return redisLength(t, w.at, w.words.Redis, "rounds"), posts
 }

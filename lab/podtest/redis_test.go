@@ -23,24 +23,16 @@ func startRedis(t *testing.T, in *nettest.Namespace) string {
 	c := launch(t, in, "redis", nil, &exec.Cmd{Path: path, Dir: t.TempDir(), Args: []string{
 		"redis-server", "--bind", in.IPv4.String(), "--port", "6379", "--save", "", "--appendonly", "no", "--protected-mode", "no",
 	}})
-	awaitServer(t, c, func() error {
+	polltest.NoError(t, func() error {
+		select {
+		case <-c.done:
+			t.Fatalf("Redis has ended: %v\n%s", c.err, c.log)
+		default:
+		}
 		_, err := redisCommands(in, address, "PING")
 		return err
 	})
 	return address
-}
-
-// awaitServer waits until a server answers.
-func awaitServer(t *testing.T, c *container, call func() error) {
-	t.Helper()
-	polltest.NoError(t, func() error {
-		select {
-		case <-c.done:
-			t.Fatalf("%s has ended: %v\n%s", c.name, c.err, c.log)
-		default:
-		}
-		return call()
-	})
 }
 
 // redisCommands sends commands on a connection of their own, from a namespace or from where we are, and returns the last
