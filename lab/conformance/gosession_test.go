@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -14,9 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 )
 
 // The session of Go's own client, which knows no retry of a POST.
@@ -148,68 +143,4 @@ type untouched struct {
 func (u *untouched) Read(p []byte) (int, error) {
 	u.read.Store(true)
 	return u.Reader.Read(p)
-}
-
-// gRPC calls, without retries: unary ones all the time, and a stream that lasts
-// over the SIGTERM.
-func TestGRPCSessionAcrossADrain(t *testing.T) {
-	s := newSession(1)
-	service := startService(t, func(t *testing.T, _ *service, _ string) net.Addr { return startGRPC(t) })
-	cc := dialGRPC(t, service.plain, grpc.WithDisableRetry())
-	client := testgrpc.NewTestServiceClient(cc)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-
-	stream, err := client.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	talk := func() error {
-		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1000}}}); err != nil {
-			return err
-		}
-		_, err := stream.Recv()
-		return err
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for ended := false; !ended; {
-			if err := talk(); err != nil {
-				t.Errorf("the stream: %v", err)
-				return
-			}
-			select {
-			case <-s.release:
-				ended = true
-			default:
-				time.Sleep(20 * time.Millisecond) // the client's other work
-			}
-		}
-		_ = stream.CloseSend()
-		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			t.Errorf("the stream's end: %v", err)
-		}
-	})
-	var calls atomic.Int64
-	for range 4 {
-		all.Go(func() {
-			for after := 0; after < longer && !t.Failed(); {
-				if _, err := client.EmptyCall(ctx, new(testgrpc.Empty)); err != nil {
-					t.Errorf("a call: %v", err)
-					return
-				}
-				if calls.Add(1) == warm {
-					close(s.ready)
-				}
-				select {
-				case <-service.gone:
-					after++
-				default:
-				}
-				time.Sleep(5 * time.Millisecond) // the client's other work
-			}
-		})
-	}
-	s.rollWhenReady(t, service)
-	all.Wait()
 }

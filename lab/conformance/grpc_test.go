@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -268,7 +269,7 @@ func TestGRPCLastCall(t *testing.T) {
 		}},
 		{"a download at full speed", func(ctx context.Context, cc *grpc.ClientConn) (func() error, error) {
 			stream, err := testgrpc.NewTestServiceClient(cc).StreamingOutputCall(ctx, &testgrpc.StreamingOutputCallRequest{
-				ResponseParameters: repeat(&testgrpc.ResponseParameters{Size: 1 << 20}, 10_000),
+				ResponseParameters: slices.Repeat([]*testgrpc.ResponseParameters{{Size: 1 << 20}}, 10_000),
 			})
 			if err != nil {
 				return nil, err
@@ -309,23 +310,5 @@ func TestGRPCLastCall(t *testing.T) {
 				t.Errorf("the client sees %v: %s; want Unavailable: %s", s.Code(), s.Message(), message)
 			}
 		})
-	}
-}
-
-func repeat[T any](one T, n int) []T {
-	out := make([]T, n)
-	for i := range out {
-		out[i] = one
-	}
-	return out
-}
-
-// An app that refuses is UNAVAILABLE from the pipe, with a reason.
-func TestGRPCAppRefuses(t *testing.T) {
-	p := startPipe(t, freeAddr(t), func(c *pipe.Config) { c.Inbound[0].Protocol = pipe.HTTP })
-	cc := dialGRPC(t, p.Addr(0).String(), grpc.WithDisableRetry())
-	_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(t.Context(), new(testgrpc.Empty))
-	if s := status.Convert(err); s.Code() != codes.Unavailable || !strings.Contains(s.Message(), "connection failure") {
-		t.Errorf("the client sees %v: %s", s.Code(), s.Message())
 	}
 }

@@ -87,10 +87,10 @@ type redisUsers struct {
 	direct, through *redis.Client // without a pod, and through pods
 	cli             string        // path
 
-	executed         sync.Map // commands with a reply, by their key
-	done, refused    atomic.Int64
-	pushed, popped   atomic.Int64
-	messages, breaks atomic.Int64 // of subscriptions
+	executed       sync.Map // commands with a reply, by their key
+	done, refused  atomic.Int64
+	pushed, popped atomic.Int64
+	messages       atomic.Int64 // of subscriptions
 }
 
 // counts records a use, and n of its commands as executed.
@@ -191,9 +191,7 @@ func (u *redisUsers) subscribe(ctx context.Context) {
 		case isMessage && m.Payload == "text of a message":
 			u.messages.Add(1)
 		case err == nil && !isMessage: // the confirmation of a subscription
-		case errors.Is(err, os.ErrDeadlineExceeded):
-		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
-			u.breaks.Add(1)
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		case ctx.Err() == nil:
 			u.Errorf("the subscription: %+v, %v", received, err)
 			return

@@ -186,7 +186,6 @@ type podReport struct {
 	Faults  []string
 	Open    []json.RawMessage
 	Phases  json.RawMessage
-	Late    uint64
 	Raced   int
 }
 
