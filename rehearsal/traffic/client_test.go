@@ -39,13 +39,6 @@ func pod(t *testing.T, handle func(n int, c *net.TCPConn, r *bufio.Reader)) stri
 	return ln.Addr().String()
 }
 
-func closedPort(t *testing.T) string {
-	t.Helper()
-	ln := nettest.Listen(t, "127.0.0.1:0")
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
-}
-
 const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 // answering says one thing to each request of a connection.
@@ -65,37 +58,29 @@ func answering(what string) func(int, *net.TCPConn, *bufio.Reader) {
 // What is lost and by what, and what is no loss.
 func TestClient(t *testing.T) {
 	get := Request{Method: "GET", Path: "/get"}
+	closed := func() string { return nettest.FreeAddress(t, "127.0.0.1") }
+	says := func(what string) []string { return []string{pod(t, answering(what))} }
 	for _, tt := range []struct {
 		name string
-		pods func(t *testing.T) []string
+		pods []string
 		want Failure
 	}{
-		{"answered", func(t *testing.T) []string { return []string{pod(t, answering(fine))} }, ""},
-		{"refused, and answered elsewhere", func(t *testing.T) []string {
-			return []string{closedPort(t), closedPort(t), pod(t, answering(fine))}
-		}, ""},
-		{"refused everywhere", func(t *testing.T) []string { return []string{closedPort(t), closedPort(t)} }, Refused},
-		{"no pods", func(*testing.T) []string { return nil }, NoPods},
-		{"503", func(t *testing.T) []string {
-			return []string{pod(t, answering("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"))}
-		}, "503"},
-		{"an end before the answer", func(t *testing.T) []string { return []string{pod(t, answering(""))} }, Ended},
-		{"a reset before the answer", func(t *testing.T) []string {
-			return []string{pod(t, func(_ int, c *net.TCPConn, r *bufio.Reader) {
-				_, _ = http.ReadRequest(r)
-				_ = c.SetLinger(0)
-			})}
-		}, Ended},
-		{"a body cut by its length", func(t *testing.T) []string {
-			return []string{pod(t, answering("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"))}
-		}, Truncated},
-		{"a chunked body cut", func(t *testing.T) []string {
-			return []string{pod(t, answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"))}
-		}, Truncated},
+		{"answered", says(fine), ""},
+		{"refused, and answered elsewhere", append(says(fine), closed(), closed()), ""},
+		{"refused everywhere", []string{closed(), closed()}, Refused},
+		{"no pods", nil, NoPods},
+		{"503", says("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"), "503"},
+		{"an end before the answer", says(""), Ended},
+		{"a reset before the answer", []string{pod(t, func(_ int, c *net.TCPConn, r *bufio.Reader) {
+			_, _ = http.ReadRequest(r)
+			_ = c.SetLinger(0)
+		})}, Ended},
+		{"no HTTP", says("220 mail.example ESMTP\r\n"), Ended},
+		{"a body cut by its length", says("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"), Truncated},
+		{"a chunked body cut", says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"), Truncated},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			pods := tt.pods(t)
-			c := &Client{Targets: func() []string { return pods }}
+			c := &Client{Targets: func() []string { return tt.pods }}
 			defer c.Close()
 			if got := c.Do(t.Context(), get).Failure; got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -182,7 +167,7 @@ func TestClusterIPClient(t *testing.T) {
 	if o := c.Do(t.Context(), get); o.Failure != "" || o.Address != old {
 		t.Fatalf("got %+v", o)
 	}
-	targets = []string{closedPort(t), closedPort(t)}
+	targets = []string{nettest.FreeAddress(t, "127.0.0.1"), nettest.FreeAddress(t, "127.0.0.1")}
 	if o := c.Do(t.Context(), get); o.Failure != "" || o.Address != old || o.Conn != 1 {
 		t.Errorf("on a kept connection: %+v", o)
 	}
