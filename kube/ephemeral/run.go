@@ -2,7 +2,6 @@ package ephemeral
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,8 +25,8 @@ type Options struct {
 	Image  string        // of lastcall
 	Limit  time.Duration // after which an observer ends by itself
 	Rounds int           // how many times the pods are observed to their end, at least 1
-	// Restart, if set, is called when the observers of a round watch: true triggers a rollout, false ends the observation.
-	Restart func(round, pods int) (bool, error)
+	// Restart, if set, is called when the observers of a round watch, before a rollout is triggered: an error prevents it.
+	Restart func(round, pods int) error
 	Report  Report
 }
 
@@ -96,9 +95,6 @@ func (r *run) settle(ctx context.Context) error {
 	}
 }
 
-// errDeclined ends an observation whose rollout the user has declined.
-var errDeclined = errors.New("no rollout: not confirmed")
-
 // round observes the pods that run now, to their end.
 func (r *run) round(ctx context.Context, number int) (left []string, err error) {
 	pods, err := r.workload.Pods(ctx, r.clients, maxPods+1)
@@ -135,13 +131,7 @@ func (r *run) round(ctx context.Context, number int) (left []string, err error) 
 		})
 	}
 	if r.Restart != nil {
-		yes, failure := r.Restart(number, len(all))
-		switch {
-		case failure != nil:
-			err = failure
-		case !yes:
-			err = errDeclined
-		default:
+		if err = r.Restart(number, len(all)); err == nil {
 			err = r.workload.Restart(ctx, r.clients, time.Now())
 		}
 	}

@@ -60,7 +60,7 @@ func (r *result) options(restart bool) Options {
 	r.ended, r.failed = map[string]string{}, map[string]string{}
 	o := Options{Image: "lastcall:1", Limit: time.Minute, Rounds: 1, Report: r}
 	if restart {
-		o.Restart = func(int, int) (bool, error) { return true, nil }
+		o.Restart = func(int, int) error { return nil }
 	}
 	return o
 }
@@ -115,9 +115,10 @@ func TestDeclined(t *testing.T) {
 	c := newCluster(t, map[string]ending{"a": {}})
 	var r result
 	o := r.options(false)
-	o.Restart = func(int, int) (bool, error) { return false, nil }
+	declined := errors.New("not confirmed")
+	o.Restart = func(int, int) error { return declined }
 	left, err := Run(t.Context(), c.clients(), web(t), o)
-	if !errors.Is(err, errDeclined) || !slices.Equal(left, []string{"a"}) {
+	if !errors.Is(err, declined) || !slices.Equal(left, []string{"a"}) {
 		t.Errorf("left %q, error %v", left, err)
 	}
 	for _, a := range c.set.Actions() {

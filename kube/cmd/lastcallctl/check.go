@@ -9,7 +9,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/check"
-	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
@@ -33,11 +32,7 @@ func checkCommand() *cobra.Command {
 		Example: "  lastcallctl check --pre\n  lastcallctl check\n  lastcallctl check -n shop -o json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := cluster.config()
-			if err != nil {
-				return err
-			}
-			clients, err := workload.Connect(config)
+			clients, _, err := cluster.connect()
 			if err != nil {
 				return err
 			}

@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -28,12 +26,14 @@ func (f *clusterFlags) register(flags *pflag.FlagSet, namespace string) {
 	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
 }
 
-func (f *clusterFlags) config() (*rest.Config, error) {
+// connect returns clients of the cluster, whose API server is at host.
+func (f *clusterFlags) connect() (clients workload.Clients, host string, err error) {
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
-		return nil, cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+		return clients, "", cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}
-	return config, nil
+	clients, err = workload.Connect(config)
+	return clients, config.Host, err
 }
 
 const ofWorkload = "`namespace` of the workload (default that of the context)"
@@ -62,18 +62,24 @@ func canAsk(cmd *cobra.Command, yes bool, what string) error {
 	return nil
 }
 
-// ask asks a person; any answer but y or yes means no. The end of ctx ends the wait for the answer.
-func ask(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
-	fmt.Fprintf(out, "%s [y/N] ", question)
+// confirm asks a person, unless --yes has answered. Any answer but y or yes is an error, and so is the end of ctx.
+func confirm(ctx context.Context, cmd *cobra.Command, yes bool, question string) error {
+	if yes {
+		return nil
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() { // ends with the program, as a read of a terminal cannot be cancelled
-		text, _ := bufio.NewReader(in).ReadString('\n')
+		text, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(text))
 	}()
 	select {
 	case text := <-answer:
-		return text == "y" || text == "yes", nil
+		if text != "y" && text != "yes" {
+			return errors.New("no rollout: not confirmed")
+		}
+		return nil
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return ctx.Err()
 	}
 }

@@ -84,15 +84,11 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	if err := f.check(cmd); err != nil {
 		return cli.UsageError{Err: err}
 	}
-	config, err := f.config()
-	if err != nil {
-		return err
-	}
 	w, err := f.workload(name)
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
-	clients, err := workload.Connect(config)
+	clients, _, err := f.connect()
 	if err != nil {
 		return err
 	}
@@ -109,7 +105,14 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	table := newObserveTable(cmd.OutOrStdout(), cmd.ErrOrStderr(), f.json)
 	o := ephemeral.Options{Image: f.image, Limit: f.timeout, Rounds: f.rollouts, Report: table}
 	if f.restart {
-		o.Restart = func(round, pods int) (bool, error) { return f.confirm(ctx, cmd, w, round, pods, table) }
+		o.Restart = func(round, pods int) error {
+			question := fmt.Sprintf("Restart %s in namespace %s, whose pods (%d) are observed?", w, w.Namespace, pods)
+			if err := confirm(ctx, cmd, f.yes || round > 0, question); err != nil {
+				return err
+			}
+			table.Note("rollout %d of %d of %s begins", round+1, f.rollouts, w)
+			return nil
+		}
 	}
 	left, err := ephemeral.Run(ctx, clients, w, o)
 	if err != nil && ctx.Err() == nil {
@@ -143,18 +146,6 @@ func leftText(pods []string, until time.Time) error {
 		more = fmt.Sprintf(" and %d others", len(pods)-len(shown))
 	}
 	return fmt.Errorf("ephemeral containers remain in %s%s: each ends with its pod, or by itself no later than about %s", strings.Join(shown, ", "), more, until.Format(time.TimeOnly))
-}
-
-// confirm asks once, before the first rollout.
-func (f *observeFlags) confirm(ctx context.Context, cmd *cobra.Command, w *workload.Workload, round, pods int, table *observeTable) (bool, error) {
-	if !f.yes && round == 0 {
-		yes, err := ask(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("Restart %s in namespace %s, whose pods (%d) are observed?", w, w.Namespace, pods))
-		if err != nil || !yes {
-			return false, err
-		}
-	}
-	table.Note("rollout %d of %d of %s begins", round+1, f.rollouts, w)
-	return true, nil
 }
 
 // installedImage is the image that the installed webhook injects, or that of this release.

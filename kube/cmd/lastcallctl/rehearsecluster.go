@@ -11,7 +11,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/rehearse/cluster"
-	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
@@ -49,26 +48,19 @@ func rehearseCluster() *cobra.Command {
 			if err := errors.Join(append(errs, err)...); err != nil {
 				return cli.UsageError{Err: err}
 			}
-			config, err := from.config()
-			if err != nil {
-				return err
-			}
-			clients, err := workload.Connect(config)
+			clients, host, err := from.connect()
 			if err != nil {
 				return err
 			}
 			o.Options = load.Options
 			return command.Measure(cmd, output, func(ctx context.Context, _ string) (*outcome.Result, error) {
-				o.Confirm = func(plan []string) (bool, error) {
+				o.Confirm = func(plan []string) error {
 					messages := cmd.ErrOrStderr()
-					fmt.Fprintf(messages, "On the cluster at %s, this rehearsal will\n", config.Host)
+					fmt.Fprintf(messages, "On the cluster at %s, this rehearsal will\n", host)
 					for _, line := range plan {
 						fmt.Fprintln(messages, terminal.Wrap("  - "+line, 80))
 					}
-					if yes {
-						return true, nil
-					}
-					return ask(ctx, cmd.InOrStdin(), messages, "Continue?")
+					return confirm(ctx, cmd, yes, "Continue?")
 				}
 				return cluster.Run(ctx, clients, o)
 			})

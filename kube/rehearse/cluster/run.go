@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -35,16 +36,15 @@ type Options struct {
 	Workload *workload.Workload
 	URL      *url.URL      // http or https; its path precedes those of the requests
 	Insecure bool          // accept any certificate
-	Limit    time.Duration // of the rollout; 0: DefaultLimit
+	Limit    time.Duration // of the rollout
 
-	// Confirm is called with the planned action; false ends the rehearsal before anything has changed.
-	Confirm func(plan []string) (bool, error)
+	// Confirm is called with the planned action; its error ends the rehearsal before anything has changed.
+	Confirm func(plan []string) error
 }
 
 // protected are Kubernetes' own namespaces.
 var protected = []string{"kube-system", "kube-public", "kube-node-lease"}
 
-// check fills in defaults.
 func (o *Options) check() error {
 	errs := []error{o.Options.Check()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -53,9 +53,6 @@ func (o *Options) check() error {
 	}
 	if o.URL.Scheme != "http" && o.URL.Scheme != "https" || o.URL.Host == "" || o.URL.RawQuery != "" || o.URL.User != nil {
 		bad("--url is %s: must be http://HOST[:PORT][/PATH] or https://…, without a query or password", o.URL.Redacted())
-	}
-	if o.Limit == 0 {
-		o.Limit = DefaultLimit
 	}
 	if o.Limit < 10*time.Second || o.Limit > 24*time.Hour {
 		bad("--limit is %v: must be 10s to 24h", o.Limit)
@@ -68,11 +65,8 @@ func (o *Options) check() error {
 
 // address is where the clients connect.
 func (o *Options) address() string {
-	port := o.URL.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[o.URL.Scheme]
-	}
-	return net.JoinHostPort(o.URL.Hostname(), port)
+	port := map[string]string{"http": "80", "https": "443"}[o.URL.Scheme]
+	return net.JoinHostPort(o.URL.Hostname(), cmp.Or(o.URL.Port(), port))
 }
 
 // requests are those of the options for the URL's host and below its path.
@@ -102,9 +96,6 @@ func (o *Options) client() *traffic.Client {
 	return c
 }
 
-// errDeclined ends a rehearsal that the user has declined.
-var errDeclined = errors.New("nothing was changed: not confirmed")
-
 // Run rehearses a rollout of a workload. An error is about the set-up (load.OptionError: about an option), or ctx's,
 // after which a rollout that has begun continues in the cluster; lost requests are in the result.
 func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Result, error) {
@@ -121,18 +112,13 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 	for range callers {
 		l.Clients = append(l.Clients, o.client())
 	}
-	first := o.client()
-	defer first.Close()
-	if err := l.Measure(ctx, first); err != nil {
+	if err := l.Measure(ctx, l.Clients[0]); err != nil {
 		return nil, fmt.Errorf("try %s: %w", o.URL.Redacted(), err)
 	}
-	switch yes, err := o.Confirm(t.plan(&o, l)); {
-	case err != nil:
+	if err := o.Confirm(t.plan(&o, l)); err != nil {
 		return nil, err
-	case !yes:
-		return nil, errDeclined
 	}
-	seen := &recorder{hook: t.hook(), ends: map[types.UID]*outcome.Ending{}}
+	seen := &recorder{hook: t.hook, ends: map[types.UID]*outcome.Ending{}}
 	end, err := w.Follow(ctx, clients, seen.set)
 	if err != nil {
 		return nil, err
@@ -148,7 +134,7 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 		if err := w.Restart(ctx, clients, done.Began); err != nil {
 			return err
 		}
-		complete = o.await(ctx, clients, seen, len(t.pods))
+		complete = o.await(ctx, clients, seen, t.pods)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -175,14 +161,14 @@ func (o *Options) await(ctx context.Context, clients workload.Clients, seen *rec
 func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complete bool) *outcome.Result {
 	w := o.Workload
 	r := &outcome.Result{
-		Schema: outcome.Schema, App: o.URL.Redacted(), URL: o.URL.Redacted(), Workload: w.Kind + " " + w.Namespace + "/" + w.Name, PreStop: t.preStop(),
+		Schema: outcome.Schema, App: o.URL.Redacted(), URL: o.URL.Redacted(), Workload: w.Kind + " " + w.Namespace + "/" + w.Name, PreStop: t.preStop,
 		GraceMS: max(1000, t.ending.Grace.Milliseconds()), Requests: outcome.Kinds(l), Repeat: 1, TookMS: time.Since(done.Began).Milliseconds(),
 		Notes: t.notes, Began: done.Began,
 	}
 	if !complete {
 		r.Notes = append(r.Notes, fmt.Sprintf("not complete within %v: kubectl --namespace %s rollout status %s", o.Limit, w.Namespace, w))
 	}
-	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.update, Reasons: map[traffic.Failure]int{}}
+	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.state.Update, Reasons: map[traffic.Failure]int{}}
 	row.Record(l, done)
 	r.Rows = []outcome.Row{row}
 	r.OK = row.Lost == 0 && complete

@@ -28,7 +28,7 @@ func (c *cluster) options() Options {
 		c.t.Fatal(err)
 	}
 	return Options{Workload: w, URL: c.url, Options: load.Options{Requests: []load.Request{r}, Rate: 40}, Limit: 30 * time.Second,
-		Confirm: func([]string) (bool, error) { return true, nil }}
+		Confirm: func([]string) error { return nil }}
 }
 
 // A rollout whose pods cut requests loses them after SIGTERM; one whose pods finish them loses none.
@@ -99,7 +99,7 @@ func TestRefused(t *testing.T) {
 		{"kube-system", "is in namespace kube-system, which is Kubernetes' own", nil, func(o *Options) { o.Workload.Namespace = "kube-system" }},
 		{"url", "must be http://HOST[:PORT][/PATH]", nil, func(o *Options) { o.URL = &url.URL{Scheme: "ftp", Host: "x"} }},
 		{"dead", "failed before any disruption", nil, func(o *Options) { o.URL = &url.URL{Scheme: "http", Host: "127.0.0.1:1"} }},
-		{"declined", "nothing was changed", nil, func(o *Options) { o.Confirm = func([]string) (bool, error) { return false, nil } }},
+		{"declined", "nothing was changed", nil, func(o *Options) { o.Confirm = func([]string) error { return errors.New("nothing was changed") } }},
 		{"no workload", "read deployment/other", nil, func(o *Options) { o.Workload.Name = "other" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -3,9 +3,8 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -19,10 +18,12 @@ const maxPods = 500
 
 // target is the workload as it is before the rollout.
 type target struct {
-	pods   []corev1.Pod
-	update string                   // the update strategy
-	ending *termination.Termination // of its pods
-	notes  []string
+	state   workload.State
+	pods    int
+	ending  *termination.Termination // of its pods
+	hook    course.Hook              // of the first of their own containers
+	preStop string                   // the same in words
+	notes   []string
 }
 
 // inspect reads the workload and refuses one that must not be restarted now.
@@ -31,8 +32,8 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 	if err != nil {
 		return nil, err
 	}
-	t := &target{update: state.Update}
-	if t.pods, err = w.Pods(ctx, clients, maxPods+1); err != nil {
+	pods, err := w.Pods(ctx, clients, maxPods+1)
+	if err != nil {
 		return nil, err
 	}
 	if err := state.CanRestart(w); err != nil {
@@ -40,14 +41,23 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 	}
 	switch {
 	case !state.Settled():
-		return nil, fmt.Errorf("a rollout of %s is in progress, or its pods are not available (%d of %d): wait until it is complete", w, state.Available, state.Wanted)
-	case len(t.pods) == 0:
+		return nil, fmt.Errorf("a rollout of %s is in progress, or its pods are not available (%d of %d): "+
+			"wait until it is complete", w, state.Available, state.Wanted)
+	case len(pods) == 0:
 		return nil, fmt.Errorf("%s has no running pod", w)
-	case len(t.pods) > maxPods:
+	case len(pods) > maxPods:
 		return nil, fmt.Errorf("%s has more than %d pods: rehearse a smaller workload with the same pods", w, maxPods)
 	}
 	// The pods themselves have the additions of the meshes' webhooks.
-	t.ending = termination.Of(&t.pods[0], termination.Options{})
+	t := &target{state: state, pods: len(pods), ending: termination.Of(&pods[0], termination.Options{}), preStop: "no preStop hook"}
+	for _, c := range slices.Backward(t.ending.Containers) {
+		if c.Role == course.App {
+			t.hook = c.PreStop
+		}
+	}
+	if t.hook.Kind != course.NoHook {
+		t.preStop = "preStop " + t.hook.Text
+	}
 	if strings.HasPrefix(state.Update, "Recreate") {
 		t.notes = append(t.notes, "the strategy Recreate ends all pods before it starts new ones: requests in between are lost")
 	}
@@ -63,25 +73,7 @@ func (t *target) plan(o *Options, l *load.Load) []string {
 	w := o.Workload
 	return append([]string{
 		fmt.Sprintf("send %s to %s from this machine, %.3g requests a second, until all is complete", strings.Join(kinds, ", "), o.URL.Redacted(), l.Rate),
-		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): %s of it will be replaced", w, w.Namespace, t.update, terminal.Count(len(t.pods), "pod")),
-		fmt.Sprintf("each pod has %v to end (%s)", t.ending.Grace, t.preStop()),
+		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): %s of it will be replaced", w, w.Namespace, t.state.Update, terminal.Count(t.pods, "pod")),
+		fmt.Sprintf("each pod has %v to end (%s)", t.ending.Grace, t.preStop),
 	}, t.notes...)
-}
-
-// hook is the preStop hook of the first of the pods' own containers.
-func (t *target) hook() course.Hook {
-	for _, c := range t.ending.Containers {
-		if c.Role == course.App {
-			return c.PreStop
-		}
-	}
-	return course.Hook{Kind: course.NoHook, IsKnown: true}
-}
-
-// preStop is the app's hook in words.
-func (t *target) preStop() string {
-	if h := t.hook(); h.Kind != course.NoHook {
-		return "preStop " + h.Text
-	}
-	return "no preStop hook"
 }
