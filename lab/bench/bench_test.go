@@ -82,8 +82,6 @@ func TestParseSaysWhatIsPossible(t *testing.T) {
 		{"--only envoi", "there are direct, lastcall-http"},
 		{"--rounds 0", "at least 1"},
 		{"--duration 1500ms", "whole seconds"},
-		{"--connections 0", "1 to 4096"},
-		{"--load-core 0", "two cores"},
 		{"--held 1", "2 to 100000"},
 		{"http3", "there are http1, short"},
 		{"--rounds 1 http2", "before the flags"},

@@ -31,7 +31,7 @@ const bound = "LASTCALL_BENCH_BOUND"
 
 // bindSelf starts this program again on the core of the load: its own clients then leave the proxies' core alone, and
 // its Go runtime counts one core.
-func bindSelf(core int) error {
+func bindSelf() error {
 	if os.Getenv(bound) != "" {
 		return nil
 	}
@@ -39,8 +39,8 @@ func bindSelf(core int) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	return onCore(core, func() error {
-		return fmt.Errorf("start again on core %d: %w", core, syscall.Exec(self, os.Args, append(os.Environ(), bound+"=1")))
+	return onCore(loadCore, func() error {
+		return fmt.Errorf("start again on core %d: %w", loadCore, syscall.Exec(self, os.Args, append(os.Environ(), bound+"=1")))
 	})
 }
 

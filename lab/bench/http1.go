@@ -10,7 +10,7 @@ var http1Table = &table{
 	name: "http1", what: "requests/s with keep-alive connections", apps: []subject{backend}, tools: []string{"wrk"},
 	how: func(b *bench) string {
 		return fmt.Sprintf(
-			"HTTP/1.1, %d keep-alive connections (wrk), each proxy on one core; load and app share another.", b.connections)
+			"HTTP/1.1, %d keep-alive connections (wrk), each proxy on one core; load and app share another.", connections)
 	},
 	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest),
@@ -26,9 +26,9 @@ var http1Table = &table{
 	timed: true,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			return wrk(ctx, b.tool("wrk"), proxy.url(), b.connections, duration)
+			return wrk(ctx, b.tool("wrk"), proxy.url(), connections, duration)
 		}
-		return b.load(ctx, t, backend, place{Clients: b.connections}, run)
+		return b.load(ctx, t, backend, place{Clients: connections}, run)
 	},
 }
 

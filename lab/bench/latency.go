@@ -24,7 +24,7 @@ var latencyTable = &table{
 		return fmt.Sprintf("HTTP/1.1, %d connections that have been used before, requests evenly spaced at half of "+
 			"the most that each proxy did in the same turn, "+
 			"whether or not answers arrive; a latency counts from when its request was due (no coordinated omission). "+
-			"lastcall runs after the other one at the same rate: the aim is not to be above the other.", b.connections)
+			"lastcall runs after the other one at the same rate: the aim is not to be above the other.", connections)
 	},
 	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns:  []column{middle(halfRate), middle(p50), middle(p99), extent(p99), middle(ourP99), middle(p99Times)},
@@ -55,7 +55,7 @@ var latencyTable = &table{
 
 // halfLoad starts the subject, and loads it at the rate, or without one at half of the most that it does.
 func (b *bench) halfLoad(ctx context.Context, s subject, app *process, rate float64) (float64, open.Result, error) {
-	proxy, err := b.proxy(ctx, s, app, place{Clients: b.connections})
+	proxy, err := b.proxy(ctx, s, app, place{Clients: connections})
 	if err != nil {
 		return 0, open.Result{}, err
 	}
@@ -64,7 +64,7 @@ func (b *bench) halfLoad(ctx context.Context, s subject, app *process, rate floa
 	if rate != 0 {
 		first = time.Second // only to warm it up
 	}
-	most, err := wrk(ctx, b.tool("wrk"), proxy.url(), b.connections, first)
+	most, err := wrk(ctx, b.tool("wrk"), proxy.url(), connections, first)
 	if err != nil {
 		return 0, open.Result{}, err
 	}
@@ -72,7 +72,7 @@ func (b *bench) halfLoad(ctx context.Context, s subject, app *process, rate floa
 		rate = most.perSecond() / 2
 	}
 	result, err := open.Run(ctx, open.Options{
-		Port: proxy.port, Path: "/get", Connections: b.connections, Rate: rate, Duration: b.duration,
+		Port: proxy.port, Path: "/get", Connections: connections, Rate: rate, Duration: b.duration,
 	})
 	return rate, result, err
 }

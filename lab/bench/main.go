@@ -27,18 +27,16 @@ import (
 
 // bench is one run of the benchmark.
 type bench struct {
-	tables              []*table
-	subjects            []subject           // of --only
-	programs            map[string]string   // of subjects, apps and tools, by name
-	left                map[*table][]string // subjects that are missing
-	given               map[string]string   // flags
-	args                string
-	rounds, connections int
-	held                int
-	duration            time.Duration
-	proxyCore, loadCore int
-	quick, printOnly    bool
-	against, file       string
+	tables       []*table
+	subjects     []subject           // of --only
+	programs     map[string]string   // of subjects, apps and tools, by name
+	left         map[*table][]string // subjects that are missing
+	given        map[string]string   // flags
+	args         string
+	rounds, held int
+	duration     time.Duration
+	quick        bool
+	against      string
 
 	dir string // for configurations; removed at the end
 }
@@ -46,6 +44,13 @@ type bench struct {
 const (
 	appWord   = "app" // the argument that makes this program the app
 	quickWord = "quick"
+)
+
+const (
+	document    = "BENCHMARKS.md" // into which the tables are written
+	connections = 64              // with keep-alive, of http1 and latency
+
+	proxyCore, loadCore = 0, 1 // which the proxies, and the load and the app run on
 )
 
 // quickFactor is how many times fewer rounds a quick run has.
@@ -69,7 +74,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := bindSelf(b.loadCore); err != nil {
+	if err := bindSelf(); err != nil {
 		return err
 	}
 	return b.run(ctx)
@@ -92,16 +97,10 @@ func parse(args []string) (*bench, error) {
 	flags.StringVar(&b.against, "against", "",
 		"another lastcall binary to measure in turns with this one: "+
 			"prints a verdict for each figure, at least 6 rounds (default 9)")
-	flags.StringVar(&b.file, "file", "BENCHMARKS.md", "the document that the tables are written into")
-	flags.BoolVar(&b.printOnly, "print", false, "print the tables, and write no file")
-	flags.BoolVar(&b.printOnly, "n", false, "the same as --print")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each proxy has its turn; some tables have their own default")
 	flags.DurationVar(&b.duration, "duration", time.Second,
-		"how long each load lasts, in whole seconds; some tables have their own default")
-	flags.IntVar(&b.connections, "connections", 64, "keep-alive connections of http1 and latency")
+		"how long each load lasts, in whole seconds")
 	flags.IntVar(&b.held, "held", 8000, "connections of memory and drain")
-	flags.IntVar(&b.proxyCore, "proxy-core", 0, "the core that the proxies run on")
-	flags.IntVar(&b.loadCore, "load-core", 1, "the core that load and app run on")
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		i := slices.IndexFunc(tables, func(t *table) bool { return t.name == args[0] })
 		switch {
@@ -144,13 +143,10 @@ func parse(args []string) (*bench, error) {
 			"name the tables and --duration 1s instead")
 	case b.duration < time.Second || b.duration%time.Second != 0:
 		return nil, fmt.Errorf("--duration %s: whole seconds are needed, at least 1s", b.duration)
-	case b.connections < 1 || b.connections > 4096:
-		return nil, fmt.Errorf("--connections %d: 1 to 4096 are possible", b.connections)
 	case b.held < 2 || b.held > 100000:
 		return nil, fmt.Errorf("--held %d: 2 to 100000 are possible", b.held)
-	case b.proxyCore == b.loadCore || os.Getenv(bound) == "" && runtime.NumCPU() < 2:
-		return nil, fmt.Errorf("two cores are needed, one for proxies (--proxy-core %d), one for the load (--load-core %d)",
-			b.proxyCore, b.loadCore)
+	case os.Getenv(bound) == "" && runtime.NumCPU() < 2:
+		return nil, errors.New("two cores are needed, one for proxies, one for the load")
 	}
 	return b, b.findPrograms(*lastcall)
 }
@@ -179,14 +175,12 @@ func (b *bench) choose(only string) error {
 
 // whyNotWritten is why a table is printed only; empty if it may be written.
 func (b *bench) whyNotWritten(o *outcome) string {
-	for _, name := range []string{"only", "against", "connections", "held", "rounds", "duration"} {
+	for _, name := range []string{"only", "against", "held", "rounds", "duration"} {
 		if b.given[name] != "" {
 			return "--" + name + " makes it another table"
 		}
 	}
 	switch {
-	case b.printOnly:
-		return "--print"
 	case b.quick:
 		return "a quick run"
 	case !o.complete:
@@ -225,8 +219,8 @@ func (b *bench) run(ctx context.Context) (err error) {
 			problems = append(problems, fmt.Errorf("%s: %w", t.name, err))
 		}
 		if why := b.whyNotWritten(o); why != "" {
-			fmt.Fprintf(os.Stderr, "%s is not written into %s: %s\n", t.name, b.file, why)
-		} else if err := fillFile(b.file, o.name, text.String()); err != nil {
+			fmt.Fprintf(os.Stderr, "%s is not written into %s: %s\n", t.name, document, why)
+		} else if err := fillFile(document, o.name, text.String()); err != nil {
 			problems = append(problems, err)
 		}
 		if ctx.Err() != nil {

@@ -24,9 +24,6 @@ func (b *bench) with(t *table) *bench {
 	if t.rounds != 0 && b.given["rounds"] == "" {
 		settings.rounds = t.rounds
 	}
-	if t.duration != 0 && b.given["duration"] == "" {
-		settings.duration = t.duration
-	}
 	if b.quick {
 		settings.rounds, settings.duration = max(1, settings.rounds/quickFactor), time.Second
 	}
@@ -64,7 +61,7 @@ func (b *bench) measure(ctx context.Context, t *table) (*outcome, error) {
 	apps := map[string]*process{}
 	if !t.ownApps {
 		for _, s := range t.apps {
-			app, err := b.app(ctx, s, place{HTTP2: s.http2, Clients: b.connections})
+			app, err := b.app(ctx, s, place{HTTP2: s.http2, Clients: connections})
 			if err != nil {
 				return o, err
 			}
@@ -204,7 +201,7 @@ func (b *bench) app(ctx context.Context, s subject, p place) (*process, error) {
 	if p.Dir, err = b.folder(s.name); err != nil {
 		return nil, err
 	}
-	return start(ctx, s, b.programs[s.name], b.loadCore, p)
+	return start(ctx, s, b.programs[s.name], loadCore, p)
 }
 
 // proxy starts a subject in front of the app, on the core of the proxies.
@@ -214,5 +211,5 @@ func (b *bench) proxy(ctx context.Context, s subject, app *process, p place) (*p
 		return nil, err
 	}
 	p.Backend = app.port
-	return start(ctx, s, b.programs[s.name], b.proxyCore, p)
+	return start(ctx, s, b.programs[s.name], proxyCore, p)
 }

@@ -34,7 +34,7 @@ var startTable = &table{
 			return nil, err
 		}
 		p := place{Dir: dir, Backend: t.apps[backend.name].port}
-		proxy, err := launch(ctx, t.subject, b.programs[t.name], b.proxyCore, p)
+		proxy, err := launch(ctx, t.subject, b.programs[t.name], proxyCore, p)
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 )
 
 // table is one of the benchmark's. To add one: an entry in tables, a file with its turn, and a section with its marks
@@ -21,10 +20,9 @@ type table struct {
 	columns    []column
 	ratios     []*metric // compared with each peer
 	aims       []aim
-	rounds     int           // where it is not the default
-	duration   time.Duration // the same
-	quick      []string      // subjects of a quick run, where they are not quickSubjects
-	timed      bool          // a turn's load lasts b.duration
+	rounds     int      // where it is not the default
+	quick      []string // subjects of a quick run, where they are not quickSubjects
+	timed      bool     // a turn's load lasts b.duration
 	turn       func(context.Context, *bench, turn) (values, error)
 }
 
