@@ -126,9 +126,7 @@ func TestNode(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	node, err := OpenNode(ctx, n.Client.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	w := watched(t, n.Pod.Path(), Options{
 		Local: func(netip.Addr) bool { return true }, Probes: []Probe{{80, 10 * time.Second}}, Node: node,
@@ -140,18 +138,12 @@ func TestNode(t *testing.T) {
 		}
 		return err
 	}
-	if err := probe(n.Client); err != nil {
-		t.Fatal(err)
-	}
+	must(t, probe(n.Client))
 	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, _ = c.Close(), ln.Close()
 	polltest.Eventually(t, "the listener has closed", func() bool { return !w.Reacted(time.Time{}).IsZero() })
-	if err := w.Begin(time.Now(), "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, begun(w))
 	for _, from := range []*nettest.Namespace{n.Client, n.Client, n.Pod} {
 		if probe(from) == nil {
 			t.Fatal("connected")

@@ -19,9 +19,7 @@ import (
 func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	t.Helper()
 	o, namespace, err := ofProcess(a.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return watched(t, namespace, o, start)
 }
 
@@ -29,13 +27,9 @@ func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 func watched(t *testing.T, namespace string, o Options, start func(*Watch) error) *Watch {
 	t.Helper()
 	w, err := Open(namespace, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = w.Close() })
-	if err := start(w); err != nil {
-		t.Fatal(err)
-	}
+	must(t, start(w))
 	return w
 }
 
@@ -122,19 +116,13 @@ func TestLosses(t *testing.T) {
 				}
 				awaitBusy(t, see, tt.busy)
 				begin := time.Now()
-				begun := func() {
-					if err := w.Begin(begin, "test"); err != nil {
-						t.Fatal(err)
-					}
-				}
 				if !late {
-					begun()
+					must(t, w.Begin(begin, "test"))
 				}
 				a.end(tt.signal)
 				ended := time.Now()
 				if late {
-					begin = awaitReaction(t, w, begin)
-					begun()
+					must(t, w.Begin(awaitReaction(t, w, begin), "test"))
 				}
 				lost := 0
 				for _, c := range clients {
@@ -174,7 +162,7 @@ func TestLossesUnderLoad(t *testing.T) {
 		c := connect(t, a)
 		go func() {
 			for {
-				if _, err := c.conn.Write([]byte("GET / HTTP/1.1\r\nHost: app\r\n\r\n")); err != nil {
+				if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: app\r\n\r\n")); err != nil {
 					lost <- 0 // the client knows before it asks
 					return
 				}
@@ -187,9 +175,7 @@ func TestLossesUnderLoad(t *testing.T) {
 		}()
 	}
 	time.Sleep(300 * time.Millisecond) // of load
-	if err := w.Begin(time.Now(), "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, begun(w))
 	a.end(syscall.SIGKILL)
 	ended, sum := time.Now(), 0
 	for range clients {
@@ -216,11 +202,9 @@ func TestClientsThatLeave(t *testing.T) {
 		t.Fatal("no answers")
 	}
 	awaitBusy(t, w, 2)
-	if err := w.Begin(time.Now(), "test"); err != nil {
-		t.Fatal(err)
-	}
-	_ = reset.conn.(*net.TCPConn).SetLinger(0)
-	_, _ = gone.conn.Close(), reset.conn.Close()
+	must(t, begun(w))
+	_ = reset.Conn.(*net.TCPConn).SetLinger(0)
+	_, _ = gone.Close(), reset.Close()
 	awaitBusy(t, w, 0)
 	a.end(syscall.SIGKILL)
 	if got := w.End(time.Now(), Exit{}); got.Lost.Total() != 0 || got.Left != 2 {
@@ -251,9 +235,7 @@ func overrun(t *testing.T) Termination {
 		connect(t, a).ask(t, "/slow")
 	}
 	awaitBusy(t, w, 300)
-	if err := w.Begin(time.Now(), "test"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, begun(w))
 	a.end(syscall.SIGKILL)
 	return w.End(time.Now(), Exit{})
 }
@@ -262,9 +244,7 @@ func TestProcessThatIsGone(t *testing.T) {
 	a := startApp(t, "go")
 	pid := a.cmd.Process.Pid
 	exited, err := awaitProcess(context.Background(), pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a.end(syscall.SIGKILL)
 	<-exited
 	if _, _, err := ofProcess(pid); err == nil || !strings.Contains(err.Error(), "no such process") {
@@ -299,5 +279,12 @@ func TestInGroup(t *testing.T) {
 		if _, err := ofContainer(bad); err == nil {
 			t.Errorf("%q: no error", bad)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -91,9 +91,7 @@ func startApp(t *testing.T, kind string) *program {
 	port := fmt.Sprint(netip.MustParseAddrPort(address).Port())
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	var cmd *exec.Cmd
@@ -113,17 +111,13 @@ func startApp(t *testing.T, kind string) *program {
 		cmd = exec.Command(path, "-p", dir, "-c", write("nginx.conf", peers.NginxConf(dir, address, slow.Addr().String())))
 	default:
 		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cmd = exec.Command(self)
 		cmd.Env = append(os.Environ(), server+"="+kind, server+"_ADDRESS="+address)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	a := &program{cmd: cmd, address: address, exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
@@ -159,19 +153,13 @@ func (a *program) end(s syscall.Signal) {
 
 // caller is a connection that counts its own losses.
 type caller struct {
-	conn net.Conn
-	in   *bufio.Reader
+	*loadtest.Kept
 	owed int // answers
 }
 
 func connect(t *testing.T, a *program) *caller {
 	t.Helper()
-	conn, err := net.Dial("tcp", a.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return &caller{conn: conn, in: bufio.NewReader(conn)}
+	return &caller{Kept: loadtest.Keep(t, a.address, 20*time.Second)}
 }
 
 // ask sends requests in one write.
@@ -181,20 +169,15 @@ func (c *caller) ask(t *testing.T, paths ...string) {
 	for _, path := range paths {
 		all += "GET " + path + " HTTP/1.1\r\nHost: app\r\n\r\n"
 	}
-	if _, err := io.WriteString(c.conn, all); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(c, all)
+	must(t, err)
 	c.owed += len(paths)
 }
 
 // receive reads an answer and reports whether it is whole.
 func (c *caller) receive() bool {
-	_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return false
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_, err := loadtest.Receive(c.R)
 	if err == nil {
 		c.owed--
 	}
@@ -205,6 +188,6 @@ func (c *caller) receive() bool {
 func (c *caller) losses() int {
 	for c.owed > 0 && c.receive() {
 	}
-	_ = c.conn.Close()
+	_ = c.Close()
 	return c.owed
 }
