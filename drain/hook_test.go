@@ -236,9 +236,7 @@ func TestRunsAgain(t *testing.T) {
 		}
 
 		r, err := termination.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r.Verdict != drain.Resumed || r.Trigger != "hook" || r.Late != 2 {
 			t.Errorf("first: %+v", r)
 		}

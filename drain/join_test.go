@@ -44,9 +44,7 @@ func TestJoin(t *testing.T) {
 				r, err := drain.Termination{
 					Plane: drain.Join(one, other), Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler),
 				}.Run(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if took := time.Since(began); r.Verdict != tt.verdict || took/(100*ms) != tt.ends/(100*ms) {
 					t.Errorf("%s after %v, want %s after %v", r.Verdict, took, tt.verdict, tt.ends)
 				}

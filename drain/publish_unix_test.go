@@ -16,9 +16,7 @@ import (
 // An unread termination message does not delay the exit.
 func TestPublishToAnUnreadFIFO(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(file, 0o600))
 	var log bytes.Buffer
 	drain.Report{Verdict: drain.Clean}.Publish(slog.New(slog.NewTextHandler(&log, nil)), file)
 	if !strings.Contains(log.String(), "cannot write the termination message") {

@@ -35,9 +35,7 @@ func TestReport(t *testing.T) {
 			},
 		}
 		report, err := drain.Termination{Plane: plane, Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler), Watch: watch}.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		want := `{
   "verdict": "cut",
@@ -149,9 +147,7 @@ func TestRaced(t *testing.T) {
 		log := new(bytes.Buffer)
 		file := filepath.Join(t.TempDir(), "termination-log")
 		r, err := drain.Termination{Plane: racing{plane, time.Now()}, Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r.Verdict != drain.Clean || r.Raced != 2 {
 			t.Errorf("%+v, want clean with 2 races", r)
 		}

@@ -299,3 +299,10 @@ func (o outcome) obey(t interface {
 		t.Errorf("report %s: %v", text, err)
 	}
 }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,18 +1,17 @@
 package admin
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
@@ -122,56 +121,33 @@ func TestUnknownPathsListTheCommands(t *testing.T) {
 // The bytes of a response, for tools that use grep.
 func TestHeadIsWrittenAsEnvoyWritesIt(t *testing.T) {
 	s, _ := startServer(t)
-	for _, tt := range []struct {
-		request string
-		want    []string
-	}{
-		{"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", []string{
-			"HTTP/1.1 200 OK\r\n", "\r\ncache-control: no-cache, max-age=0\r\n", "\r\ncontent-type: text/plain; charset=UTF-8\r\n",
-			"\r\ndate: ", "\r\nserver: envoy\r\n", "\r\nx-content-type-options: nosniff\r\n", "\r\n\r\n5\r\nLIVE\n\r\n0\r\n\r\n",
-		}},
+	conn := loadtest.Keep(t, s.Addr().String(), 10*time.Second)
+	fmt.Fprint(conn, "GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	raw, err := io.ReadAll(conn)
+	must(t, err)
+	for _, part := range []string{
+		"HTTP/1.1 200 OK\r\n", "\r\ncache-control: no-cache, max-age=0\r\n", "\r\ncontent-type: text/plain; charset=UTF-8\r\n",
+		"\r\ndate: ", "\r\nserver: envoy\r\n", "\r\nx-content-type-options: nosniff\r\n", "\r\n\r\n5\r\nLIVE\n\r\n0\r\n\r\n",
 	} {
-		conn, err := net.Dial("tcp", s.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+		if strings.Count(string(raw), part) != 1 {
+			t.Errorf("%q is not there once:\n%q", part, raw)
 		}
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		fmt.Fprint(conn, tt.request)
-		raw, err := io.ReadAll(conn)
-		_ = conn.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, part := range tt.want {
-			if strings.Count(string(raw), part) != 1 {
-				t.Errorf("%q is not there once:\n%q", part, raw)
-			}
-		}
-		for _, name := range []string{"date:", "content-type:", "content-length:"} {
-			if strings.Count(strings.ToLower(string(raw)), "\n"+name) > 1 {
-				t.Errorf("%s twice:\n%q", name, raw)
-			}
+	}
+	for _, name := range []string{"date:", "content-type:", "content-length:"} {
+		if strings.Count(strings.ToLower(string(raw)), "\n"+name) > 1 {
+			t.Errorf("%s twice:\n%q", name, raw)
 		}
 	}
 }
 
 func TestConnectionsAreCounted(t *testing.T) {
 	s, _ := startServer(t)
-	conn, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	r := bufio.NewReader(conn)
+	conn := loadtest.Keep(t, s.Addr().String(), 10*time.Second)
 	for i := range 3 {
 		fmt.Fprint(conn, "GET /stats?filter=http.admin.downstream_(cx|rq)_(active|total)$ HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(resp.Body)
+		_, body := conn.Answer(t)
 		want := fmt.Sprintf("http.admin.downstream_cx_active: 1\nhttp.admin.downstream_cx_total: 1\nhttp.admin.downstream_rq_active: 1\nhttp.admin.downstream_rq_total: %d\n", i+1)
-		if string(body) != want {
+		if body != want {
 			t.Fatalf("request %d:\n%swant\n%s", i, body, want)
 		}
 	}
@@ -197,9 +173,7 @@ func TestCloseLetsAnswersOut(t *testing.T) {
 		o.Quit = func(context.Context) { close(closing) }
 	})
 	resp, err := http.Post("http://"+s.Addr().String()+"/quitquitquit", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	<-closing
 	s.Close()
 	body, err := io.ReadAll(resp.Body)

@@ -76,9 +76,7 @@ func startServer(t *testing.T, options ...func(*Options)) (*Server, *fakePlane) 
 		option(&o)
 	}
 	s, err := Start("127.0.0.1:0", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(s.Close)
 	return s, plane
 }
@@ -88,17 +86,18 @@ func ask(t *testing.T, s *Server, method, target string) (*http.Response, string
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	req, err := http.NewRequest(method, "http://"+s.Addr().String()+target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp, string(body)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(body)
 }

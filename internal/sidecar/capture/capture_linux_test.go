@@ -209,9 +209,7 @@ func TestRemove(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return names
 	}
 	foreign := func() error {
@@ -230,13 +228,18 @@ func TestRemove(t *testing.T) {
 	if got := strings.Join(tables(), " "); got != "other lastcall lastcall" {
 		t.Errorf("tables after two runs: %s", got)
 	}
-	if err := s.Pod.Do(Remove); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Pod.Do(Remove))
 	if got := strings.Join(tables(), " "); got != "other" {
 		t.Errorf("tables after it is undone: %s", got)
 	}
 	if got := s.Client.Receive(t, netip.Addr{}, s.Pod.TCP6(appPort)); got != "app" {
 		t.Errorf("the client got %q, want the app", got)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -22,9 +22,7 @@ func TestDryRunIsWhatIsInstalled(t *testing.T) {
 		var out, complaint bytes.Buffer
 		cmd := exec.Command(nft, args...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaint
-		if err := in.Start(cmd); err != nil {
-			t.Fatal(err)
-		}
+		must(t, in.Start(cmd))
 		if err := cmd.Wait(); err != nil {
 			t.Fatalf("nft %v: %v\n%s\n%s", args, err, &complaint, stdin)
 		}
@@ -52,15 +50,11 @@ func TestDryRunIsWhatIsInstalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := resolve(t, Input{Flags: flags})
 			var printed strings.Builder
-			if err := n.Pod.Do(func() error { return DryRun(&printed, c) }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, n.Pod.Do(func() error { return DryRun(&printed, c) }))
 			for range 2 { // the second replaces the first
 				run(t, n.Client, printed.String(), "-f", "-")
 			}
-			if err := n.Pod.Do(func() error { return Install(c) }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, n.Pod.Do(func() error { return Install(c) }))
 			byNft, byUs := run(t, n.Client, "", "-s", "list", "ruleset"), run(t, n.Pod, "", "-s", "list", "ruleset")
 			if byNft != byUs {
 				t.Errorf("nft installs\n%s\nInstall installs\n%s", byNft, byUs)
@@ -138,7 +132,5 @@ func newScene(t *testing.T) *scene {
 func (s *scene) install(t *testing.T, flags map[string]string) {
 	t.Helper()
 	c := resolve(t, Input{Flags: flags})
-	if err := s.Pod.Do(func() error { return Install(c) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Pod.Do(func() error { return Install(c) }))
 }

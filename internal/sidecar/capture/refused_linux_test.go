@@ -34,14 +34,12 @@ func powerless(f func() error) error {
 // A slip on a machine must not cut it off. The thread could do no harm if it went wrong.
 func TestMachineIsRefused(t *testing.T) {
 	n := nettest.New(t)
-	if err := n.Pod.Do(func() error {
+	must(t, n.Pod.Do(func() error {
 		if onMachine() {
 			t.Error("a pod passes for the machine")
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if !onMachine() {
 		t.Log("these tests run in a container: there is no machine to refuse")
 		return
@@ -102,15 +100,13 @@ func TestCheck(t *testing.T) {
 	}
 	installed := func(want bool) {
 		t.Helper()
-		if err := n.Pod.Do(func() error {
+		must(t, n.Pod.Do(func() error {
 			got, err := IsInstalled()
 			if got != want {
 				t.Errorf("IsInstalled is %v, want %v", got, want)
 			}
 			return err
-		}); err != nil {
-			t.Error(err)
-		}
+		}))
 	}
 	if err := check(); !errors.Is(err, errMissing) {
 		t.Errorf("without rules: %v", err)
@@ -118,9 +114,7 @@ func TestCheck(t *testing.T) {
 	installed(false)
 	for _, flags := range []map[string]string{nil, {"exclude-interfaces": "lo", "include-inbound-ports": "", "include-outbound-ranges": ""}} {
 		c := resolve(t, Input{Flags: flags})
-		if err := n.Pod.Do(func() error { return Install(c) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.Pod.Do(func() error { return Install(c) }))
 		if err := check(); err != nil {
 			t.Errorf("with the rules of %v: %v", flags, err)
 		}
@@ -131,9 +125,7 @@ func TestCheck(t *testing.T) {
 	if !errors.Is(err, errMissing) {
 		t.Errorf("as another user: %v", err)
 	}
-	if err := n.Pod.Do(Remove); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Pod.Do(Remove))
 	// A program that listens on the port does not pass for the rules.
 	other := n.Pod.Listen(t, "tcp", "127.0.0.1:15002")
 	if err := check(); !errors.Is(err, errMissing) {
@@ -150,17 +142,11 @@ func TestCheck(t *testing.T) {
 func TestCheckWithoutIPv6(t *testing.T) {
 	n := nettest.New(t)
 	n.Pod.RemoveAddress(t, "lo", "::1/128")
-	err := n.Pod.Do(func() error { return Install(resolve(t, Input{})) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = n.Pod.As(1337, 1337).Do(func() error {
+	must(t, n.Pod.Do(func() error { return Install(resolve(t, Input{})) }))
+	must(t, n.Pod.As(1337, 1337).Do(func() error {
 		if _, err := net.Listen("tcp", "[::1]:0"); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			t.Fatalf("the namespace has ::1: %v", err)
 		}
 		return Check()
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }

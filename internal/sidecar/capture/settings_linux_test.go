@@ -10,9 +10,7 @@ import (
 func resolve(t *testing.T, in Input) Config {
 	t.Helper()
 	c, err := Resolve(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 

@@ -28,9 +28,7 @@ func follow(t *testing.T, f *certificate.Files) <-chan error {
 			t.Error(err)
 		}
 	})
-	if err := <-results; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-results)
 	return results
 }
 
@@ -65,9 +63,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			}
 			write(authority.Sign("one", 0), authority.PEM())
 			f := &certificate.Files{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA(), Log: slog.New(slog.DiscardHandler)}
-			if err := f.Load(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Load())
 			results := follow(t, f)
 			two := authority.Sign("two", 0)
 			write(two, authority.PEM())
@@ -100,9 +96,7 @@ func TestBadFilesChangeNothing(t *testing.T) {
 	_, otherKey := certificatetest.Encode(t, authority.Sign("other", 0))
 	secret.Write(good, authority.PEM())
 	f := &certificate.Files{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA(), Log: slog.New(slog.DiscardHandler)}
-	if err := f.Load(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Load())
 	for _, bad := range []struct {
 		name, file string
 		content    []byte
@@ -117,21 +111,15 @@ func TestBadFilesChangeNothing(t *testing.T) {
 	} {
 		t.Run(bad.name, func(t *testing.T) {
 			was, err := os.ReadFile(bad.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(bad.file, bad.content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, os.WriteFile(bad.file, bad.content, 0o600))
 			if err := f.Reload(); err == nil || !strings.Contains(err.Error(), bad.want) {
 				t.Errorf("%v", err)
 			}
 			if serial(f) != good.Leaf.SerialNumber.String() || f.ClientCAs() == nil {
 				t.Errorf("%s is in force", f.Leaf().Subject)
 			}
-			if err := os.WriteFile(bad.file, was, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(bad.file, was, 0o600))
 			if err := f.Reload(); err != nil {
 				t.Error(err)
 			}
@@ -146,9 +134,7 @@ func TestExpiredIsBetterThanNone(t *testing.T) {
 	secret := certificatetest.NewSecret(t)
 	secret.Write(authority.Sign("old", time.Hour), nil)
 	f := &certificate.Files{Cert: secret.Cert(), Key: secret.Key(), Log: slog.New(slog.DiscardHandler)}
-	if err := f.Load(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Load())
 	if err := certificate.Valid(f.Leaf()); err == nil {
 		t.Error("it counts as valid")
 	}
@@ -156,5 +142,12 @@ func TestExpiredIsBetterThanNone(t *testing.T) {
 	secret.Write(next, nil)
 	if err := f.Load(); err != nil || serial(f) != next.Leaf.SerialNumber.String() {
 		t.Errorf("%v, %s is in force", err, f.Leaf().Subject)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
@@ -55,12 +56,7 @@ func startApp(t *testing.T) *app {
 
 // request begins a request that lasts until the test releases it.
 func (a *app) request() {
-	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", a.port))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(func() { _ = c.Close() })
-	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: app\r\n\r\n")
+	loadtest.Keep(a.t, fmt.Sprintf("127.0.0.1:%d", a.port), long).Ask("/")
 	<-a.arrived
 }
 

@@ -217,22 +217,16 @@ func TestThrottle(t *testing.T) {
 // that comes later, and the one after that.
 func TestFIFOWithoutReader(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
-	if err := syscall.Mkfifo(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(name, 0o600))
 	file, err := OpenFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	w := New(file, DefaultBound)
 	defer w.Close()
 	for _, want := range []string{"before there is a reader\n", "after the reader has gone\n"} {
 		_, _ = w.Write([]byte(want))
 		in, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := bufio.NewReader(io.LimitReader(in, int64(len(want)))).ReadString('\n'); got != want {
 			t.Errorf("the reader got %q, %v", got, err)
 		}
@@ -245,9 +239,7 @@ func TestOpenFile(t *testing.T) {
 	name := filepath.Join(dir, "log")
 	for _, line := range []string{"one\n", "two\n"} { // appended
 		file, err := OpenFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w := New(file, DefaultBound)
 		_, _ = w.Write([]byte(line))
 		w.Close()
@@ -300,5 +292,12 @@ func wantPrintable(t *testing.T, line string) {
 		if !strconv.IsPrint(r) {
 			t.Errorf("%q contains %U", line, r)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

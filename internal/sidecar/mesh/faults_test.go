@@ -28,9 +28,7 @@ const hidden = `stats_config: {stats_matcher: {reject_all: true}}`
 // Without stats every open connection is busy, and the report names the setting that shows them.
 func TestHiddenStats(t *testing.T) {
 	p := startPod(t, "http", "--config-yaml", hidden)
-	idle := p.dial()
-	idle.Ask("/")
-	idle.Answer(t)
+	idle := p.idle()
 	r := p.hook(short(), nil)
 	r.holds()
 	_ = idle.Close()
@@ -49,9 +47,7 @@ func (p *pod) refused(ports ...uint16) func(*Options) {
 // Without the admin API the app's own sockets show a request in flight.
 func TestAdminRefused(t *testing.T) {
 	p := startPod(t, "http")
-	busy := p.dial()
-	busy.Ask("/slow")
-	<-p.arrived
+	busy := p.busy()
 	r := p.hook(short(), p.refused(p.app))
 	p.awaitLog("cannot use Envoy's admin API")
 	r.holds()
@@ -102,9 +98,7 @@ func (p *pod) stop() {
 // An Envoy that hangs delays the hook by seconds, and then the app's sockets are watched.
 func TestAdminHangs(t *testing.T) {
 	p := startPod(t, "http")
-	busy := p.dial()
-	busy.Ask("/slow")
-	<-p.arrived
+	p.busy()
 	p.stop()
 	r := p.hook(short(), func(o *Options) { o.Fallback.Ports, o.PilotAgent = []uint16{p.app}, portOf(p.admin) })
 	p.awaitLog("cannot use Envoy's admin API")
@@ -136,9 +130,7 @@ func TestAdminOnIPv6(t *testing.T) {
 // One that hangs later makes every open connection busy, until the deadline.
 func TestAdminHangsLater(t *testing.T) {
 	p := startPod(t, "http")
-	idle := p.dial()
-	idle.Ask("/")
-	idle.Answer(t)
+	idle := p.idle()
 	c := hook.Within(short(), 4*time.Second)
 	c.MinimumDrain = 2 * time.Second
 	began := time.Now()
@@ -158,8 +150,7 @@ func TestAdminHangsLater(t *testing.T) {
 // The deadline includes the time that a hook has spent on an admin API that does not answer.
 func TestDeadlineAfterFallback(t *testing.T) {
 	p := startPod(t, "http")
-	p.dial().Ask("/slow")
-	<-p.arrived
+	p.busy()
 	began := time.Now()
 	r := p.hook(hook.Within(short(), 4*time.Second), p.refused(p.app))
 	r.returns(drain.Cut)

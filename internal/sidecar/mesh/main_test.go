@@ -160,15 +160,34 @@ func (p *pod) dial() *loadtest.Kept {
 	return loadtest.Keep(p.t, p.listen, patience)
 }
 
+// idle is a client whose request has been answered.
+func (p *pod) idle() *loadtest.Kept {
+	p.t.Helper()
+	c := p.dial()
+	c.Ask("/")
+	c.Answer(p.t)
+	return c
+}
+
+// busy is a client whose request the app does not answer yet.
+func (p *pod) busy() *loadtest.Kept {
+	p.t.Helper()
+	c := p.dial()
+	c.Ask("/slow")
+	<-p.arrived
+	return c
+}
+
+// wantUndrained checks that Envoy answers an idle client as before.
+func (p *pod) wantUndrained(idle *loadtest.Kept) {
+	p.t.Helper()
+	idle.Ask("/")
+	if resp, body := idle.Answer(p.t); resp.Close || body != "done" {
+		p.t.Errorf("after the hook: %v %q", resp, body)
+	}
+}
+
 func (p *pod) awaitLog(text string) {
 	p.t.Helper()
 	polltest.Eventually(p.t, "the log has "+text, func() bool { return strings.Contains(p.log.String(), text) }, p.log)
-}
-
-func (p *pod) accessLog() string {
-	b, err := os.ReadFile(p.access)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return string(b)
 }

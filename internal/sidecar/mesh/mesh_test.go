@@ -1,13 +1,14 @@
 package mesh
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,18 +16,13 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 )
 
 // An app's hook waits for a request, not for an idle client, and leaves Envoy as it is: the container may only restart.
 func TestAppWatchesOnly(t *testing.T) {
 	p := startPod(t, "http")
-	idle, busy := p.dial(), p.dial()
-	idle.Ask("/")
-	idle.Answer(t)
-	busy.Ask("/slow")
-	<-p.arrived
+	idle, busy := p.idle(), p.busy()
 	r := p.hook(short(), nil)
 	r.holds()
 	p.release()
@@ -35,10 +31,7 @@ func TestAppWatchesOnly(t *testing.T) {
 	}
 	r.returns(drain.Clean)
 	r.hook.End(t.Context())
-	idle.Ask("/")
-	if resp, body := idle.Answer(t); resp.Close || body != "done" {
-		t.Errorf("after the hook: %v %q", resp, body)
-	}
+	p.wantUndrained(idle)
 	p.dial().Ask("/") // listens
 }
 
@@ -46,11 +39,7 @@ func TestAppWatchesOnly(t *testing.T) {
 // leaves Envoy as it is.
 func TestRestartIsNotDelayed(t *testing.T) {
 	p := startPod(t, "http")
-	idle, busy := p.dial(), p.dial()
-	idle.Ask("/")
-	idle.Answer(t)
-	busy.Ask("/slow")
-	<-p.arrived
+	idle, busy := p.idle(), p.busy()
 	c := short()
 	c.MinimumDrain = patience
 	fails := &probe.Probe{Exec: &probe.Exec{Command: []string{"false"}}}
@@ -65,22 +54,15 @@ func TestRestartIsNotDelayed(t *testing.T) {
 	if resp, _ := busy.Answer(t); resp.Close {
 		t.Error("the restart has drained Envoy")
 	}
-	idle.Ask("/")
-	if resp, body := idle.Answer(t); resp.Close || body != "done" {
-		t.Errorf("after the hook: %v %q", resp, body)
-	}
+	p.wantUndrained(idle)
 }
 
 // The hook of Envoy's own container drains, stops the listeners, and ends Envoy with a whole access log.
 func TestSidecarDrains(t *testing.T) {
 	p := startPod(t, "http")
-	warm, idle, busy := p.dial(), p.dial(), p.dial()
-	for _, c := range []*loadtest.Kept{warm, idle} {
-		c.Ask("/")
-		c.Answer(t)
-	}
-	busy.Ask("/slow")
-	<-p.arrived
+	p.idle()
+	p.idle()
+	busy := p.busy()
 	r := p.hook(short(), func(o *Options) { o.Sidecar = true })
 	r.holds()
 	p.release()
@@ -94,8 +76,8 @@ func TestSidecarDrains(t *testing.T) {
 	}
 	r.hook.End(t.Context())
 	<-p.envoy.Exited()
-	if log := p.accessLog(); strings.Count(log, "\n") != 3 || !strings.Contains(log, "/slow") {
-		t.Errorf("access log:\n%s", log)
+	if log, err := os.ReadFile(p.access); err != nil || bytes.Count(log, []byte("\n")) != 3 || !bytes.Contains(log, []byte("/slow")) {
+		t.Errorf("access log: %v\n%s", err, log)
 	}
 }
 

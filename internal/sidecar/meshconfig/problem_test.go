@@ -161,9 +161,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := Resolve(c.places.input())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got := make([]string, 0, len(s.Warnings))
 			for _, w := range s.Warnings {
 				got = append(got, w.String())

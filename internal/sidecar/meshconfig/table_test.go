@@ -16,9 +16,7 @@ import (
 // TestTableDefaults compares the table's defaults with those in force.
 func TestTableDefaults(t *testing.T) {
 	s, err := Resolve(Input{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	shown := map[string]string{}
 	for _, r := range s.rows() {
 		shown[r.Setting] = strings.Trim(literal(r.Value), `"`)
@@ -66,9 +64,7 @@ func TestDocumentedTable(t *testing.T) {
 	const begin, end = "<!-- settings: generated -->\n", "<!-- end of settings -->"
 	const page = "../../../docs/configuration.md"
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head, rest, found := strings.Cut(string(text), begin)
 	have, tail, ended := strings.Cut(rest, end)
 	if !found || !ended {
@@ -95,9 +91,7 @@ func TestDocumentedTable(t *testing.T) {
 	}
 	want.WriteString("\n")
 	if *update {
-		if err := os.WriteFile(page, []byte(head+begin+want.String()+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(page, []byte(head+begin+want.String()+end+tail), 0o644))
 		return
 	}
 	if have != want.String() {
@@ -105,9 +99,7 @@ func TestDocumentedTable(t *testing.T) {
 	}
 
 	how, err := os.ReadFile("../../../docs/how.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rows := 0
 	for line := range strings.Lines(string(how)) {
 		cells := strings.Split(line, "|")
@@ -140,20 +132,12 @@ func TestPrintedSettings(t *testing.T) {
 		env:        []string{"TERMINATION_GRACE_PERIOD_SECONDS=16"},
 		port:       16020,
 	}.input())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var text, js bytes.Buffer
-	if err := s.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.WriteText(&text))
 	raw, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Indent(&js, raw, "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Indent(&js, raw, "", "  "))
 	js.WriteByte('\n')
 	golden(t, "testdata/settings.txt", text.Bytes())
 	golden(t, "testdata/settings.json", js.Bytes())
@@ -162,14 +146,10 @@ func TestPrintedSettings(t *testing.T) {
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(name, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, got, 0o644))
 	}
 	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs (go test -run %s -update updates it); got\n%s", name, t.Name(), got)
 	}
@@ -196,19 +176,13 @@ func TestPublishedGuides(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			in := guide(t, file)
 			s, err := Resolve(in.input())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var text bytes.Buffer
-			if err := s.WriteText(&text); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.WriteText(&text))
 			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", text.Bytes())
 			in.compat = CompatIstio
 			s, err = Resolve(in.input())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if s.Mode() != want {
 				t.Errorf("mode with --compat istio %v, want %v", s.Mode(), want)
 			}
@@ -221,13 +195,9 @@ func TestPublishedGuides(t *testing.T) {
 func guide(t *testing.T, file string) places {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	manifest, _, err := parseTree(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if manifest["kind"] == "IstioOperator" {
 		return places{mesh: string(text)}
 	}

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -32,15 +33,11 @@ func serve(t *testing.T, h http.Handler) (address string) {
 
 func dial(t *testing.T, address, send string) *bufio.Reader {
 	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := loadtest.Keep(t, address, time.Minute)
 	if _, err := io.WriteString(c, send); err != nil {
 		t.Fatal(err)
 	}
-	return bufio.NewReader(c)
+	return c.R
 }
 
 // More connections than there may be end the oldest, and not one that waits.

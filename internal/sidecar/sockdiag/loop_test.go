@@ -137,9 +137,7 @@ func TestOthers(t *testing.T) {
 	loopbackUp(t)
 	table := table(t)
 	before, err := table.Others()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ln, _ := listen(t, "127.0.0.1:0") // ours: counts for nothing
 	pair(t, ln)
 	if now, err := table.Others(); err != nil || now != before {
@@ -152,9 +150,7 @@ func TestOthers(t *testing.T) {
 	other := exec.Command(python, "-c", "import socket,sys\ns=socket.create_server(('127.0.0.1',0))\nprint('up',flush=True)\nsys.stdin.read()")
 	in, _ := other.StdinPipe()
 	out, _ := other.StdoutPipe()
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Start())
 	defer func() { _ = in.Close(); _ = other.Wait() }()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
@@ -172,16 +168,10 @@ func TestOthers(t *testing.T) {
 
 func loopbackUp(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(fd)
 	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 }

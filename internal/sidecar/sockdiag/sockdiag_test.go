@@ -20,9 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func pair(t *testing.T, ln net.Listener) (client, server net.Conn) {
 	t.Helper()
 	client, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if server, err = ln.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +41,7 @@ func listen(t *testing.T, address string) (net.Listener, uint16) {
 func table(t *testing.T) *Table {
 	t.Helper()
 	table, err := OpenTable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = table.Close() })
 	return table
 }
@@ -53,9 +49,7 @@ func table(t *testing.T) *Table {
 func sockets(t *testing.T, table *Table, states States, ports ...uint16) []Socket {
 	t.Helper()
 	out, err := table.Sockets(states, ports)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -221,9 +215,7 @@ func TestWatchAll(t *testing.T) {
 		}
 	}
 	seen, err := WatchDestroyed([]uint16{port})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer seen.Close()
 	if client, server := pair(t, ln); ends(port) != 0 {
 		t.Error("reported before its end")
@@ -276,9 +268,7 @@ func TestRoll(t *testing.T) {
 // The kernel wakes us for our ports alone.
 func TestDestroyedFilter(t *testing.T) {
 	vm, err := bpf.NewVM(destroyedFilter([]uint16{80, 81, 443}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for port, want := range map[uint16]bool{79: false, 80: true, 81: true, 82: false, 443: true, 444: false, 0: false, 65535: false} {
 		message := make([]byte, 100)
 		binary.BigEndian.PutUint16(message[20:], port)
@@ -294,9 +284,7 @@ func TestWatchEnds(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
 	if _, open := <-w.Gone(); open {
 		t.Error("something was reported")
 	}
@@ -312,5 +300,12 @@ func BenchmarkSockets(b *testing.B) {
 		if _, err := table.Sockets(Of(Established, CloseWait), []uint16{1}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

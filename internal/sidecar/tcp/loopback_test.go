@@ -14,9 +14,7 @@ func TestDialLoopback(t *testing.T) {
 	_, port, _ := net.SplitHostPort(ln6.Addr().String())
 	address := net.JoinHostPort("127.0.0.1", port)
 	c, err := DialLoopback(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := c.RemoteAddr().String(); got != ln6.Addr().String() {
 		t.Errorf("connected to %s, want %s", got, ln6.Addr())
 	}
@@ -27,9 +25,7 @@ func TestDialLoopback(t *testing.T) {
 		t.Skip("another program has the port: ", err)
 	}
 	c, err = DialLoopback(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := c.RemoteAddr().String(); got != address {
 		t.Errorf("connected to %s, want %s", got, address)
 	}

@@ -25,9 +25,7 @@ func accepting(t *testing.T, address string) *Listener {
 		t.Skip(err)
 	}
 	l, err := Accepting(ln.(*net.TCPListener), 20*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -37,13 +35,9 @@ func pair(t *testing.T, address string) (accepted, dialled *Socket) {
 	t.Helper()
 	l := accepting(t, address)
 	dialled, err := Dial(t.Context(), l.Addr().String(), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	accepted = c.(*Socket)
 	t.Cleanup(func() { _, _ = accepted.Close(), dialled.Close() })
 	return accepted, dialled
@@ -103,17 +97,11 @@ func TestDialFails(t *testing.T) {
 func full(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
 	at, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: at.(*unix.SockaddrInet4).Port}).String()
 	for range 10 {
 		c, err := net.DialTimeout("tcp", address, 100*time.Millisecond)
@@ -215,5 +203,12 @@ func TestSplice(t *testing.T) {
 	}
 	if len(sparePipes) == 0 {
 		t.Error("no pipe is kept")
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

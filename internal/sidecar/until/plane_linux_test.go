@@ -27,16 +27,12 @@ func begin(t *testing.T, o Options, signals ...string) *Plane {
 	t.Helper()
 	for _, text := range signals {
 		s, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o.Signals = append(o.Signals, s)
 	}
 	o.Log = slog.New(slog.DiscardHandler)
 	p := New(o)
-	if err := p.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Drain(t.Context()))
 	t.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -106,9 +102,7 @@ func TestSignals(t *testing.T) {
 
 func touch(t *testing.T, file string) {
 	t.Helper()
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 }
 
 // A long poll delays its answer until the worker is idle.
@@ -139,14 +133,10 @@ func TestUnixSocket(t *testing.T) {
 	p := begin(t, Options{Stale: time.Hour}, "unix:"+path)
 	await(t, p, 1, "no such file or directory")
 	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	accept := func() net.Conn {
 		conn, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return conn
 	}
 	conn := accept()
@@ -243,5 +233,12 @@ func TestClosedWhileACommandRuns(t *testing.T) {
 	began := time.Now()
 	if err := p.Close(t.Context()); err != nil || time.Since(began) > 30*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
