@@ -102,11 +102,13 @@ var external = []string{"sh", "bash", "ash", "sleep", "curl", "wget", "nc", "net
 // LacksProgram is the program of a hook that its image probably does not contain, so that the hook fails at once; empty
 // if there is none.
 func LacksProgram(image string, h *corev1.LifecycleHandler) string {
-	if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 || strings.HasSuffix(image, "-debug") || strings.HasSuffix(image, ":debug") {
+	isDebug := strings.HasSuffix(image, "-debug") || strings.HasSuffix(image, ":debug")
+	if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 || isDebug {
 		return ""
 	}
 	program := path.Base(h.Exec.Command[0])
-	lacks := slices.Contains(external, program) && slices.ContainsFunc(shellless, func(s string) bool { return strings.Contains(image, s) })
+	isShellless := slices.ContainsFunc(shellless, func(s string) bool { return strings.Contains(image, s) })
+	lacks := slices.Contains(external, program) && isShellless
 	if !lacks {
 		return ""
 	}

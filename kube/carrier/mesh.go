@@ -89,7 +89,8 @@ func (m *mesh) owns(spec *corev1.PodSpec, c *corev1.Container) bool {
 		prefix, open := strings.CutSuffix(name, "*")
 		return c.Name == prefix || open && strings.HasPrefix(c.Name, prefix)
 	})
-	return named && (len(m.neighbours) == 0 || slices.ContainsFunc(m.neighbours, func(name string) bool { return Find(spec, name) != nil }))
+	isThere := func(name string) bool { return Find(spec, name) != nil }
+	return named && (len(m.neighbours) == 0 || slices.ContainsFunc(m.neighbours, isThere))
 }
 
 // IsMeshProxy reports whether a container is a mesh's proxy other than Istio's.
@@ -145,5 +146,6 @@ func IsIstioExpected(pod *corev1.Pod, ns Namespace) bool {
 	case len(ns.Labels) == 0 && pod.Annotations[IstioTemplates] != "": // a manifest without its namespace
 		return true
 	}
-	return ns.Labels["istio-injection"] == "enabled" || ns.Labels["istio-injection"] == "" && ns.Labels["istio.io/rev"] != ""
+	injection := ns.Labels["istio-injection"]
+	return injection == "enabled" || injection == "" && ns.Labels["istio.io/rev"] != ""
 }

@@ -101,7 +101,8 @@ func Statuses(p *corev1.Pod) []corev1.ContainerStatus {
 // HasEnded reports whether all containers of a pod have ended, its native sidecars included.
 func HasEnded(p *corev1.Pod) bool {
 	all := Statuses(p)
-	return len(all) > 0 && !slices.ContainsFunc(all, func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil })
+	isLeft := func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil }
+	return len(all) > 0 && !slices.ContainsFunc(all, isLeft)
 }
 
 // killedCode is the exit code of a container that SIGKILL ended: 128 + 9.

@@ -12,7 +12,8 @@ import (
 
 // sleepIn matches sleep as a command of a shell script: at its beginning or after one of ; & | ( or a newline, followed
 // by its operands.
-var sleepIn = regexp.MustCompile(`(?:^|[;&|({\n]|\bdo\b|\bthen\b)\s*(?:exec\s+)?(?:/\S*/)?sleep\s+(` + operand + `(?:\s+` + operand + `)*)`)
+var sleepIn = regexp.MustCompile(`(?:^|[;&|({\n]|\bdo\b|\bthen\b)\s*(?:exec\s+)?(?:/\S*/)?sleep\s+(` +
+	operand + `(?:\s+` + operand + `)*)`)
 
 const operand = `[0-9][0-9.]*[smhd]?`
 

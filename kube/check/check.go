@@ -110,9 +110,11 @@ func look[T any](c *checker, name string, f func(context.Context) (*T, error)) (
 	case apierrors.IsNotFound(err):
 		return nil, true
 	case apierrors.IsForbidden(err):
-		c.add(Check{Name: name, Status: Warning, Detail: "not checked: " + err.Error(), Hint: "run this as a user who may do so"})
+		c.add(Check{Name: name, Status: Warning, Detail: "not checked: " + err.Error(),
+			Hint: "run this as a user who may do so"})
 	case errors.Is(err, context.DeadlineExceeded):
-		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no response within %v", c.Timeout), Hint: "is the API server overloaded?"})
+		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("no response within %v", c.Timeout),
+			Hint: "is the API server overloaded?"})
 	default:
 		c.add(Check{Name: name, Status: Failed, Detail: err.Error()})
 	}

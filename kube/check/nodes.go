@@ -44,13 +44,16 @@ func (c *checker) nodes() bool {
 	}
 	linux := len(nodes) - len(windows)
 	if linux == 0 {
-		c.add(Check{Name: "there are Linux nodes", Status: Failed, Detail: fmt.Sprintf("none of %d nodes", len(nodes)), Hint: "lastcall runs on Linux nodes only"})
+		c.add(Check{Name: "there are Linux nodes", Status: Failed,
+			Detail: fmt.Sprintf("none of %d nodes", len(nodes)), Hint: "lastcall runs on Linux nodes only"})
 		return true
 	}
 	c.ok("there are Linux nodes", "%d", linux)
 	c.list("all nodes run Linux", Warning, windows, "pods on these nodes get no sidecar: do not label their namespaces")
-	c.list("kernels can capture traffic ("+oldestKernel.String()+" or later)", Failed, old, "upgrade these nodes, or use lastcall.dev/proxy: sockets, which captures nothing")
-	c.list("kubelets have native sidecars ("+nativeSince.String()+" or later)", Failed, kubelets, "upgrade these nodes, or inject classic sidecars: Helm value sidecar.native=false")
+	c.list("kernels can capture traffic ("+oldestKernel.String()+" or later)", Failed, old,
+		"upgrade these nodes, or use lastcall.dev/proxy: sockets, which captures nothing")
+	c.list("kubelets have native sidecars ("+nativeSince.String()+" or later)", Failed, kubelets,
+		"upgrade these nodes, or inject classic sidecars: Helm value sidecar.native=false")
 	return true
 }
 

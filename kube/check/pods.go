@@ -16,14 +16,16 @@ func (c *checker) pods() {
 	c.group("Injected pods")
 	const name = "there are injected pods"
 	list, isKnown := look(c, name, func(ctx context.Context) (*corev1.PodList, error) {
-		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "=" + inject.LabelInjectedValue, Limit: mostPods})
+		injected := inject.LabelInjected + "=" + inject.LabelInjectedValue
+		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: injected, Limit: mostPods})
 	})
 	if !isKnown {
 		return
 	}
 	if pods := list.Items; len(pods) == 0 {
 		c.add(Check{Name: name, Status: Warning, Detail: "none", Page: "install.md",
-			Hint: "kubectl label namespace NAMESPACE lastcall.dev/inject=true, then kubectl -n NAMESPACE rollout restart deployment"})
+			Hint: "kubectl label namespace NAMESPACE lastcall.dev/inject=true, " +
+				"then kubectl -n NAMESPACE rollout restart deployment"})
 	} else {
 		more := ""
 		if list.Continue != "" {
@@ -47,14 +49,17 @@ func (c *checker) sidecars(pods []corev1.Pod) {
 			}
 		}
 		for _, s := range carrier.Statuses(&p) {
-			if strings.HasPrefix(s.Name, "lastcall") && s.State.Waiting != nil && s.State.Waiting.Reason != "PodInitializing" && s.State.Waiting.Reason != "ContainerCreating" {
+			if w := s.State.Waiting; w != nil && strings.HasPrefix(s.Name, "lastcall") &&
+				w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
 				waiting = append(waiting, fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, s.State.Waiting.Reason))
 			}
 		}
 	}
 	c.compareVersions("sidecars have the version of this lastcallctl", tags)
 	if len(waiting) > 0 {
-		c.add(Check{Name: "sidecars run", Status: Failed, Detail: "not: " + some(waiting), Hint: "kubectl logs POD -c lastcall; for ErrImagePull, check the image's registry and pull secrets", Page: "install.md"})
+		c.add(Check{Name: "sidecars run", Status: Failed, Detail: "not: " + some(waiting),
+			Hint: "kubectl logs POD -c lastcall; for ErrImagePull, check the image's registry and pull secrets",
+			Page: "install.md"})
 		return
 	}
 	c.ok("sidecars run", "")
@@ -68,7 +73,9 @@ func (c *checker) late(pods []corev1.Pod) {
 			wrong = append(wrong, pods[i].Namespace+"/"+pods[i].Name+": "+text)
 		}
 	}
-	c.list("no proxy was added after lastcall", Failed, wrong, "the webhook was not called after another product's: check that it is ready and has reinvocationPolicy IfNeeded, then restart these workloads")
+	c.list("no proxy was added after lastcall", Failed, wrong,
+		"the webhook was not called after another product's: "+
+			"check that it is ready and has reinvocationPolicy IfNeeded, then restart these workloads")
 }
 
 // missed are pods without lastcall that request it, by themselves or by their namespace.
@@ -81,7 +88,8 @@ func (c *checker) missed() {
 		return
 	}
 	pods, _ := look(c, name, func(ctx context.Context) (*corev1.PodList, error) {
-		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: inject.LabelInjected + "!=" + inject.LabelInjectedValue, Limit: mostPods})
+		others := inject.LabelInjected + "!=" + inject.LabelInjectedValue
+		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: others, Limit: mostPods})
 	})
 	if pods == nil {
 		return
@@ -93,15 +101,19 @@ func (c *checker) missed() {
 	var missed []string
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		isMissed := inject.IsMissed(&p.ObjectMeta, inject.Options{Namespace: inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}})
+		namespace := inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}
+		isMissed := inject.IsMissed(&p.ObjectMeta, inject.Options{Namespace: namespace})
 		hasEnded := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		if isMissed && !hasEnded && !p.Spec.HostNetwork {
 			missed = append(missed, p.Namespace+"/"+p.Name)
 		}
 	}
 	if len(missed) > 0 {
-		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)), Page: "install.md#when-the-webhook-does-not-answer",
-			Hint: "they are older than the label or the webhook, or the webhook's selectors leave them out: kubectl rollout restart their workload"})
+		c.add(Check{Name: name, Status: Warning,
+			Detail: fmt.Sprintf("%d are not: %s", len(missed), some(missed)),
+			Page:   "install.md#when-the-webhook-does-not-answer",
+			Hint: "they are older than the label or the webhook, or the webhook's selectors leave them out: " +
+				"kubectl rollout restart their workload"})
 		return
 	}
 	c.ok(name, "")

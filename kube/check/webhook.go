@@ -38,9 +38,11 @@ func (c *checker) deployment() bool {
 	want, ready := ptr.Deref(d.Spec.Replicas, 1), d.Status.ReadyReplicas
 	switch {
 	case ready == 0:
-		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("0 of %d replicas are ready", want), Hint: fmt.Sprintf("kubectl -n %s describe deployment %s", c.Namespace, c.Name)})
+		c.add(Check{Name: name, Status: Failed, Detail: fmt.Sprintf("0 of %d replicas are ready", want),
+			Hint: fmt.Sprintf("kubectl -n %s describe deployment %s", c.Namespace, c.Name)})
 	case ready < want:
-		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d of %d replicas are ready", ready, want), Hint: fmt.Sprintf("kubectl -n %s get pods", c.Namespace)})
+		c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%d of %d replicas are ready", ready, want),
+			Hint: fmt.Sprintf("kubectl -n %s get pods", c.Namespace)})
 	default:
 		c.ok(name, "%d of %d replicas are ready", ready, want)
 	}
@@ -89,7 +91,8 @@ func (c *checker) compareVersions(name string, tags map[string]int) {
 		return
 	}
 	c.add(Check{Name: name, Status: Warning, Detail: fmt.Sprintf("%s; this is %s", some(other), c.Version),
-		Hint: "use the lastcallctl of the installed version, or upgrade; kubectl rollout restart gives pods the new sidecar", Page: "install.md#upgrade"})
+		Hint: "use the lastcallctl of the installed version, or upgrade; kubectl rollout restart gives pods the new sidecar",
+		Page: "install.md#upgrade"})
 }
 
 // dryRun creates a pod that asks for lastcall, for the webhooks only.
@@ -119,19 +122,25 @@ func (c *checker) dryRun() {
 		detail += ": " + status
 	}
 	c.add(Check{Name: name, Status: Failed, Detail: detail,
-		Hint: fmt.Sprintf("no MutatingWebhookConfiguration (kubectl get mutatingwebhookconfigurations), or else the API server's log names the reason: a firewall between it and port 8443 of the pods in %s, a NetworkPolicy, or TLS", c.Namespace), Page: "install.md"})
+		Hint: fmt.Sprintf("no MutatingWebhookConfiguration (kubectl get mutatingwebhookconfigurations), "+
+			"or else the API server's log names the reason: a firewall between it and port 8443 of the pods in %s, "+
+			"a NetworkPolicy, or TLS", c.Namespace),
+		Page: "install.md"})
 }
 
 // probe is a pod that every pod security level admits.
 func probe() *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "lastcall-check-", Labels: map[string]string{inject.AnnotationInject: "true"}, Annotations: map[string]string{"lastcall.dev/proxy": "sockets"}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "lastcall-check-",
+			Labels:      map[string]string{inject.AnnotationInject: "true"},
+			Annotations: map[string]string{"lastcall.dev/proxy": "sockets"}},
 		Spec: corev1.PodSpec{
 			AutomountServiceAccountToken: ptr.To(false),
 			Containers: []corev1.Container{{
 				Name: "app", Image: "lastcall.invalid/check", Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
 				SecurityContext: &corev1.SecurityContext{
-					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](1000), AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](1000), AllowPrivilegeEscalation: ptr.To(false),
+					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 				},
 			}},

@@ -52,7 +52,8 @@ func (r *Result) WriteText(w io.Writer, s console.Style) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%s: %d ok, %s, %s\n", mark(s, r.Status()), r.Count(OK), terminal.Count(r.Count(Warning), "warning"), terminal.Count(r.Count(Failed), "error"))
+	fmt.Fprintf(&b, "\n%s: %d ok, %s, %s\n", mark(s, r.Status()), r.Count(OK),
+		terminal.Count(r.Count(Warning), "warning"), terminal.Count(r.Count(Failed), "error"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -74,8 +74,10 @@ func (d *DaemonSet) get(ctx context.Context) (status int, body []byte, err error
 	if !roots.AppendCertsFromPEM([]byte(text[2])) {
 		return 0, nil, fmt.Errorf("%s has no certificate", filepath.Join(dir, "ca.crt"))
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, api+"/apis/apps/v1/namespaces/"+text[1]+"/daemonsets/"+d.Name, nil)
+	tlsConfig := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}
+	site := api + "/apis/apps/v1/namespaces/" + text[1] + "/daemonsets/" + d.Name
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, site, nil)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -42,7 +42,8 @@ func (n Node) active() (string, error) {
 	}
 	path := filepath.Join(n.Lists, name)
 	if filepath.Ext(name) != ".conflist" {
-		return "", fmt.Errorf("%s configures a single plugin, to which none can be chained: name another file (--conf-file), or make it a list (.conflist)", path)
+		return "", fmt.Errorf("%s configures a single plugin, to which none can be chained: "+
+			"name another file (--conf-file), or make it a list (.conflist)", path)
 	}
 	return path, nil
 }
@@ -138,7 +139,8 @@ func (n Node) target(path string) (string, error) {
 		return real, nil
 	}
 	if to, linkErr := os.Readlink(path); linkErr == nil {
-		return "", fmt.Errorf("%s is a symbolic link to %s, which is not in %s: move that file into the folder, or name another one (--conf-file)", path, to, n.Lists)
+		return "", fmt.Errorf("%s is a symbolic link to %s, which is not in %s: "+
+			"move that file into the folder, or name another one (--conf-file)", path, to, n.Lists)
 	}
 	return "", err
 }

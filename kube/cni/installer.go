@@ -95,7 +95,8 @@ func (i *Installer) await(ctx context.Context, watch *fsnotify.Watcher) error {
 			if event.Has(fsnotify.Remove|fsnotify.Rename) && (event.Name == i.Node.Lists || event.Name == i.Node.Programs) {
 				return fmt.Errorf("%s was removed: starting again finds the new one", event.Name)
 			}
-			if base := filepath.Base(event.Name); base != temporary && (base == Name || filepath.Dir(event.Name) == i.Node.Lists) {
+			base := filepath.Base(event.Name)
+			if base != temporary && (base == Name || filepath.Dir(event.Name) == i.Node.Lists) {
 				return nil
 			}
 		case err := <-watch.Errors: // more events than the kernel keeps

@@ -54,7 +54,8 @@ func parse(stdin []byte) (*configuration, error) {
 		return nil, types.NewError(types.ErrDecodingFailure, "read the result of the plugin before "+Name, err.Error())
 	}
 	if c.PrevResult == nil {
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, Name+" is not chained", "there is no prevResult: "+Name+" must come after another plugin in the list of plugins")
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, Name+" is not chained",
+			"there is no prevResult: "+Name+" must come after another plugin in the list of plugins")
 	}
 	return c, nil
 }
@@ -69,7 +70,8 @@ func rulesOf(annotations map[string]string) (rules capture.Config, isMarked bool
 	for item := range strings.SplitSeq(text, ",") {
 		port, err := strconv.ParseUint(item, 10, 16)
 		if err != nil || port == 0 {
-			return rules, true, fmt.Errorf("annotation %s: %.40q: must be the sidecar's ports, comma-separated, as injection writes them", capture.AnnotationCNI, text)
+			return rules, true, fmt.Errorf("annotation %s: %.40q: must be the sidecar's ports, "+
+				"comma-separated, as injection writes them", capture.AnnotationCNI, text)
 		}
 		in.OwnPorts = append(in.OwnPorts, uint16(port))
 	}

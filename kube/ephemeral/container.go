@@ -39,7 +39,8 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 		Image: o.Image,
 		Args:  args,
 		SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: &no, Privileged: &no, ReadOnlyRootFilesystem: &yes, RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
+			AllowPrivilegeEscalation: &no, Privileged: &no, ReadOnlyRootFilesystem: &yes,
+			RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
@@ -65,11 +66,13 @@ func add(ctx context.Context, c workload.Clients, w *workload.Workload, o Option
 	ctx, cancel := context.WithTimeout(ctx, workload.CallTimeout)
 	defer cancel()
 	one := container(o, p)
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{one}}})
+	containers := map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{one}}
+	patch, err := json.Marshal(map[string]any{"spec": containers})
 	if err != nil {
 		return "", err
 	}
-	_, err = c.Core.Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: "lastcallctl"}, "ephemeralcontainers")
+	_, err = c.Core.Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "lastcallctl"}, "ephemeralcontainers")
 	if err != nil {
 		return "", w.Explain(err, "add an ephemeral container to "+p.Name+", a pod of", "patch on pods/ephemeralcontainers")
 	}
@@ -81,7 +84,8 @@ func trouble(s *corev1.ContainerStatus) string {
 	switch waiting := s.State.Waiting; {
 	case waiting == nil:
 	case waiting.Reason == "ErrImagePull", waiting.Reason == "ImagePullBackOff", waiting.Reason == "InvalidImageName",
-		waiting.Reason == "ErrImageNeverPull", waiting.Reason == "CreateContainerConfigError", waiting.Reason == "CreateContainerError", waiting.Reason == "RunContainerError":
+		waiting.Reason == "ErrImageNeverPull", waiting.Reason == "CreateContainerConfigError",
+		waiting.Reason == "CreateContainerError", waiting.Reason == "RunContainerError":
 		return strings.TrimSpace(waiting.Reason + ": " + waiting.Message)
 	}
 	return ""

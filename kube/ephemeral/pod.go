@@ -43,7 +43,8 @@ func (p *observed) start(ctx context.Context) (err error) {
 	if p.container, err = add(ctx, p.clients, p.workload, p.Options, p.pod); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("its observer has not started within %v", startTimeout))
+	late := fmt.Errorf("its observer has not started within %v", startTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, late)
 	defer cancel()
 	for {
 		now := p.seen.await(ctx, p.pod, func(pod *corev1.Pod) bool {
@@ -95,7 +96,8 @@ func (p *observed) end(ctx context.Context) *losses.Termination {
 	// What became of the containers is in the pod's last status.
 	limited, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	now := p.seen.await(limited, p.pod, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil && carrier.HasEnded(pod) })
+	hasEnded := func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil && carrier.HasEnded(pod) }
+	now := p.seen.await(limited, p.pod, hasEnded)
 	if p.last == nil && !now.isGone && now.pod.DeletionTimestamp == nil {
 		return nil
 	}
@@ -104,7 +106,9 @@ func (p *observed) end(ctx context.Context) *losses.Termination {
 
 // conclude joins the observer's output with the pod's last status.
 func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
-	t := &losses.Termination{Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: carrier.Of(p.pod)}
+	t := &losses.Termination{
+		Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: carrier.Of(p.pod),
+	}
 	if p.last == nil {
 		t.Unknown = []string{"end"}
 		if p.other != "" {
@@ -141,7 +145,8 @@ type line struct {
 // watches.
 func (p *observed) read(ctx context.Context, first bool) (watching bool, err error) {
 	most := int64(maxLog)
-	log, err := p.clients.Core.Pods(p.pod.Namespace).GetLogs(p.pod.Name, &corev1.PodLogOptions{Container: p.container, Follow: true, LimitBytes: &most}).Stream(ctx)
+	options := &corev1.PodLogOptions{Container: p.container, Follow: true, LimitBytes: &most}
+	log, err := p.clients.Core.Pods(p.pod.Namespace).GetLogs(p.pod.Name, options).Stream(ctx)
 	if err != nil {
 		return false, p.workload.Explain(err, "read the log of the observer in "+p.pod.Name+", a pod of", "get on pods/log")
 	}

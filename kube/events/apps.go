@@ -46,7 +46,8 @@ type shown struct {
 // noteApp adds to an Event its report's findings about the app.
 func noteApp(e *corev1.Event, pod *corev1.Pod, r drain.Report) {
 	if r.Finish != nil && r.Finish.App != "" && pod.Annotations[AnnotationWorkload] != "" {
-		e.Annotations = map[string]string{AnnotationApp: r.Finish.App, AnnotationWorkload: pod.Annotations[AnnotationWorkload]}
+		workload := pod.Annotations[AnnotationWorkload]
+		e.Annotations = map[string]string{AnnotationApp: r.Finish.App, AnnotationWorkload: workload}
 	}
 }
 

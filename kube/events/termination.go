@@ -33,14 +33,17 @@ func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
 			all = append(all, e)
 		}
 		// The end before the last restart, when the restart count was one lower.
-		if e := eventOf(pod, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now); e != nil && c.RestartCount > 0 {
+		e := eventOf(pod, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now)
+		if e != nil && c.RestartCount > 0 {
 			all = append(all, e)
 		}
 	}
 	return all
 }
 
-func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.ContainerStateTerminated, now time.Time) *corev1.Event {
+func eventOf(
+	pod *corev1.Pod, container string, restarts int32, end *corev1.ContainerStateTerminated, now time.Time,
+) *corev1.Event {
 	if end == nil {
 		return nil
 	}
@@ -58,7 +61,8 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 	}
 	kind, reason, message, ok := describe(report)
 	if !isCaptured {
-		kind, reason, message, ok = corev1.EventTypeWarning, ReasonNotCaptured, terminal.Shorten(strings.ToValidUTF8(end.Message, ""), eventwriter.MaxMessage), true
+		kind, reason, ok = corev1.EventTypeWarning, ReasonNotCaptured, true
+		message = terminal.Shorten(strings.ToValidUTF8(end.Message, ""), eventwriter.MaxMessage)
 	}
 	if !ok {
 		return nil
@@ -73,9 +77,12 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 // eventAbout is an Event about a pod, with the name that it has for one of its containers, or for a reason.
 func eventAbout(pod *metav1.ObjectMeta, container string, restarts int32, at time.Time) *corev1.Event {
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace,
+		},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+			UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		},
 		Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
 		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
@@ -84,7 +91,8 @@ func eventAbout(pod *metav1.ObjectMeta, container string, restarts int32, at tim
 
 // fieldOf is the container's field path, as in the kubelet's own events.
 func fieldOf(pod *corev1.Pod, container string) string {
-	if slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == container }) {
+	isOne := func(c corev1.ContainerStatus) bool { return c.Name == container }
+	if slices.ContainsFunc(pod.Status.InitContainerStatuses, isOne) {
 		return "initContainers"
 	}
 	return "containers"
@@ -98,13 +106,16 @@ func Trim(object any) (any, error) {
 		return object, nil // a tombstone
 	}
 	out := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		},
 		Status: corev1.PodStatus{
 			InitContainerStatuses: trimmed(pod.Status.InitContainerStatuses),
 			ContainerStatuses:     trimmed(pod.Status.ContainerStatuses),
 		},
 	}
-	if workload := carrier.WorkloadOf(&pod.ObjectMeta); workload != carrier.NoWorkload && len(out.Status.InitContainerStatuses)+len(out.Status.ContainerStatuses) > 0 {
+	count := len(out.Status.InitContainerStatuses) + len(out.Status.ContainerStatuses)
+	if workload := carrier.WorkloadOf(&pod.ObjectMeta); workload != carrier.NoWorkload && count > 0 {
 		out.Annotations = map[string]string{AnnotationWorkload: workload}
 	}
 	return out, nil
@@ -126,7 +137,8 @@ func trimmed(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 }
 
 func ending(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTerminated {
-	if end == nil || !strings.HasPrefix(end.Message, `{"verdict":`) && !strings.HasPrefix(end.Message, capture.NotCaptured) {
+	if end == nil || !strings.HasPrefix(end.Message, `{"verdict":`) &&
+		!strings.HasPrefix(end.Message, capture.NotCaptured) {
 		return nil
 	}
 	return &corev1.ContainerStateTerminated{Message: end.Message, FinishedAt: end.FinishedAt}

@@ -37,7 +37,10 @@ type Writer struct {
 
 // New returns a writer that calls create for each attempt. Beyond most Events that wait, further ones are dropped. The
 // metric of this name is registered in r.
-func New(create func(context.Context, *corev1.Event) error, most int64, metric string, r prometheus.Registerer, log *slog.Logger) *Writer {
+func New(
+	create func(context.Context, *corev1.Event) error, most int64, metric string,
+	r prometheus.Registerer, log *slog.Logger,
+) *Writer {
 	w := &Writer{
 		Made: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: metric, Help: "Kubernetes Events of terminations, by result (created, exists, refused, dropped).",

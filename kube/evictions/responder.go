@@ -283,7 +283,8 @@ func (r *Responder) patch(ctx context.Context, pod *corev1.Pod, values map[strin
 	if err != nil {
 		return err
 	}
-	if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, text, metav1.PatchOptions{}); err != nil {
+	pods := r.client.CoreV1().Pods(pod.Namespace)
+	if _, err := pods.Patch(ctx, pod.Name, types.MergePatchType, text, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("change the labels of the pod: %w", err)
 	}
 	return nil

@@ -44,29 +44,35 @@ func Advise(w *Workload) (all []Advice) {
 		a := Advice{What: "let lastcall hold the pod until its requests are answered", Why: why,
 			Patch: w.patch("metadata:\n  labels:\n    lastcall.dev/inject: \"true\"")}
 		if w.Lateness > defaultMinDrain {
-			a.Patch = w.patch(fmt.Sprintf("metadata:\n  labels:\n    lastcall.dev/inject: \"true\"\n  annotations:\n    "+holdAnnotation, hold))
+			a.Patch = w.patch(fmt.Sprintf("metadata:\n  labels:\n    lastcall.dev/inject: \"true\"\n"+
+				"  annotations:\n    "+holdAnnotation, hold))
 		}
 		all = append(all, a)
 	case w.Refused > 0: // behind lastcall
-		all = append(all, Advice{What: fmt.Sprintf("accept new connections for %d s", hold), Why: fmt.Sprintf("%d refused; %s", w.Refused, late),
+		all = append(all, Advice{What: fmt.Sprintf("accept new connections for %d s", hold),
+			Why:   fmt.Sprintf("%d refused; %s", w.Refused, late),
 			Patch: w.patch(fmt.Sprintf("metadata:\n  annotations:\n    "+holdAnnotation, hold))})
 	}
 	if w.Killed > 0 {
 		grace := int((course.Grace(time.Duration(w.Longest*float64(time.Second))) + graceReserve) / time.Second)
 		all = append(all, Advice{What: fmt.Sprintf("raise the grace period to %d s or more", grace),
-			Why:   fmt.Sprintf("SIGKILL ended %d of %d terminations; the longest took %s, and how long it needs is unknown", w.Killed, w.Terminations, Seconds(w.Longest)),
+			Why: fmt.Sprintf("SIGKILL ended %d of %d terminations; "+
+				"the longest took %s, and how long it needs is unknown", w.Killed, w.Terminations, Seconds(w.Longest)),
 			Patch: w.patch(fmt.Sprintf("spec:\n  terminationGracePeriodSeconds: %d", grace))})
 	}
 	if isOurs && w.Reset+w.Cut > 0 && w.Killed == 0 {
-		all = append(all, Advice{What: "look at what the drain had to cut: kubectl get events --field-selector reason=DrainCut",
-			Why: fmt.Sprintf("%d reset or cut behind lastcall. A protocol whose server speaks first, or long streams, may need an opaque port or a longer grace period", w.Reset+w.Cut)})
+		all = append(all, Advice{
+			What: "look at what the drain had to cut: kubectl get events --field-selector reason=DrainCut",
+			Why: fmt.Sprintf("%d reset or cut behind lastcall. A protocol whose server speaks first, or long streams, "+
+				"may need an opaque port or a longer grace period", w.Reset+w.Cut)})
 	}
 	if mean := w.Idle / float64(max(w.Terminations, 1)); !isOurs && mean >= idleWorth && w.Idle > shareNotFixed*w.Seconds {
 		all = append(all, Advice{What: "replace the fixed sleep (preStop, minimum drain) by a wait for requests",
 			Why: fmt.Sprintf("%s of %s were waited without a request in flight; %s", Seconds(w.Idle), Seconds(w.Seconds), late)})
 	}
 	if w.Unknown > 0 {
-		all = append(all, Advice{What: "do not call it clean yet", Why: fmt.Sprintf("%d of %d terminations were not observed completely", w.Unknown, w.Terminations)})
+		all = append(all, Advice{What: "do not call it clean yet",
+			Why: fmt.Sprintf("%d of %d terminations were not observed completely", w.Unknown, w.Terminations)})
 	}
 	return all
 }
@@ -84,7 +90,8 @@ func (w *Workload) patch(template string) string {
 // Text is the workload's sum in one paragraph.
 func (w *Workload) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d", w.Name, w.Namespace, w.Proxy, w.Terminations, w.Total())
+	fmt.Fprintf(&b, "%s in %s, proxy %s. Terminations: %d. Requests lost: %d",
+		w.Name, w.Namespace, w.Proxy, w.Terminations, w.Total())
 	if w.Perhaps > 0 {
 		fmt.Fprintf(&b, " to %d", w.Total()+w.Perhaps)
 	}

@@ -23,7 +23,8 @@ func Know(o *observe.Options, spec *corev1.PodSpec, proxy string) {
 			if port == 0 {
 				continue
 			}
-			o.Probes = append(o.Probes, observe.Probe{Port: port, Period: time.Duration(max(probe.PeriodSeconds, 1)) * time.Second})
+			period := time.Duration(max(probe.PeriodSeconds, 1)) * time.Second
+			o.Probes = append(o.Probes, observe.Probe{Port: port, Period: period})
 			o.Protocols[port] = protocol
 		}
 		for _, p := range c.Ports {
@@ -59,7 +60,9 @@ func named(name string) (observe.Protocol, bool) {
 		return observe.HTTP1, true
 	case name == "https" || name == "tls":
 		return observe.TLS, true
-	case slices.Contains([]string{"grpc", "http2", "h2c", "ws", "wss", "tcp", "mongo", "mysql", "postgres", "redis", "amqp", "kafka"}, name):
+	case slices.Contains([]string{
+		"grpc", "http2", "h2c", "ws", "wss", "tcp", "mongo", "mysql", "postgres", "redis", "amqp", "kafka",
+	}, name):
 		return observe.Opaque, true
 	}
 	return observe.Unspecified, false

@@ -30,9 +30,9 @@ type Termination struct {
 
 	Began    time.Time           `json:"began"`                      // when the observer learned of it
 	Deadline time.Time           `json:"deadline,omitzero"`          // of SIGKILL; zero: unknown
-	Seconds  float64             `json:"seconds"`                    // from the beginning to the exit of the last process of an app
+	Seconds  float64             `json:"seconds"`                    // until the exit of the app's last process
 	Killed   []string            `json:"killed,omitempty"`           // containers that SIGKILL ended
-	Lateness float64             `json:"lateness_seconds,omitempty"` // from the beginning to the last new connection of a client
+	Lateness float64             `json:"lateness_seconds,omitempty"` // from the beginning to a client's last connection
 	Traffic  observe.Termination `json:"traffic,omitzero"`           // as the kernel showed it
 }
 

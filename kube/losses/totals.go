@@ -51,7 +51,8 @@ func (t *Totals) Add(one Termination) {
 		w.Killed++
 	}
 	lost := one.Traffic.Lost
-	w.Reset, w.Unanswered, w.Refused, w.Cut = w.Reset+lost.Reset, w.Unanswered+lost.Unanswered, w.Refused+lost.Refused, w.Cut+lost.Cut
+	w.Reset, w.Unanswered = w.Reset+lost.Reset, w.Unanswered+lost.Unanswered
+	w.Refused, w.Cut = w.Refused+lost.Refused, w.Cut+lost.Cut
 	w.Seconds += one.Seconds
 	w.Idle += min(time.Duration(one.Traffic.Idle).Seconds(), one.Seconds)
 	w.Lateness = max(w.Lateness, one.Lateness)

@@ -42,7 +42,8 @@ func Documents(text []byte) []Document {
 	begin, at, number := 0, 0, 0
 	for line := range bytes.Lines(text) {
 		number++
-		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
+		rest, ok := bytes.CutPrefix(line, []byte("---"))
+		if ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
 			if at > begin {
 				current.Text = text[begin:at:at]
 				out = append(out, current)
@@ -68,7 +69,8 @@ func (d Document) Objects() ([]*Object, error) {
 	if !json.Valid(text) {
 		js, err := sigs.YAMLToJSON(text)
 		if err != nil {
-			return nil, d.problem(errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")))
+			message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+			return nil, d.problem(errors.New(strings.TrimPrefix(message, "yaml: ")))
 		}
 		text = js
 	}

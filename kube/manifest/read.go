@@ -175,7 +175,8 @@ func expand(path string) ([]string, error) {
 			return err
 		case entry.IsDir() && name != path && strings.HasPrefix(entry.Name(), "."):
 			return fs.SkipDir
-		case entry.Type().IsRegular() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))):
+		case entry.Type().IsRegular() &&
+			slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))):
 			all = append(all, name)
 		}
 		return nil

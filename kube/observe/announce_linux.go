@@ -44,7 +44,8 @@ func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 	agent, sandbox, namespace, pod := t.pod.Agent, t.sandbox, t.pod.Namespace, t.pod.Name
 	o.work.Go(func() {
 		result, err := sandbox.announce(ctx, agent, d)
-		attrs := []any{"namespace", namespace, "pod", pod, "deadline_in", time.Until(d.At).Round(time.Millisecond), "deadline_from", d.From}
+		attrs := []any{"namespace", namespace, "pod", pod,
+			"deadline_in", time.Until(d.At).Round(time.Millisecond), "deadline_from", d.From}
 		if result == accepted {
 			o.Log.Info("announced the deadline to lastcall's agent", attrs...)
 		} else {

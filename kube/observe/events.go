@@ -40,8 +40,10 @@ func NewEvents(client rest.Interface, r prometheus.Registerer, log *slog.Logger)
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		patch, _ := json.Marshal(map[string]string{"type": e.Type, "reason": e.Reason, "message": e.Message}) // the controller's
-		return client.Patch(types.MergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).Body(patch).Do(ctx).Error()
+		// The Event is the controller's.
+		patch, _ := json.Marshal(map[string]string{"type": e.Type, "reason": e.Reason, "message": e.Message})
+		events := client.Patch(types.MergePatchType).Namespace(e.Namespace).Resource("events")
+		return events.Name(e.Name).Body(patch).Do(ctx).Error()
 	}
 	return Events{eventwriter.New(create, maxEvents, "lastcall_observer_events_total", r, log)}
 }
@@ -75,7 +77,9 @@ func eventOf(t Termination) *corev1.Event {
 	object := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: t.Namespace, Name: t.Pod, UID: t.UID}
 	message := t.Summary()
 	if t.isGone && t.owner != nil { // kubectl describe no longer finds the pod
-		object = corev1.ObjectReference{APIVersion: t.owner.APIVersion, Kind: t.owner.Kind, Namespace: t.Namespace, Name: t.owner.Name, UID: t.owner.UID}
+		object = corev1.ObjectReference{
+			APIVersion: t.owner.APIVersion, Kind: t.owner.Kind, Namespace: t.Namespace, Name: t.owner.Name, UID: t.owner.UID,
+		}
 		message = "pod " + t.Pod + ": " + message
 	}
 	if t.event == "" {
@@ -89,7 +93,8 @@ func eventOf(t Termination) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: t.Namespace, Name: t.event},
 		InvolvedObject: object,
-		Type:           kind, Reason: reason, Message: strings.ToValidUTF8(message[:min(len(message), eventwriter.MaxMessage)], ""), Action: "Terminating", Count: 1,
+		Type:           kind, Reason: reason, Action: "Terminating", Count: 1,
+		Message:        strings.ToValidUTF8(message[:min(len(message), eventwriter.MaxMessage)], ""),
 		FirstTimestamp: now, LastTimestamp: now,
 		Source:              corev1.EventSource{Component: "lastcall-observer", Host: t.Node},
 		ReportingController: "lastcall.dev/observer", ReportingInstance: t.Node,

@@ -135,7 +135,8 @@ func (o *Observer) enter(t *tracked) {
 		o.Entered(err)
 	}
 	if err != nil {
-		o.Log.Warn("cannot enter the network namespace of a pod", "namespace", t.pod.Namespace, "pod", t.pod.Name, "error", err)
+		o.Log.Warn("cannot enter the network namespace of a pod",
+			"namespace", t.pod.Namespace, "pod", t.pod.Name, "error", err)
 		t.retries = scanRetries
 		return
 	}

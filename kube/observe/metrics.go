@@ -56,24 +56,45 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, key)
 	}
+	seconds := []float64{.1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300}
 	m := &Metrics{
-		terminations: counter("lastcall_terminations_total", "Terminations of pods, by verdict (clean, lost, killed, unclear, unknown).", append(key, "verdict")...),
-		lost:         counter("lastcall_termination_requests_lost_total", "Requests that terminations of pods lost at least, by reason (reset, unanswered, refused, cut; restart: by the end of a container without its pod).", append(key, "reason")...),
-		perhaps:      counter("lastcall_termination_requests_perhaps_lost_total", "Requests that terminations of pods may have lost in addition; those that were not observed completely are left out.", key...),
-		missed:       counter("lastcall_termination_deadline_missed_total", "Terminations in which SIGKILL ended a container at the end of the grace period.", key...),
-		unknown:      counter("lastcall_observer_unknown_total", "Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, deadline, listener, host-network).", "reason"),
-		duration:     histogram("lastcall_termination_duration_seconds", "Time from the beginning of a termination to the exit of the app.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
-		idle:         histogram("lastcall_termination_idle_seconds", "Time before the app's exit in which no request was in flight.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
-		lateness:     histogram("lastcall_termination_lateness_seconds", "Time from the beginning of a termination to the last new connection; terminations without one are left out.", .01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10, 15, 30, 60),
-		tail:         histogram("lastcall_termination_tail_seconds", "Time from the last new connection, or the beginning of a termination without one, until no request was in flight.", .1, .5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300),
+		terminations: counter("lastcall_terminations_total",
+			"Terminations of pods, by verdict (clean, lost, killed, unclear, unknown).", append(key, "verdict")...),
+		lost: counter("lastcall_termination_requests_lost_total",
+			"Requests that terminations of pods lost at least, by reason (reset, unanswered, refused, cut; restart: by the end of a container without its pod).",
+			append(key, "reason")...),
+		perhaps: counter("lastcall_termination_requests_perhaps_lost_total",
+			"Requests that terminations of pods may have lost in addition; those that were not observed completely are left out.",
+			key...),
+		missed: counter("lastcall_termination_deadline_missed_total",
+			"Terminations in which SIGKILL ended a container at the end of the grace period.", key...),
+		unknown: counter("lastcall_observer_unknown_total",
+			"Terminations that were not observed or only in part, by reason (namespace, late, overrun, too-many, end, deadline, listener, host-network).",
+			"reason"),
+		duration: histogram("lastcall_termination_duration_seconds",
+			"Time from the beginning of a termination to the exit of the app.", seconds...),
+		idle: histogram("lastcall_termination_idle_seconds",
+			"Time before the app's exit in which no request was in flight.", seconds...),
+		lateness: histogram("lastcall_termination_lateness_seconds",
+			"Time from the beginning of a termination to the last new connection; terminations without one are left out.",
+			.01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10, 15, 30, 60),
+		tail: histogram("lastcall_termination_tail_seconds",
+			"Time from the last new connection, or the beginning of a termination without one, until no request was in flight.",
+			seconds...),
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lastcall_observer_pods", Help: "Pods of the node, by state (watched, host-network, waiting).",
 		}, []string{"state"}),
-		deadlines: counter("lastcall_observer_deadlines_total", "Deadlines before the end of the grace period, announced to lastcall's agents, by source and result (accepted, refused, failed).", "from", "result"),
-		keys:      map[Key]bool{},
+		deadlines: counter("lastcall_observer_deadlines_total",
+			"Deadlines before the end of the grace period, announced to lastcall's agents, by source and result (accepted, refused, failed).",
+			"from", "result"),
+		keys: map[Key]bool{},
 	}
-	r.MustRegister(m.terminations, m.lost, m.perhaps, m.missed, m.unknown, m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines)
-	for _, reason := range []string{UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany, UnknownEnd, UnknownDeadline, UnknownListener, UnknownHostNetwork} {
+	r.MustRegister(m.terminations, m.lost, m.perhaps, m.missed, m.unknown,
+		m.duration, m.idle, m.lateness, m.tail, m.pods, m.deadlines)
+	for _, reason := range []string{
+		UnknownNamespace, UnknownLate, UnknownOverrun, UnknownTooMany,
+		UnknownEnd, UnknownDeadline, UnknownListener, UnknownHostNetwork,
+	} {
 		m.unknown.WithLabelValues(reason)
 	}
 	return m

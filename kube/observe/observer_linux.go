@@ -122,7 +122,8 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 			o.Count.Expect(p.Key)
 		}
 	}
-	isNew := !t.isDone && (t.pod.UID == "" || !slices.EqualFunc(t.pod.Containers, p.Containers, func(a, b Container) bool { return a.ID == b.ID }))
+	isSame := func(a, b Container) bool { return a.ID == b.ID }
+	isNew := !t.isDone && (t.pod.UID == "" || !slices.EqualFunc(t.pod.Containers, p.Containers, isSame))
 	if p.isTerminating() != t.pod.isTerminating() {
 		t.graceSince = now
 		if !p.Deleted.IsZero() && now.Sub(p.Deleted) > lateAfter { // the observer has just started
@@ -183,7 +184,8 @@ func (o *Observer) gone(ctx context.Context, uid types.UID) {
 	notify(t.changed)
 	switch {
 	case t.isEnding && !t.isDone: // is forgotten after its report
-	case !t.isDone && !t.pod.HostNetwork && t.pod.hasStarted() && !t.pod.hasEnded(): // deleted with --force: its processes may still run
+	// Deleted with --force: its processes may still run.
+	case !t.isDone && !t.pod.HostNetwork && t.pod.hasStarted() && !t.pod.hasEnded():
 		o.end(ctx, t, now)
 	default:
 		o.forgetLocked(uid)

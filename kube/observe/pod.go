@@ -81,11 +81,13 @@ func podOf(p *corev1.Pod) Pod {
 	losses.Know(&pod.Known, &p.Spec, pod.Proxy)
 	pod.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		r := c.ReadinessProbe
-		return !carrier.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil))
+		hasProbe := r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil)
+		return !carrier.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || hasProbe)
 	})
 	for _, s := range carrier.Statuses(p) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
-		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount, IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, s.Name)}
+		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount,
+			IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, s.Name)}
 		if end := s.State.Terminated; end != nil {
 			c.Exit = &Exit{Code: end.ExitCode, IsKilled: carrier.IsKilled(end)}
 			if carrier.HasLastcall(pod.Proxy) {

@@ -30,7 +30,8 @@ type process struct {
 // The UID of a static pod has no dashes.
 var (
 	containerName = regexp.MustCompile(`[/-]([0-9a-f]{64})(?:\.scope)?(?:/|\n|$)`)
-	podName       = regexp.MustCompile(`pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?/`)
+	podName       = regexp.MustCompile(
+		`pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?/`)
 )
 
 // ownerOf is the container of a process and, if it is there, the pod, from the text of its cgroup file.
@@ -146,7 +147,8 @@ func (p process) open(proc string) (*handle, error) {
 	if err == nil {
 		h.file = os.NewFile(uintptr(fd), "pidfd")
 	}
-	if _, container := ownerOf(read(make([]byte, 4096), proc, strconv.Itoa(p.pid), "cgroup")); err != nil || container != p.container {
+	group := read(make([]byte, 4096), proc, strconv.Itoa(p.pid), "cgroup")
+	if _, container := ownerOf(group); err != nil || container != p.container {
 		_ = h.file.Close() // of nil: an error
 		h.file, h.at = nil, time.Now()
 		h.end()

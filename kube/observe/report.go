@@ -20,7 +20,7 @@ type AgentReport struct {
 	Verdict      drain.Verdict `json:"verdict"`
 	Seconds      float64       `json:"seconds"`                 // of the drain
 	Cut          int           `json:"cut,omitempty"`           // conversations that the last call ended in the middle
-	Opaque       int           `json:"opaque,omitempty"`        // that it or the app ended, without knowing whether a request was in flight
+	Opaque       int           `json:"opaque,omitempty"`        // that it or the app ended, perhaps within a request
 	Left         int           `json:"left,omitempty"`          // that a hook left to the app
 	Raced        uint64        `json:"raced,omitempty"`         // requests that crossed the close of an idle connection
 	DeadlineFrom string        `json:"deadline_from,omitempty"` // the source of an earlier SIGKILL; empty: none
@@ -32,7 +32,8 @@ func reportOf(message string) *AgentReport {
 	if !ok || r.Verdict == drain.Resumed || r.Verdict == drain.Restarted {
 		return nil
 	}
-	a := &AgentReport{Verdict: r.Verdict, Seconds: time.Duration(r.Duration).Seconds(), Raced: r.Raced, DeadlineFrom: r.DeadlineFrom}
+	a := &AgentReport{Verdict: r.Verdict, Seconds: time.Duration(r.Duration).Seconds(),
+		Raced: r.Raced, DeadlineFrom: r.DeadlineFrom}
 	if a.Verdict == drain.Cut {
 		a.Cut = max(r.LeftOut, 0)
 		for _, one := range r.Open {

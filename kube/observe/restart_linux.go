@@ -68,7 +68,8 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at ti
 		o.mu.Lock()
 		isOver := t.isEnding || t.isDone
 		o.mu.Unlock()
-		if now := traffic.Listening(); isOver || ctx.Err() != nil || time.Now().After(limit) || len(now) > 0 && len(now) >= len(listening) {
+		now := traffic.Listening()
+		if isOver || ctx.Err() != nil || time.Now().After(limit) || len(now) > 0 && len(now) >= len(listening) {
 			break
 		}
 		select {

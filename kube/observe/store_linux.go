@@ -39,7 +39,8 @@ func Client(config *rest.Config) (*rest.RESTClient, error) {
 
 // PodsOf lists and watches the pods of a node.
 func PodsOf(client rest.Interface, node string) cache.ListerWatcher {
-	return cache.NewListWatchFromClient(client, "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
+	ofNode := fields.OneTermEqualSelector("spec.nodeName", node)
+	return cache.NewListWatchFromClient(client, "pods", metav1.NamespaceAll, ofNode)
 }
 
 // inbox is the reflector's store. It hands the node's pods to the observer, one call at a time, and keeps nothing.

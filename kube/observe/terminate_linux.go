@@ -146,7 +146,10 @@ func (o *Observer) lastState(ctx context.Context, t *tracked) (p Pod, isGone boo
 func (t *tracked) report(node string, began time.Time) Termination {
 	p := &t.pod
 	return Termination{
-		Termination: losses.Termination{Namespace: p.Namespace, Pod: p.Name, Workload: p.Workload, Proxy: p.Proxy, Began: began, Deadline: p.deadline(began)},
-		UID:         p.UID, Node: node, owner: p.Owner,
+		Termination: losses.Termination{
+			Namespace: p.Namespace, Pod: p.Name, Workload: p.Workload, Proxy: p.Proxy,
+			Began: began, Deadline: p.deadline(began),
+		},
+		UID: p.UID, Node: node, owner: p.Owner,
 	}
 }

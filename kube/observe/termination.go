@@ -17,7 +17,7 @@ import (
 type Termination struct {
 	losses.Termination
 
-	DeadlineFrom string       `json:"deadline_from,omitempty"` // the source of a deadline before the end of the grace period; empty: none
+	DeadlineFrom string       `json:"deadline_from,omitempty"` // the source of an earlier deadline; empty: none
 	Agent        *AgentReport `json:"agent,omitempty"`         // what lastcall's agent reported; nil: nothing
 
 	UID   types.UID `json:"uid"`

@@ -49,7 +49,9 @@ func OpenNamespace(ctx context.Context, proc string) Open {
 
 // ambientProbes are where the kubelet's probes come from in Istio's ambient mesh (istio.io, "Ambient and health
 // probes").
-var ambientProbes = []netip.Addr{netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff")}
+var ambientProbes = []netip.Addr{
+	netip.MustParseAddr("169.254.7.127"), netip.MustParseAddr("fd16:9254:7127:1337:ffff:ffff:ffff:ffff"),
+}
 
 // nodeProcess is the folder of a process in the node's network namespace: the kubelet, from which the probes come, or
 // the first one.
@@ -58,15 +60,16 @@ func nodeProcess(proc string) string {
 	for _, name := range names {
 		text, _ := os.ReadFile(name)
 		command := strings.SplitN(string(text), "\x00", 3) // "kubelet", or "hyperkube kubelet"
-		if slices.ContainsFunc(command[:min(len(command), 2)], func(word string) bool { return filepath.Base(word) == "kubelet" }) {
+		isKubelet := func(word string) bool { return filepath.Base(word) == "kubelet" }
+		if slices.ContainsFunc(command[:min(len(command), 2)], isKubelet) {
 			return filepath.Dir(name)
 		}
 	}
 	return filepath.Join(proc, "1")
 }
 
-// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads those of
-// a network namespace. If it cannot, every address may be: no arrival is then a client's for certain.
+// addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads those
+// of a network namespace. If it cannot, every address may be: no arrival is then a client's for certain.
 func addresses(namespace string) func(netip.Addr) bool {
 	file, err := os.Open(namespace)
 	if err != nil {

@@ -45,7 +45,8 @@ func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 			return a, nil
 		}
 	}
-	return nil, fmt.Errorf("with a wait of %s no grace period suffices: requests in flight are ended after %s: %s", terminal.Seconds(a.Wait), terminal.Seconds(c.Cut), c.CutBy)
+	return nil, fmt.Errorf("with a wait of %s no grace period suffices: requests in flight are ended after %s: %s",
+		terminal.Seconds(a.Wait), terminal.Seconds(c.Cut), c.CutBy)
 }
 
 // appExits reports whether the app ends requests in flight at its stop signal.
@@ -83,13 +84,17 @@ func (a *Advice) Why(o Options) []string {
 	wait := fmt.Sprintf("wait: clients still connect for up to %s after the deletion", terminal.Seconds(o.Propagation))
 	grace := fmt.Sprintf("grace period: a request that arrives then takes up to %s", terminal.Seconds(o.Request))
 	if a.Lastcall {
-		return []string{wait, fmt.Sprintf("%s, and the last call comes %s before SIGKILL", grace, terminal.Seconds(a.Grace-a.lastCall)),
-			fmt.Sprintf("quiet time: its default of %s extends the wait for clients that learn later than stated", terminal.Seconds(drain.DefaultQuietTime))}
+		return []string{wait,
+			fmt.Sprintf("%s, and the last call comes %s before SIGKILL", grace, terminal.Seconds(a.Grace-a.lastCall)),
+			fmt.Sprintf("quiet time: its default of %s extends the wait for clients that learn later than stated",
+				terminal.Seconds(drain.DefaultQuietTime))}
 	}
 	if o.appExits() {
-		wait += fmt.Sprintf(", and the app, which exits at its stop signal, must have answered requests of up to %s by then", terminal.Seconds(o.Request))
+		wait += fmt.Sprintf(", and the app, which exits at its stop signal, must have answered requests of up to %s by then",
+			terminal.Seconds(o.Request))
 	}
-	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep", grace, terminal.Seconds(course.Spare))}
+	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep",
+		grace, terminal.Seconds(course.Spare))}
 }
 
 // Patch is a patch of a Deployment in kubectl's strategic form.
@@ -104,7 +109,8 @@ func (a *Advice) Patch() string {
 	if !a.Lastcall && a.Wait > 0 {
 		b.WriteString("      containers:\n")
 		for _, c := range a.Pod.Spec.Containers {
-			fmt.Fprintf(&b, "      - name: %s\n        lifecycle: {preStop: {sleep: {seconds: %d}}}\n", terminal.Printable(c.Name), int(a.Wait.Seconds()))
+			fmt.Fprintf(&b, "      - name: %s\n        lifecycle: {preStop: {sleep: {seconds: %d}}}\n",
+				terminal.Printable(c.Name), int(a.Wait.Seconds()))
 		}
 	}
 	return b.String()

@@ -41,8 +41,11 @@ func (p *Plan) rows() []timeline.Row {
 	for i, c := range p.Containers {
 		m := p.Course.Containers[i]
 		until := min(max(served, min(p.Course.Accepts, m.Gone)), m.Gone)
-		r := timeline.Row{Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good, Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
-		r.Outcome = cut(fmt.Sprintf("%s at %s, %s; gone at %s", c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(m.Gone)), 58)
+		r := timeline.Row{Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good,
+			Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
+		text := fmt.Sprintf("%s at %s, %s; gone at %s",
+			c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(m.Gone))
+		r.Outcome = cut(text, 58)
 		if until > 0 {
 			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Needed, From: 0, To: until})
 		}

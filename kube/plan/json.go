@@ -30,20 +30,28 @@ func (p *Plan) json() object {
 			settings = append(settings, object{"name": s.Name, "value": s.Value, "source": s.Source})
 		}
 		containers = append(containers, object{
-			"name": c.Name, "role": c.Role, "native": c.Native, "assumed": c.Assumed, "pre_stop": c.PreStop.Kind, "pre_stop_text": c.PreStop.Text,
+			"name": c.Name, "role": c.Role, "native": c.Native, "assumed": c.Assumed,
+			"pre_stop": c.PreStop.Kind, "pre_stop_text": c.PreStop.Text,
 			"stop_signal": c.StopSignal.Value, "reaction": c.Reaction, "settings": settings,
 			"signal_ms": ms(m.Signal), "kill_ms": ms(m.Kill), "gone_ms": ms(m.Gone),
 		})
 	}
 	for _, f := range p.Phases {
-		phases = append(phases, object{"from_ms": ms(f.From), "to_ms": ms(f.To), "why": f.Why, "new_connections": f.New, "in_flight": f.InFlight, "waits_for_nothing": f.IsIdle})
+		phases = append(phases, object{
+			"from_ms": ms(f.From), "to_ms": ms(f.To), "why": f.Why,
+			"new_connections": f.New, "in_flight": f.InFlight, "waits_for_nothing": f.IsIdle,
+		})
 	}
 	for _, a := range p.Fates {
-		requests = append(requests, object{"arrives_ms": ms(a.At), "served": a.IsServed, "result": a.Result, "at_ms": ms(a.Fate.At), "why": a.Why})
+		requests = append(requests, object{
+			"arrives_ms": ms(a.At), "served": a.IsServed, "result": a.Result, "at_ms": ms(a.Fate.At), "why": a.Why,
+		})
 	}
 	return object{
 		"name": p.Name, "mesh": p.Mesh, "lastcall": p.HasLastcall, "grace_ms": ms(p.Grace), "last_call_ms": ms(p.LastCall),
-		"request_ms": ms(p.Options.Request), "longest_request_served_ms": ms(p.Longest), "idle_pod_accepts_ms": ms(p.Idle.Accepts), "idle_pod_gone_ms": ms(p.Idle.Gone),
-		"gone_ms": ms(p.Course.Gone), "killed": p.Course.Killed, "containers": containers, "phases": phases, "requests": requests, "notes": append([]string{}, p.Notes...),
+		"request_ms": ms(p.Options.Request), "longest_request_served_ms": ms(p.Longest),
+		"idle_pod_accepts_ms": ms(p.Idle.Accepts), "idle_pod_gone_ms": ms(p.Idle.Gone),
+		"gone_ms": ms(p.Course.Gone), "killed": p.Course.Killed, "containers": containers,
+		"phases": phases, "requests": requests, "notes": append([]string{}, p.Notes...),
 	}
 }

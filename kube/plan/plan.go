@@ -90,17 +90,21 @@ func (p *Plan) until() time.Duration {
 
 // Promises are the facts on which clients can rely, in words.
 func (p *Plan) Promises() []string {
-	out := []string{fmt.Sprintf("requests in flight at the deletion are served if they end within %s", terminal.Seconds(p.Longest))}
+	out := []string{fmt.Sprintf(
+		"requests in flight at the deletion are served if they end within %s", terminal.Seconds(p.Longest))}
 	if p.Longest == 0 {
 		out[0] = "every request in flight at the deletion is cut"
 	}
 	switch late := p.Options.Propagation - p.Idle.Accepts; {
 	case p.Idle.Accepts == 0:
-		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s", p.Idle.Refusal, terminal.Seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s",
+			p.Idle.Refusal, terminal.Seconds(p.Options.Propagation)))
 	case late > 0:
-		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s", terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s",
+			terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
 	default:
-		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)", terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
+		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)",
+			terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
 	}
 	out = append(out, "an idle pod is gone after "+terminal.Seconds(p.Idle.Gone))
 	if w := p.Waste(); w >= time.Second {

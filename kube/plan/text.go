@@ -170,14 +170,16 @@ type mark struct {
 	sign string
 }
 
-const legend = served + " served  " + lost + " lost  " + hook + " before its stop signal  " + stops + " after it  T stop signal  | gone  K SIGKILL"
+const legend = served + " served  " + lost + " lost  " + hook + " before its stop signal  " +
+	stops + " after it  T stop signal  | gone  K SIGKILL"
 
 // cut shortens text to width columns.
 func cut(text string, width int) string { return console.Cut(terminal.Printable(text), width) }
 
 // wrap writes text behind a prefix, in lines of 80 columns at most where words allow it.
 func wrap(b *strings.Builder, prefix, text string) {
-	for line := range strings.SplitSeq(terminal.Wrap(terminal.Printable(strings.Join(strings.Fields(text), " ")), columns-len(prefix)), "\n") {
+	words := terminal.Printable(strings.Join(strings.Fields(text), " "))
+	for line := range strings.SplitSeq(terminal.Wrap(words, columns-len(prefix)), "\n") {
 		b.WriteString(prefix + line + "\n")
 		prefix = strings.Repeat(" ", len(prefix))
 	}

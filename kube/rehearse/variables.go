@@ -14,7 +14,8 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 )
 
-// sources are the values of ConfigMaps and Secrets of a namespace that the input has, by "ConfigMap NAME" and "Secret NAME".
+// sources are the values of ConfigMaps and Secrets of a namespace that the input has, by "ConfigMap NAME" and "Secret
+// NAME".
 type sources map[string]map[string]string
 
 // newSources reads them. An object without a namespace may be of each.

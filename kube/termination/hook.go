@@ -21,7 +21,8 @@ func readHook(h *corev1.LifecycleHandler) course.Hook {
 		d, _ := carrier.Sleeps(h)
 		return course.Hook{Kind: course.SleepHook, Duration: d, IsKnown: true, Text: fmt.Sprintf("sleep %v", d)}
 	case carrier.IsWaitGet(h):
-		return course.Hook{Kind: course.DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"} // the token stays secret
+		// The token stays secret.
+		return course.Hook{Kind: course.DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"}
 	case h.HTTPGet != nil:
 		return course.Hook{Kind: course.HTTPHook, Text: "GET :" + h.HTTPGet.Port.String() + h.HTTPGet.Path}
 	case h.TCPSocket != nil:

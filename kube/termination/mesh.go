@@ -24,7 +24,10 @@ func (r *reader) expect() {
 		r.note("ztunnel on the node carries the traffic until the pod has ended: it neither cuts nor waits")
 		return
 	}
-	c := Container{Container: course.Container{Name: proxyNames[r.mesh], Role: course.Proxy, PreStop: readHook(nil)}, Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"}}
+	c := Container{
+		Container: course.Container{Name: proxyNames[r.mesh], Role: course.Proxy, PreStop: readHook(nil)},
+		Assumed:   true, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
+	}
 	if c.Name == "" {
 		return
 	}
@@ -56,7 +59,8 @@ func (r *reader) expect() {
 
 // proxyNames are the containers that injectors add.
 var proxyNames = map[string]string{
-	carrier.MeshIstio: "istio-proxy", carrier.MeshLinkerd: "linkerd-proxy", "Kuma": "kuma-sidecar", "Consul": "consul-dataplane", carrier.MeshDapr: "daprd",
+	carrier.MeshIstio: "istio-proxy", carrier.MeshLinkerd: "linkerd-proxy",
+	"Kuma": "kuma-sidecar", "Consul": "consul-dataplane", carrier.MeshDapr: "daprd",
 }
 
 func (r *reader) istioForm() inject.Sidecar {
@@ -110,7 +114,8 @@ func (r *reader) readIstio(c *Container, env []string) {
 	if err != nil {
 		r.note("Istio's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	c.Settings = append(c.Settings, settingOf("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", s.ExitOnZero), settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain),
+	c.Settings = append(c.Settings, settingOf("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", s.ExitOnZero),
+		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain),
 		settingOf("terminationDrainDuration", s.TerminationDrain))
 	switch {
 	case c.PreStop.Kind == course.NotifyHook, c.PreStop.Kind == course.AppEndHook:

@@ -24,7 +24,8 @@ import (
 func Of(pod *corev1.Pod, o Options) *Termination {
 	t := &Termination{}
 	if injected, done := inject.Pod(pod, inject.Options{
-		Image: "lastcall", Token: "0000000000000000", MeshConfig: o.MeshConfig, Namespace: o.Namespace, Sidecar: o.Istio, Offline: true,
+		Image: "lastcall", Token: "0000000000000000", MeshConfig: o.MeshConfig,
+		Namespace: o.Namespace, Sidecar: o.Istio, Offline: true,
 	}); done.Outcome == inject.Injected {
 		pod = injected
 	} else if done.Outcome == inject.LeftAlone {
@@ -59,7 +60,8 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 	}
 	if ports := inject.TLSPorts(pod); t.HasLastcall && t.Mesh == "" && len(ports) > 0 {
 		if ends := inject.OpaqueEnd(pod, inject.Learned{}); ends != "" {
-			t.note("port " + strconv.Itoa(int(ports[0].ContainerPort)) + " passes TLS through to the app: " + ends + " (docs/tls.md)")
+			port := strconv.Itoa(int(ports[0].ContainerPort))
+			t.note("port " + port + " passes TLS through to the app: " + ends + " (docs/tls.md)")
 		}
 	}
 	return t
@@ -99,7 +101,9 @@ func isAgent(c *corev1.Container) bool {
 // add adds a container of the pod.
 func (r *reader) add(c *corev1.Container, native bool) {
 	out := Container{
-		Container:  course.Container{Name: c.Name, Role: course.App, Native: native, Reaction: cmp.Or(r.options.App, course.Exits)},
+		Container: course.Container{
+			Name: c.Name, Role: course.App, Native: native, Reaction: cmp.Or(r.options.App, course.Exits),
+		},
 		StopSignal: Setting{"stop signal", "SIGTERM", "default"},
 	}
 	out.PreStop = readHook(carrier.PreStop(c))
@@ -108,7 +112,8 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	}
 	if program := carrier.LacksProgram(c.Image, carrier.PreStop(c)); program != "" {
 		out.PreStop = course.Hook{Kind: course.ScriptHook, IsKnown: true, Text: out.PreStop.Text}
-		r.note("the preStop hook of " + c.Name + " runs " + program + ", which image " + c.Image + " probably lacks: calculated as one that fails at once")
+		r.note("the preStop hook of " + c.Name + " runs " + program + ", which image " + c.Image +
+			" probably lacks: calculated as one that fails at once")
 	}
 	if process := carrier.ShellAsPID1(&r.pod.Spec, c); process != "" && r.options.App == "" && !native {
 		out.Reaction = course.Ignores
@@ -161,7 +166,8 @@ func (r *reader) readLastcall(c *Container, env []string) {
 		timers.GracePeriod = r.Grace
 	}
 	r.SetDrain(timers)
-	c.Settings = append(c.Settings, settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
+	c.Settings = append(c.Settings,
+		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
 		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
 	switch s.Mode() {
 	case drain.Fixed:

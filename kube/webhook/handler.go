@@ -55,9 +55,8 @@ func NewHandler(h *Handler) *Handler {
 	h.metrics = newMetrics()
 	h.limits = newLimits()
 	for path, byDefault := range map[string]bool{PathInjectNamespace: true, PathInjectPod: false} {
-		h.mux.Handle(path, h.reviewed("inject", "not injected", maxObject+maxAround, func(ctx context.Context, r *review) *admission.AdmissionResponse {
-			return h.inject(ctx, r, byDefault)
-		}))
+		answer := func(ctx context.Context, r *review) *admission.AdmissionResponse { return h.inject(ctx, r, byDefault) }
+		h.mux.Handle(path, h.reviewed("inject", "not injected", maxObject+maxAround, answer))
 	}
 	h.mux.Handle(PathLint, h.reviewed("lint", "not examined", 2*maxObject+maxAround, h.lint))
 	return h
@@ -140,7 +139,9 @@ func outcome(r *admission.AdmissionResponse) string {
 	return "unchanged"
 }
 
-func (h *Handler) guarded(ctx context.Context, endpoint string, r *review, f reviewer) (response *admission.AdmissionResponse) {
+func (h *Handler) guarded(
+	ctx context.Context, endpoint string, r *review, f reviewer,
+) (response *admission.AdmissionResponse) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			h.metrics.faults.Inc()
@@ -186,7 +187,8 @@ func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admiss
 	case inject.NotRequested:
 		return admit()
 	case inject.LeftAlone:
-		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone", "namespace", r.Request.Namespace, "pod", w.Name, "reason", result.Reason)
+		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone",
+			"namespace", r.Request.Namespace, "pod", w.Name, "reason", result.Reason)
 	}
 	operations, err := inject.Diff(w.Pod, pod)
 	if err != nil {
@@ -247,9 +249,11 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 		h.metrics.findings.WithLabelValues(f.ID).Inc()
 		response.Warnings = append(response.Warnings, "lastcall: "+f.String())
 	}
-	if first := slices.IndexFunc(findings, func(f lint.Finding) bool { return f.Severity == lint.Error }); h.Deny && first >= 0 {
+	isError := func(f lint.Finding) bool { return f.Severity == lint.Error }
+	if first := slices.IndexFunc(findings, isError); h.Deny && first >= 0 {
 		response.Allowed = false
-		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		response.Result = &metav1.Status{Status: metav1.StatusFailure,
+			Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
 			Message: fmt.Sprintf("lastcall: the timers of this %s contradict each other: %s", w.Kind, findings[first])}
 	}
 	return response

@@ -70,9 +70,12 @@ func (k *Kubernetes) Secret(ctx context.Context) (map[string][]byte, string, err
 // PutSecret implements Cluster.
 func (k *Kubernetes) PutSecret(ctx context.Context, data map[string][]byte, version string) error {
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: k.name, Namespace: k.namespace, ResourceVersion: version, Labels: map[string]string{"app.kubernetes.io/name": "lastcall"}},
-		Type:       corev1.SecretTypeOpaque,
-		Data:       data,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: k.name, Namespace: k.namespace, ResourceVersion: version,
+			Labels: map[string]string{"app.kubernetes.io/name": "lastcall"},
+		},
+		Type: corev1.SecretTypeOpaque,
+		Data: data,
 	}
 	var err error
 	if version == "" {

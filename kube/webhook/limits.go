@@ -43,7 +43,9 @@ type limits struct {
 }
 
 func newLimits() limits {
-	return limits{held: sideport.NewSlots(maxHeld), slots: make(chan struct{}, runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1)}
+	return limits{
+		held: sideport.NewSlots(maxHeld), slots: make(chan struct{}, runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1),
+	}
 }
 
 // slot waits until a review of this size may be examined; false if its time has passed before.

@@ -35,7 +35,8 @@ func newMetrics() *metrics {
 			Name: "lastcall_webhook_faults_total", Help: "Panics that were caught; each is a fault of lastcall.",
 		}),
 		excess: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lastcall_webhook_excess_total", Help: "Objects admitted as they are because they, or all reviews at once, are beyond the webhook's bounds, by endpoint.",
+			Name: "lastcall_webhook_excess_total",
+			Help: "Objects admitted as they are because they, or all reviews at once, are beyond the webhook's bounds, by endpoint.",
 		}, []string{"endpoint"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lastcall_webhook_certificate_expiry_timestamp_seconds", Help: "When the serving certificate ends, Unix time.",

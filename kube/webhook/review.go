@@ -31,13 +31,16 @@ const firstRead = 8 << 10
 
 // readReview reads the API server's request, with the object if it is within the limits. If it is not, the review can
 // be answered nevertheless. The error is a refusal. Memory beyond firstRead is reserved as the body arrives.
-func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *sideport.Slot) (*review, error) {
+func (l *limits) readReview(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *sideport.Slot,
+) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, refusal{http.StatusMethodNotAllowed, "the method must be POST"}
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %s: must be application/json", brief(r.Header.Get("Content-Type")))}
+		text := fmt.Sprintf("Content-Type is %s: must be application/json", brief(r.Header.Get("Content-Type")))
+		return nil, refusal{http.StatusUnsupportedMediaType, text}
 	}
 	body := io.Reader(http.MaxBytesReader(w, r.Body, maxBody))
 	if r.ContentLength > maxBody {

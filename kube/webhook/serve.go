@@ -59,8 +59,10 @@ func (s *Server) Seen(err error) {
 func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	quiet := slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) // failed handshakes are probes and scans
 	secure := httpdrain.New(&http.Server{
-		Handler:           s.Handler,
-		TLSConfig:         &tls.Config{GetCertificate: s.Certificate, MinVersion: tls.VersionTLS12, CipherSuites: certificate.Suites()},
+		Handler: s.Handler,
+		TLSConfig: &tls.Config{
+			GetCertificate: s.Certificate, MinVersion: tls.VersionTLS12, CipherSuites: certificate.Suites(),
+		},
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       longestTime,
 		WriteTimeout:      2 * longestTime, // counted from the request's head
@@ -68,7 +70,10 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 		MaxHeaderBytes:    maxHeaders,
 		// A stream whose handler waits must not block the other streams: the connection's window is large enough for many of
 		// them.
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 512 << 10},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10,
+			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 512 << 10,
+		},
 		ErrorLog: quiet,
 	}, httpdrain.Options{Admit: sideport.Admit(maxConnections)})
 	mux := http.NewServeMux()
@@ -103,9 +108,11 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	return errors.Join(reviewsErr, plainErr, drainErr)
 }
 
-// end drains, after the delay, which a second signal ends. The server stays ready: the endpoints no longer list this pod,
-// and callers with old endpoints still need an answer.
-func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{}, first drain.Signal) error {
+// end drains, after the delay, which a second signal ends. The server stays ready: the endpoints no longer list this
+// pod, and callers with old endpoints still need an answer.
+func (s *Server) end(
+	ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{}, first drain.Signal,
+) error {
 	if s.Delay > 0 {
 		s.Log.Info("delaying the drain until other replicas are ready", "drain_in", s.Delay)
 	}
@@ -120,7 +127,8 @@ func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <
 	case <-plainFailed:
 		return nil
 	}
-	report, err := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}.Run(context.WithoutCancel(ctx))
+	t := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}
+	report, err := t.Run(context.WithoutCancel(ctx))
 	if err == nil {
 		report.Publish(s.Log, s.TerminationLog)
 	}

@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Follow calls set with each state of the workload's pods, one at a time, until end is called or ctx ends; gone: the pod
-// was deleted. It returns when set has got all pods that exist, or the first error of the API server. A later error is
-// retried. Read comes first.
+// Follow calls set with each state of the workload's pods, one at a time, until end is called or ctx ends; gone: the
+// pod was deleted. It returns when set has got all pods that exist, or the first error of the API server. A later error
+// is retried. Read comes first.
 func (w *Workload) Follow(ctx context.Context, c Clients, set func(p *corev1.Pod, gone bool)) (end func(), err error) {
 	pods := c.Core.Pods(w.Namespace)
 	forward := func(object any, gone bool) {

@@ -90,7 +90,7 @@ type State struct {
 	Paused                              bool
 	Selector                            *metav1.LabelSelector   // of its pods; nil for a Pod
 	Template                            *corev1.PodTemplateSpec // of its pods
-	Update                              string                  // the update strategy: "RollingUpdate, maxUnavailable 25%, maxSurge 25%"; empty for a Pod
+	Update                              string                  // "RollingUpdate, maxUnavailable 25%"; empty for a Pod
 
 	generation, observed int64
 }
@@ -110,8 +110,10 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 	case "deployment":
 		var d *appsv1.Deployment
 		if d, err = c.Apps.Deployments(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
-			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
-				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Selector: d.Spec.Selector, Template: &d.Spec.Template, Update: string(d.Spec.Strategy.Type)}
+			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1),
+				Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
+				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Selector: d.Spec.Selector, Template: &d.Spec.Template,
+				Update: string(d.Spec.Strategy.Type)}
 			if r := d.Spec.Strategy.RollingUpdate; r != nil {
 				s.Update += limit("maxUnavailable", r.MaxUnavailable) + limit("maxSurge", r.MaxSurge)
 			}
@@ -119,7 +121,8 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 	case "statefulset":
 		var d *appsv1.StatefulSet
 		if d, err = c.Apps.StatefulSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
-			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1), Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
+			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1),
+				Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
 				Available: d.Status.AvailableReplicas, Selector: d.Spec.Selector, Template: &d.Spec.Template,
 				Update: string(d.Spec.UpdateStrategy.Type)}
 		}
@@ -127,7 +130,8 @@ func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 		var d *appsv1.DaemonSet
 		if d, err = c.Apps.DaemonSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
 			n := d.Status
-			s = State{generation: d.Generation, observed: n.ObservedGeneration, Wanted: n.DesiredNumberScheduled, Current: n.CurrentNumberScheduled, Updated: n.UpdatedNumberScheduled,
+			s = State{generation: d.Generation, observed: n.ObservedGeneration, Wanted: n.DesiredNumberScheduled,
+				Current: n.CurrentNumberScheduled, Updated: n.UpdatedNumberScheduled,
 				Available: n.NumberAvailable, Selector: d.Spec.Selector, Template: &d.Spec.Template,
 				Update: string(d.Spec.UpdateStrategy.Type)}
 		}
@@ -218,7 +222,8 @@ func (w *Workload) Explain(err error, doing, right string) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "violates PodSecurity"):
-		return fmt.Errorf("%s %s: %w (the pod itself must satisfy the namespace's pod security level, as its ephemeral containers do)", doing, w, err)
+		return fmt.Errorf("%s %s: %w "+
+			"(the pod itself must satisfy the namespace's pod security level, as its ephemeral containers do)", doing, w, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s %s: %w (needed in namespace %s: %s)", doing, w, err, w.Namespace, right)
 	case errors.Is(err, context.DeadlineExceeded):

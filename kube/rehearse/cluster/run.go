@@ -128,7 +128,8 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 	complete := false
 	if err := l.Around(ctx, after, func() error {
 		if answered, lost := l.Counts(); lost > 0 {
-			return fmt.Errorf("%d of %d requests failed before any disruption: lower --load, or fix the service first; nothing was changed", lost, answered+lost)
+			return fmt.Errorf("%d of %d requests failed before any disruption: "+
+				"lower --load, or fix the service first; nothing was changed", lost, answered+lost)
 		}
 		done.Began = time.Now()
 		if err := w.Restart(ctx, clients, done.Began); err != nil {
@@ -166,7 +167,8 @@ func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complet
 		Notes: t.notes, Began: done.Began,
 	}
 	if !complete {
-		r.Notes = append(r.Notes, fmt.Sprintf("not complete within %v: kubectl --namespace %s rollout status %s", o.Limit, w.Namespace, w))
+		text := fmt.Sprintf("not complete within %v: kubectl --namespace %s rollout status %s", o.Limit, w.Namespace, w)
+		r.Notes = append(r.Notes, text)
 	}
 	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.state.Update, Reasons: map[traffic.Failure]int{}}
 	row.Record(l, done)

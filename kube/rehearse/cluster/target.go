@@ -59,7 +59,8 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 		t.preStop = "preStop " + t.hook.Text
 	}
 	if strings.HasPrefix(state.Update, "Recreate") {
-		t.notes = append(t.notes, "the strategy Recreate ends all pods before it starts new ones: requests in between are lost")
+		t.notes = append(t.notes,
+			"the strategy Recreate ends all pods before it starts new ones: requests in between are lost")
 	}
 	return t, nil
 }

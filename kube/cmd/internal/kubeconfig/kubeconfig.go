@@ -8,14 +8,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// RESTConfig returns the connection to the API server: that of the kubeconfig file and its context, of the pod's service
-// account if neither is named, or else of KUBECONFIG.
+// RESTConfig returns the connection to the API server: that of the kubeconfig file and its context, of the pod's
+// service account if neither is named, or else of KUBECONFIG.
 func RESTConfig(kubeconfig, context string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" || context != "" || errors.Is(err, rest.ErrNotInCluster) {
 		rules := clientcmd.NewDefaultClientConfigLoadingRules()
 		rules.ExplicitPath = kubeconfig
-		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+		overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	}
 	if clientcmd.IsEmptyConfig(err) {
 		err = errors.New("no kubeconfig found: set --kubeconfig or KUBECONFIG, or run in a pod")
@@ -27,7 +28,8 @@ func RESTConfig(kubeconfig, context string) (*rest.Config, error) {
 func NamespaceOf(kubeconfig, context string) string {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
-	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).Namespace()
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).Namespace()
 	if err != nil || namespace == "" {
 		return "default"
 	}

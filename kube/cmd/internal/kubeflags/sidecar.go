@@ -24,12 +24,22 @@ type Sidecar struct {
 
 // Register adds the flags.
 func (f *Sidecar) Register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.options.Image, "image", "", "`image` of lastcall in the pods, with its registry and a tag or a digest, such as registry.example.com/team/lastcall:1.2.0 (default that of the release, if this program is one)")
-	flags.StringVar(&f.options.EnvoyImage, "envoy-image", "", "`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
-	cli.ChoiceFlag(flags, (*string)(&f.options.PullPolicy), "image-pull-policy", "", []string{"Always", "IfNotPresent", "Never"}, "pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
-	flags.BoolVar(&f.native, "native", true, "inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
-	cli.ChoiceFlag(flags, (*string)(&f.options.Capture), "capture", string(inject.CaptureSidecar), []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}, "what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
-	cli.ChoiceFlag(flags, &f.options.LogFormat, "sidecar-log-format", "text", []string{"text", "json"}, "format of the sidecar's log")
+	flags.StringVar(&f.options.Image, "image", "",
+		"`image` of lastcall in the pods, with its registry and a tag or a digest, "+
+			"such as registry.example.com/team/lastcall:1.2.0 (default that of the release, if this program is one)")
+	flags.StringVar(&f.options.EnvoyImage, "envoy-image", "",
+		"`image` with lastcall and Envoy, for pods with the annotation lastcall.dev/proxy: envoy")
+	cli.ChoiceFlag(flags, (*string)(&f.options.PullPolicy), "image-pull-policy", "",
+		[]string{"Always", "IfNotPresent", "Never"},
+		"pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
+	flags.BoolVar(&f.native, "native", true,
+		"inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
+	captures := []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}
+	cli.ChoiceFlag(flags, (*string)(&f.options.Capture), "capture", captures[0], captures,
+		"what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, "+
+			"an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
+	cli.ChoiceFlag(flags, &f.options.LogFormat, "sidecar-log-format", "text", []string{"text", "json"},
+		"format of the sidecar's log")
 }
 
 // MeshConfig adds the flag for Istio's MeshConfig.
@@ -57,7 +67,9 @@ func (f *Sidecar) Options(mesh string) (inject.Options, error) {
 		o.Sidecar = inject.Classic
 	}
 	if o.Image == "" {
-		return o, cli.UsageError{Err: errors.New("missing --image, the image that pods pull for the sidecar, such as registry.example.com/team/lastcall:1.2.0; make push REGISTRY=registry.example.com/team prints it")}
+		return o, cli.UsageError{Err: errors.New("missing --image, the image that pods pull for the sidecar, " +
+			"such as registry.example.com/team/lastcall:1.2.0; " +
+			"make push REGISTRY=registry.example.com/team prints it")}
 	}
 	var err error
 	if o.MeshConfig, err = ReadMeshConfig(mesh); err != nil {
