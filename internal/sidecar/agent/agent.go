@@ -164,7 +164,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 // newAgent is an agent that has not started.
 func newAgent(o Options) *agent {
 	return &agent{
-		Options: o, log: o.Log, phases: new(phases), drainSignals: make(chan drain.Signal, 16),
+		Options: o, log: o.Log, phases: &phases{starts: o.App.Command != nil}, drainSignals: make(chan drain.Signal, 16),
 		hooks: newHooks(), restarts: make(chan restartedContainer), presences: newPresences(),
 	}
 }
@@ -216,7 +216,6 @@ func (a *agent) start(ctx context.Context) (err error) {
 		if err := a.startApp(); err != nil {
 			return err
 		}
-		a.phases.awaitApp()
 	}
 	a.phases.ready()
 	return nil

@@ -13,7 +13,7 @@ import (
 type phases struct {
 	phase.State
 	isUp   bool
-	starts bool // the app does not accept connections yet
+	starts bool // the app is ours and does not accept connections yet
 	phase  drain.Phase
 	began  time.Time    // the latest termination; zero before the first
 	ended  time.Time    // zero during a termination
@@ -27,8 +27,7 @@ type phases struct {
 // ready enters Serving, at the start or after a cancelled drain.
 func (p *phases) ready() { p.Set(func() { p.isUp, p.phase = true, drain.Serving }) }
 
-// awaitApp delays readiness until appAccepts.
-func (p *phases) awaitApp()   { p.Set(func() { p.starts = true }) }
+// appAccepts makes an app that starts ready.
 func (p *phases) appAccepts() { p.Set(func() { p.starts = false }) }
 
 // watcher records one termination.
