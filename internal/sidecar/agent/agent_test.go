@@ -76,9 +76,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	host, port, _ := net.SplitHostPort(status)
 	env = append([]string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=10ms", "LASTCALL_IDLE_GRACE=10ms"}, env...)
 	settings, err := meshconfig.Resolve(meshconfig.Input{Env: env})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fmt.Sscan(port, &settings.StatusPort.Value)
 	o := Options{
 		Settings: settings,
@@ -172,6 +170,13 @@ func (r *running) logged(text string) {
 	r.until("the log has "+text, func() bool { return strings.Contains(r.log.String(), text) })
 }
 
+// waits sends SIGTERM, and awaits the phase in which requests in flight end.
+func (r *running) waits() {
+	r.t.Helper()
+	r.signals <- drain.Terminate
+	r.logged(`"phase":"waiting"`)
+}
+
 // terminates sends SIGTERM and wants an exit that was intended.
 func (r *running) terminates() {
 	r.t.Helper()
@@ -204,9 +209,7 @@ func (r *running) report() (report struct {
 }) {
 	r.t.Helper()
 	b, err := os.ReadFile(r.message)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	if err := json.Unmarshal(b, &report); err != nil {
 		r.t.Fatalf("termination message %s: %v", b, err)
 	}
@@ -216,8 +219,7 @@ func (r *running) report() (report struct {
 func TestTerminate(t *testing.T) {
 	r := start(t, nil)
 	answer := r.inFlight("/slow")
-	r.signals <- drain.Terminate
-	r.logged(`"phase":"waiting"`)
+	r.waits()
 	_, metrics := fetch("GET", r.status+"/metrics") // still there
 	for _, want := range []string{
 		`lastcall_drain_phase{phase="waiting"} 1`,
@@ -294,8 +296,7 @@ func TestWaitThenTerminate(t *testing.T) {
 func TestTerminateThenWait(t *testing.T) {
 	r := start(t, nil)
 	answer := r.inFlight("/slow")
-	r.signals <- drain.Terminate
-	r.logged(`"phase":"waiting"`)
+	r.waits()
 	waited := make(chan int, 1)
 	go func() { code, _ := r.post("/wait"); waited <- code }()
 	close(r.free)
@@ -307,18 +308,24 @@ func TestTerminateThenWait(t *testing.T) {
 }
 
 func TestQuit(t *testing.T) {
-	r := start(t, nil)
-	answer := r.inFlight("/never")
-	if code, body := r.post("/quitquitquit"); code != 200 || body != "OK" {
-		t.Errorf("%d %q", code, body)
-	}
-	r.wantEnd(CodeIntended)
-	<-answer
-	if got := r.report(); got.Verdict != "quit" {
-		t.Errorf("report %+v", got)
-	}
-	if n := strings.Count(r.log.String(), "handling /quitquitquit"); n != 1 {
-		t.Errorf("the request is in the log %d times:\n%s", n, r.log)
+	admin, address := withAdmin(t, "")
+	for want, quit := range map[string]func(*running) (int, string){
+		"200 OK":   func(r *running) (int, string) { return r.post("/quitquitquit") },
+		"200 OK\n": func(*running) (int, string) { return postTo(address, "quitquitquit") },
+	} {
+		r := start(t, nil, admin)
+		answer := r.inFlight("/never")
+		if code, body := quit(r); fmt.Sprint(code, " ", body) != want {
+			t.Errorf("%d %q", code, body)
+		}
+		r.wantEnd(CodeIntended)
+		<-answer
+		if got := r.report(); got.Verdict != "quit" {
+			t.Errorf("report %+v", got)
+		}
+		if n := strings.Count(r.log.String(), "handling /quitquitquit"); n != 1 {
+			t.Errorf("the request is in the log %d times:\n%s", n, r.log)
+		}
 	}
 }
 
@@ -382,7 +389,7 @@ func TestOnlyThisPod(t *testing.T) {
 	} {
 		reached = false
 		w := httptest.NewRecorder()
-		h(w, &http.Request{Method: "POST", RemoteAddr: peer})
+		h(w, &http.Request{Method: "POST", RemoteAddr: peer, Header: http.Header{"X-Forwarded-For": {"127.0.0.1"}}})
 		if reached != want || !want && w.Code != 403 {
 			t.Errorf("from %q: reached %v, %d", peer, reached, w.Code)
 		}
@@ -397,8 +404,7 @@ func TestApp(t *testing.T) {
 		trace := filepath.Join(t.TempDir(), "trace")
 		r := start(t, nil, run(`trap 'echo term > `+trace+`; exit 9' TERM; while :; do sleep 0.01; done`))
 		answer := r.inFlight("/slow")
-		r.signals <- drain.Terminate
-		r.logged(`"phase":"waiting"`)
+		r.waits()
 		if _, err := os.Stat(trace); err == nil {
 			t.Error("the app got its stop signal while a request was in flight")
 		}
@@ -414,9 +420,7 @@ func TestApp(t *testing.T) {
 				o.Pipe.Inbound[0].Protocol = pipe.TCP
 			})
 		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		fmt.Fprint(conn, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n")
 		<-r.requests
@@ -492,5 +496,12 @@ func TestTerminationMessageCannotBeWritten(t *testing.T) {
 	r.terminates()
 	if !strings.Contains(r.log.String(), "cannot write the termination message") {
 		t.Error("there is no log line")
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -116,9 +116,7 @@ func TestPresent(t *testing.T) {
 	nettest.Serve(t, ln, own(s.present))
 	a.presences.begin()
 	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fmt.Fprint(c, "POST /present HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	if line := make([]byte, 12); !isRead(c, line) || string(line) != "HTTP/1.1 200" {
 		t.Fatalf("%q", line)
@@ -178,9 +176,7 @@ func TestAwaitAppGone(t *testing.T) {
 	app.Env = append(os.Environ(), "AGENT_TEST_APP=1")
 	in, _ := app.StdinPipe()
 	out, _ := app.StdoutPipe()
-	if err := n.Pod.Start(app); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Pod.Start(app))
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}

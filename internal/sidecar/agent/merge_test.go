@@ -31,15 +31,11 @@ func scrape(t *testing.T, m *merge, header ...string) string {
 	body := io.Reader(w.Body)
 	if w.Header().Get("Content-Encoding") == "gzip" {
 		zip, err := gzip.NewReader(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body = zip
 	}
 	b, err := io.ReadAll(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	if _, err := parser.TextToMetricFamilies(strings.NewReader(string(b))); err != nil {
 		t.Errorf("not readable: %v\n%s", err, b)

@@ -44,9 +44,7 @@ func TestProbes(t *testing.T) {
 		"/app-health/gone/livez": {"tcpSocket": {"port": CLOSED}},
 		"/app-health/gone/readyz": {"grpc": {"port": CLOSED}}
 	}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for path, want := range map[string]int{
 		"/app-health/app/readyz":  200,
 		"/app-health/app/livez":   503,

@@ -65,9 +65,7 @@ func TestAppHookAlone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				settings, err := meshconfig.Resolve(meshconfig.Input{Env: tt.env})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				plane := dt.New(dt.Script{Clients: tt.clients})
 				defer plane.Stop()
 				a := newAgent(Options{Settings: settings, Pod: Pod{Sidecar: tt.sidecar}, Log: slog.New(slog.DiscardHandler)})
