@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -28,36 +28,28 @@ func TestAgentWithTLS(t *testing.T) {
 	secret := certificatetest.NewSecret(t)
 	secret.Write(authority.Sign("app.test", 0), authority.PEM())
 	requested, answer := make(chan struct{}), make(chan struct{})
-	app := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			close(requested)
 			<-answer
 		}
 		_, _ = io.WriteString(w, "served")
-	})}
-	ln := nettest.Listen(t, "127.0.0.1:0")
-	go func() { _ = app.Serve(ln) }()
+	}))
 	defer app.Close()
-	address, status := freeLoopback(t), freeLoopback(t)
-	_, statusPort, _ := net.SplitHostPort(status)
 	log := filepath.Join(t.TempDir(), "access.log")
-	agent := exec.Command("lastcall", "agent", "--status-address", "127.0.0.1", "--status-port", statusPort, "--admin-address", "off", "--termination-log", "",
-		"--access-log", log, "--access-log-format", "json", "--inbound", address+"="+ln.Addr().String()+",name=web,tls-cert="+secret.Cert()+",tls-key="+secret.Key())
-	agent.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s")
+	cmd := exec.Command("lastcall")
+	cmd.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s")
 	var output strings.Builder
-	agent.Stdout, agent.Stderr = &output, &output
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- agent.Wait() }()
+	cmd.Stdout, cmd.Stderr = &output, &output
+	agent := startAgent(t, cmd, app.Listener.Addr().String()+",name=web,tls-cert="+secret.Cert()+",tls-key="+secret.Key(),
+		"--access-log", log, "--access-log-format", "json")
 	lastcall := func(args ...string) string {
-		out, _ := exec.Command("lastcall", append(args, "--status-port", statusPort)...).CombinedOutput()
+		out, _ := exec.Command("lastcall", append(args, "--status-port", portOf(agent.status))...).CombinedOutput()
 		return string(out)
 	}
-	polltest.Eventually(t, "the agent serves", func() bool { return lastcall("request", "GET", "healthz/ready") == "ready\n" })
+	at := "app.test:" + portOf(agent.address)
 	get := func(path string) (string, error) {
-		out, err := exec.Command(curl, "-sS", "--cacert", secret.CA(), "--max-time", "20", "--resolve", "app.test:"+address[strings.LastIndex(address, ":")+1:]+":127.0.0.1", "https://app.test"+address[strings.LastIndex(address, ":"):]+path).CombinedOutput()
+		out, err := exec.Command(curl, "-sS", "--cacert", secret.CA(), "--max-time", "20", "--resolve", at+":127.0.0.1", "https://"+at+path).CombinedOutput()
 		return string(out), err
 	}
 	if out, err := get("/"); err != nil || out != "served" {
@@ -84,12 +76,12 @@ func TestAgentWithTLS(t *testing.T) {
 	if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Eventually(t, "the new certificate serves", func() bool {
-		c, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
-		if err != nil {
-			return false
+	polltest.NoError(t, func() error {
+		c, err := tls.Dial("tcp", agent.address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
+		if err == nil {
+			err = c.Close()
 		}
-		return c.Close() == nil
+		return err
 	})
 	metrics := lastcall("request", "GET", "metrics")
 	for _, line := range []string{
@@ -114,11 +106,8 @@ func TestAgentWithTLS(t *testing.T) {
 	if out := <-slow; out != "served" {
 		t.Errorf("the request in flight got %s", out)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("%v: %s", err, output.String())
-	}
-	if !strings.Contains(output.String(), "reloading the certificates") {
-		t.Error(output.String())
+	if <-agent.ended; !agent.ProcessState.Success() || !strings.Contains(output.String(), "reloading the certificates") {
+		t.Errorf("%v: %s", agent.ProcessState, &output)
 	}
 	lines, err := os.ReadFile(log)
 	if err != nil || strings.Count(string(lines), `"requested_server_name":"app.test"`) != 2 || !strings.Contains(string(lines), `"downstream_tls_version":"TLS 1.3"`) {
