@@ -26,23 +26,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// codeUsage is the exit code for wrong flags.
-const codeUsage = 2
-
-// usage is an error in the command line.
-type usage struct{ error }
-
-func (u usage) Unwrap() error { return u.error }
-
 func main() {
-	err := run(os.Args[1:])
-	var u usage
-	switch {
-	case err == nil, errors.Is(err, pflag.ErrHelp):
-	case errors.As(err, &u):
-		fmt.Fprintf(os.Stderr, "image: %v\nSee image --help.\n", err)
-		os.Exit(codeUsage)
-	default:
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "image: %v\n", err)
 		os.Exit(1)
 	}
@@ -81,27 +66,20 @@ func parse(args []string) (*recipe, error) {
 		"`K=V`; those of org.opencontainers are annotations too, and .created has a default")
 	output := flags.String("output", "", "`FILE` to write")
 	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return nil, err
-		}
-		return nil, usage{err}
+		return nil, err
 	}
 	if flags.NArg() > 0 {
-		return nil, usage{fmt.Errorf("takes no argument, got %q", flags.Arg(0))}
+		return nil, fmt.Errorf("takes no argument, got %q", flags.Arg(0))
 	}
 	r := &recipe{entrypoint: *entrypoint, command: *command, env: *env, user: *user, output: *output}
 	if err := r.read(*name, *platforms, *files, *dirs, *capabilities, *labels); err != nil {
-		return nil, usage{err}
+		return nil, err
 	}
-	created, err := sourceDate()
-	if err != nil {
-		return nil, usage{err}
+	var err error
+	if r.created, err = sourceDate(); err != nil {
+		return nil, err
 	}
-	r.created = created
-	if err := r.check(); err != nil {
-		return nil, usage{err}
-	}
-	return r, nil
+	return r, r.check()
 }
 
 // pair splits K=V.
