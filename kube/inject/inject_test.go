@@ -3,6 +3,7 @@ package inject
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -424,18 +426,16 @@ func checkAgain(t *testing.T, name string, p *corev1.Pod, o Options) {
 // applied is the patch applied to the tree, for comparison.
 func applied(t *testing.T, before any, operations []Operation) (out any) {
 	t.Helper()
-	out, err := asTree(before)
-	if err != nil {
+	text, err := json.Marshal(before)
+	encoded, err2 := json.Marshal(operations)
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	for _, op := range operations {
-		out = op.apply(out)
+	patch, err := jsonpatch.DecodePatch(encoded)
+	if err == nil {
+		text, err = patch.Apply(text)
 	}
-	text, err := json.Marshal(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &out); err != nil { // numbers as in the other tree
+	if err := errors.Join(err, json.Unmarshal(text, &out)); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	sigs "sigs.k8s.io/yaml"
 
@@ -87,6 +91,9 @@ func inject(
 		if err != nil {
 			return nil, nil, err
 		}
+		if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) { // the Go types have one in any case
+			operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: struct{}{}})
+		}
 		for _, op := range operations {
 			op.Path = strings.Join(append([]string{o.Path}, w.Path...), "/") + op.Path
 			patch = append(patch, op)
@@ -107,12 +114,20 @@ func edit(document []byte, operations []Operation) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	encoded, err := json.Marshal(operations)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(encoded)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = patch.Apply(text); err != nil {
+		return nil, err
+	}
 	var root any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &root); err != nil {
 		return nil, err
-	}
-	for _, op := range operations {
-		root = op.apply(root)
 	}
 	if json.Valid(document) { // and not only YAML's flow style
 		out, err := json.MarshalIndent(root, "", "  ")
