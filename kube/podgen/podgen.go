@@ -68,7 +68,8 @@ func Pods(seed uint64, n int) []*corev1.Pod {
 		}
 		all[i] = &corev1.Pod{}
 		read(text, all[i])
-		all[i].APIVersion, all[i].Kind, all[i].Name = "v1", "Pod", fmt.Sprintf("%s-%d", all[i].Labels["app.kubernetes.io/name"], i)
+		all[i].APIVersion, all[i].Kind = "v1", "Pod"
+		all[i].Name = fmt.Sprintf("%s-%d", all[i].Labels["app.kubernetes.io/name"], i)
 		settle(all[i])
 	}
 	return all

@@ -70,8 +70,12 @@ func command() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("install", "check", "remove")
 	flags.StringVar(&node.Programs, "bin-dir", "/opt/cni/bin", "`folder` with the node's network plugins")
 	flags.StringVar(&node.Lists, "conf-dir", "/etc/cni/net.d", "`folder` with the node's network configuration")
-	flags.StringVar(&node.List, "conf-file", "", "`name` of the configuration to change, which must end in .conflist (default the one that the runtime uses: the first)")
-	flags.StringVar(&daemonSet.Name, "daemonset", "", "with --install, the `name` of the DaemonSet of this pod, in its namespace: its deletion removes the plugin (default: the plugin stays)")
+	flags.StringVar(&node.List, "conf-file", "",
+		"`name` of the configuration to change, which must end in .conflist "+
+			"(default the one that the runtime uses: the first)")
+	flags.StringVar(&daemonSet.Name, "daemonset", "",
+		"with --install, the `name` of the DaemonSet of this pod, in its namespace: "+
+			"its deletion removes the plugin (default: the plugin stays)")
 	cli.LogFormatFlag(flags, &format)
 	return cmd
 }

@@ -75,24 +75,35 @@ func command() *cobra.Command {
 	})
 	cli.Group(flags, "Injected sidecar", f.sidecar.Register)
 	cli.Group(flags, "Cluster", func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.name, "name", "lastcall-webhook", "`name` of the webhook configurations, of the Secret and of the Service")
+		flags.StringVar(&f.name, "name", "lastcall-webhook",
+			"`name` of the webhook configurations, of the Secret and of the Service")
 		flags.StringVarP(&f.namespace, "namespace", "n", "lastcall-system", "`namespace` of the server")
-		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account)")
-		flags.BoolVar(&f.offline, "offline", false, "run without an API server: ignores labels of namespaces, and needs --cert-file")
+		flags.StringVar(&f.kubeconfig, "kubeconfig", "",
+			"`file` for the connection to the API server (default the pod's service account)")
+		flags.BoolVar(&f.offline, "offline", false,
+			"run without an API server: ignores labels of namespaces, and needs --cert-file")
 		kubeflags.MeshConfig(flags, &f.mesh)
 		flags.BoolVar(&f.deny, "deny", false, "deny workloads whose timers have an error, instead of warning")
-		flags.BoolVar(&f.events, "events", true, "create Events of how injected pods ended (needs list and watch on pods, create on events); not with --offline")
-		flags.BoolVar(&f.evictions, "evictions", false, "prototype: drain pods before their deletion by an EvictionRequest of Kubernetes 1.37 or later (docs/deadline.md); not with --offline")
+		flags.BoolVar(&f.events, "events", true,
+			"create Events of how injected pods ended (needs list and watch on pods, create on events); not with --offline")
+		flags.BoolVar(&f.evictions, "evictions", false,
+			"prototype: drain pods before their deletion by an EvictionRequest "+
+				"of Kubernetes 1.37 or later (docs/deadline.md); not with --offline")
 	})
 	cli.Group(flags, "Drain timers", func(flags *pflag.FlagSet) {
-		flags.DurationVar(&f.delay, "drain-delay", 10*time.Second, "serve as before for this long after SIGTERM, until the replicas that replace this one are ready")
+		flags.DurationVar(&f.delay, "drain-delay", 10*time.Second,
+			"serve as before for this long after SIGTERM, until the replicas that replace this one are ready")
 		flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "then accept new connections for at least this long")
-		flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime, "end the draining phase once no connection has arrived for this long; extends the minimum, up to a third of the rest of --grace")
-		flags.DurationVar(&f.grace, "grace", 30*time.Second, "the pod's grace period; remaining reviews are ended 2s before its end")
+		flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime,
+			"end the draining phase once no connection has arrived for this long; "+
+				"extends the minimum, up to a third of the rest of --grace")
+		flags.DurationVar(&f.grace, "grace", 30*time.Second,
+			"the pod's grace period; remaining reviews are ended 2s before its end")
 	})
 	cli.Group(flags, "Observability", func(flags *pflag.FlagSet) {
 		cli.LogFormatFlag(flags, &f.logFormat)
-		flags.StringVar(&f.terminationLog, "termination-log", "", "`file` for the report of its own termination, such as /dev/termination-log")
+		flags.StringVar(&f.terminationLog, "termination-log", "",
+			"`file` for the report of its own termination, such as /dev/termination-log")
 	})
 	return cmd
 }
@@ -106,11 +117,13 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	case (f.cert == "") != (f.key == ""):
 		return cli.UsageError{Err: errors.New("use --cert-file and --key-file together")}
 	case f.offline && f.cert == "":
-		return cli.UsageError{Err: errors.New("--offline needs --cert-file and --key-file, because the webhook keeps its own certificate in a Secret")}
+		return cli.UsageError{Err: errors.New("--offline needs --cert-file and --key-file, " +
+			"because the webhook keeps its own certificate in a Secret")}
 	case f.quiet < 0:
 		return cli.UsageError{Err: fmt.Errorf("--quiet-time %v: must be 0s or more", f.quiet)}
 	case f.delay < 0 || f.minimum < 0 || f.grace <= f.delay+f.minimum:
-		return cli.UsageError{Err: fmt.Errorf("--drain-delay %v and --minimum-drain %v: must be 0s or more, and together shorter than --grace %v", f.delay, f.minimum, f.grace)}
+		return cli.UsageError{Err: fmt.Errorf("--drain-delay %v and --minimum-drain %v: "+
+			"must be 0s or more, and together shorter than --grace %v", f.delay, f.minimum, f.grace)}
 	}
 	if os.Getenv("GOGC") == "" {
 		// With a heap of a few megabytes the collector would run 20 times a second, while pods wait for their review.
@@ -155,7 +168,9 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	draining := drain.DefaultConfig()
 	draining.MinimumDrain, draining.QuietTime, draining.GracePeriod = f.minimum, f.quiet, f.grace-f.delay
-	s := &webhook.Server{Handler: h, Delay: f.delay, Drain: draining, Signals: received.Stop, TerminationLog: f.terminationLog, Log: log}
+	s := &webhook.Server{
+		Handler: h, Delay: f.delay, Drain: draining, Signals: received.Stop, TerminationLog: f.terminationLog, Log: log,
+	}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
 		return err
@@ -186,7 +201,9 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 }
 
 // certificate gets the first certificate and returns the function that renews it.
-func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes) (keeper, error) {
+func (f *controllerFlags) certificate(
+	ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes,
+) (keeper, error) {
 	if f.cert != "" {
 		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: s.Log}
 		if err := files.Load(); err != nil {
@@ -200,7 +217,8 @@ func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server, cl
 		return files.Run, nil
 	}
 	service := f.name + "." + f.namespace
-	own := &webhook.Own{Cluster: cluster, Log: s.Log, Names: []string{service + ".svc", service, service + ".svc.cluster.local"}}
+	names := []string{service + ".svc", service, service + ".svc.cluster.local"}
+	own := &webhook.Own{Cluster: cluster, Log: s.Log, Names: names}
 	s.Certificate = own.Certificate
 	looking, stop := cli.SignalContext(ctx)
 	defer stop()

@@ -70,13 +70,17 @@ func command() *cobra.Command {
 	}
 	cli.Group(cmd.Flags(), "Cluster", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.node, "node", os.Getenv("NODE_NAME"), "`name` of this node; required, unless NODE_NAME is set")
-		flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default the pod's service account)")
+		flags.StringVar(&f.kubeconfig, "kubeconfig", "",
+			"`file` for the connection to the API server (default the pod's service account)")
 		flags.StringVar(&f.proc, "proc", "/proc", "`folder` with the node's process table")
 		flags.BoolVar(&f.events, "events", true, "create a Kubernetes Event for each termination (needs create on events)")
 	})
 	cli.Group(cmd.Flags(), "Deadlines", func(flags *pflag.FlagSet) {
-		flags.BoolVar(&f.deadlines, "deadlines", true, "announce to lastcall's agents that SIGKILL comes before the end of the grace period")
-		flags.DurationVar(&f.shutdownGrace, "shutdown-grace-period", 0, "`time` that the kubelet gives most pods when the node shuts down: its shutdownGracePeriod less shutdownGracePeriodCriticalPods (default unknown)")
+		flags.BoolVar(&f.deadlines, "deadlines", true,
+			"announce to lastcall's agents that SIGKILL comes before the end of the grace period")
+		flags.DurationVar(&f.shutdownGrace, "shutdown-grace-period", 0,
+			"`time` that the kubelet gives most pods when the node shuts down: "+
+				"its shutdownGracePeriod less shutdownGracePeriodCriticalPods (default unknown)")
 	})
 	cli.Group(cmd.Flags(), "Observability", func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.listen, "listen", ":9090", "`address` for /metrics, /readyz and /healthz, host:port")
@@ -87,7 +91,8 @@ func command() *cobra.Command {
 
 func (f *flags) run(cmd *cobra.Command) error {
 	if f.node == "" {
-		return cli.UsageError{Err: errors.New("--node is missing: set it to the name of this node, as kubectl get nodes shows it")}
+		return cli.UsageError{Err: errors.New(
+			"--node is missing: set it to the name of this node, as kubectl get nodes shows it")}
 	}
 	switch {
 	case f.shutdownGrace < 0:

@@ -93,8 +93,8 @@ func (s *spans) close(ctx context.Context) {
 	}
 }
 
-// receiver is the address of one, by OTLP over HTTP. The SDK's own exporter contains gRPC, which takes 6 MB of disk and 4 MB
-// of memory on each node.
+// receiver is the address of one, by OTLP over HTTP. The SDK's own exporter contains gRPC, which takes 6 MB of disk and
+// 4 MB of memory on each node.
 type receiver string
 
 func (receiver) Start(context.Context) error { return nil }

@@ -22,7 +22,8 @@ type clusterFlags struct{ kubeconfig, context, namespace string }
 
 func (f *clusterFlags) register(flags *pflag.FlagSet, namespace string) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", namespace)
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "",
+		"`file` for the connection to the API server (default KUBECONFIG, or the pod's service account)")
 	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
 }
 

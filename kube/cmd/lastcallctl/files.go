@@ -16,7 +16,8 @@ import (
 type files []string
 
 func (f *files) register(flags *pflag.FlagSet) {
-	flags.StringArrayVarP((*[]string)(f), "filename", "f", nil, "manifest `file`, folder or pattern, or - for standard input; the same as FILE; may be repeated")
+	flags.StringArrayVarP((*[]string)(f), "filename", "f", nil,
+		"manifest `file`, folder or pattern, or - for standard input; the same as FILE; may be repeated")
 }
 
 // and are all that were given.

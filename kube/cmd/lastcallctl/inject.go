@@ -43,17 +43,20 @@ type injectFlags struct {
 func injectCommand() *cobra.Command {
 	var f injectFlags
 	cmd := &cobra.Command{
-		Use:     "inject FILE",
-		Short:   "Add lastcall to the workloads of a manifest",
-		Long:    injectHelp,
-		Example: "  kubectl get deployment web -o yaml |\n    lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 - |\n    kubectl apply -f -",
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		Use:   "inject FILE",
+		Short: "Add lastcall to the workloads of a manifest",
+		Long:  injectHelp,
+		Example: `  kubectl get deployment web -o yaml |
+    lastcallctl inject --image registry.example.com/team/lastcall:1.2.0 - |
+    kubectl apply -f -`,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	f.files.register(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
 	kubeflags.MeshConfig(flags, &f.mesh)
-	flags.StringVar(&f.seed, "token-seed", "", "`file` with a secret from which the hooks' tokens are derived (default random)")
+	flags.StringVar(&f.seed, "token-seed", "",
+		"`file` with a secret from which the hooks' tokens are derived (default random)")
 	cli.Group(flags, "Injected sidecar", f.sidecar.Register)
 	return cmd
 }

@@ -35,24 +35,28 @@ type lintFlags struct {
 func lintCommand() *cobra.Command {
 	var f lintFlags
 	cmd := &cobra.Command{
-		Use:     "lint FILE…",
-		Short:   "Find settings with which pods lose requests when they stop",
-		Long:    lintHelp,
-		Example: "  lastcallctl lint deploy/\n  helm template . | lastcallctl lint -\n  lastcallctl lint deploy/ -o sarif > lint.sarif",
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		Use:   "lint FILE…",
+		Short: "Find settings with which pods lose requests when they stop",
+		Long:  lintHelp,
+		Example: `  lastcallctl lint deploy/
+  helm template . | lastcallctl lint -
+  lastcallctl lint deploy/ -o sarif > lint.sarif`,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	f.files.register(flags)
 	kubeflags.MeshConfig(flags, &f.mesh)
 	istioSidecarFlag(flags, &f.istio)
 	cli.OutputFlag(flags, &f.output, "output format", "sarif")
-	cli.ChoiceFlag(flags, &f.failOn, "fail-on", lint.FailOn()[0], lint.FailOn(), "least severity that makes the exit code 1")
+	cli.ChoiceFlag(flags, &f.failOn, "fail-on", lint.FailOn()[0], lint.FailOn(),
+		"least severity that makes the exit code 1")
 	return cmd
 }
 
 // istioSidecarFlag adds the form of a sidecar that is not in the manifest.
 func istioSidecarFlag(flags *pflag.FlagSet, form *string) {
-	cli.ChoiceFlag(flags, form, "istio-sidecar", string(inject.Native), []string{string(inject.Native), string(inject.Classic)}, "form of the sidecar that Istio will inject")
+	forms := []string{string(inject.Native), string(inject.Classic)}
+	cli.ChoiceFlag(flags, form, "istio-sidecar", forms[0], forms, "form of the sidecar that Istio will inject")
 }
 
 func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
@@ -70,7 +74,8 @@ func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), report.Summary(result))
 	if result.Examined == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "nothing examined: the input has no Pod, Deployment or other workload, no Service, and no configuration of Istio")
+		fmt.Fprintln(cmd.ErrOrStderr(),
+			"nothing examined: the input has no Pod, Deployment or other workload, no Service, and no configuration of Istio")
 	}
 	if result.Fails(f.failOn) {
 		return cli.ErrReported

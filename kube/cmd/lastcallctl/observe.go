@@ -46,21 +46,26 @@ type observeFlags struct {
 func observeCommand() *cobra.Command {
 	var f observeFlags
 	cmd := &cobra.Command{
-		Use:     "observe KIND/NAME",
-		Short:   "Observe what a workload's pods lose when they end",
-		Long:    observeHelp,
-		Example: "  lastcallctl observe deploy/web -n shop \\\n    --image registry.example.com/team/lastcall:1.2.0\n  lastcallctl observe deploy/web --restart\n  lastcallctl observe deploy/web --restart --yes --rollouts 3 --strict",
-		Args:    oneWorkload,
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		Use:   "observe KIND/NAME",
+		Short: "Observe what a workload's pods lose when they end",
+		Long:  observeHelp,
+		Example: `  lastcallctl observe deploy/web -n shop \
+    --image registry.example.com/team/lastcall:1.2.0
+  lastcallctl observe deploy/web --restart
+  lastcallctl observe deploy/web --restart --yes --rollouts 3 --strict`,
+		Args: oneWorkload,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.restart, "restart", false, "trigger a rollout as kubectl rollout restart does, after a confirmation")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for the confirmation")
 	flags.IntVar(&f.rollouts, "rollouts", 1, "`number` of rollouts to observe, 1 to 100")
-	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "time limit, 10s to 24h; the containers end by themselves then")
+	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute,
+		"time limit, 10s to 24h; the containers end by themselves then")
 	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each termination")
 	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
-	flags.StringVar(&f.image, "image", "", "`image` of lastcall for the containers (default that of the installed webhook's sidecars, or of the release)")
+	flags.StringVar(&f.image, "image", "",
+		"`image` of lastcall for the containers (default that of the installed webhook's sidecars, or of the release)")
 	f.register(flags, ofWorkload)
 	return cmd
 }
@@ -145,7 +150,9 @@ func leftText(pods []string, until time.Time) error {
 	if len(pods) > len(shown) {
 		more = fmt.Sprintf(" and %d others", len(pods)-len(shown))
 	}
-	return fmt.Errorf("ephemeral containers remain in %s%s: each ends with its pod, or by itself no later than about %s", strings.Join(shown, ", "), more, until.Format(time.TimeOnly))
+	return fmt.Errorf("ephemeral containers remain in %s%s: "+
+		"each ends with its pod, or by itself no later than about %s",
+		strings.Join(shown, ", "), more, until.Format(time.TimeOnly))
 }
 
 // installedImage is the image that the installed webhook injects, or that of this release.
@@ -166,5 +173,7 @@ func installedImage(ctx context.Context, c workload.Clients) (string, error) {
 	if image := kubeflags.ReleasedImage(cli.Version(version)); image != "" {
 		return image, nil
 	}
-	return "", cli.UsageError{Err: fmt.Errorf("missing --image: name lastcall's image where your nodes pull it (no webhook to read it from: %w)", err)}
+	err = fmt.Errorf("missing --image: name lastcall's image where your nodes pull it "+
+		"(no webhook to read it from: %w)", err)
+	return "", cli.UsageError{Err: err}
 }

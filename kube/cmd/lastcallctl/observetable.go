@@ -72,7 +72,9 @@ func (t *observeTable) Ended(one losses.Termination) {
 	if one.Lateness > 0 {
 		late = losses.Seconds(one.Lateness)
 	}
-	fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", t.short(one.Pod, 29), terminal.Printable(one.Verdict), one.Bounds(), losses.Seconds(one.Seconds), losses.Seconds(time.Duration(one.Traffic.Idle).Seconds()), late)
+	idle := time.Duration(one.Traffic.Idle).Seconds()
+	fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", t.short(one.Pod, 29), terminal.Printable(one.Verdict),
+		one.Bounds(), losses.Seconds(one.Seconds), losses.Seconds(idle), late)
 	for _, text := range []string{one.Traffic.Lost.Why(), one.Doubts()} {
 		if text != "" {
 			fmt.Fprintf(t.out, "  %s\n", terminal.Printable(text))
@@ -90,7 +92,8 @@ func (t *observeTable) terminations() (n int) {
 
 // isLossy reports whether a termination lost a request; with strict, whether one may have.
 func (t *observeTable) isLossy(strict bool) bool {
-	return strict && t.unsure || slices.ContainsFunc(t.totals.Workloads(), func(w *losses.Workload) bool { return w.Total() > 0 })
+	hasLost := func(w *losses.Workload) bool { return w.Total() > 0 }
+	return strict && t.unsure || slices.ContainsFunc(t.totals.Workloads(), hasLost)
 }
 
 // close prints the sum. It returns the first error of all output.

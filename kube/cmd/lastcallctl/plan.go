@@ -50,14 +50,16 @@ func planCommand() *cobra.Command {
 		Short: "Show how the pods of a manifest will end",
 		Long:  planHelp,
 		Example: "  lastcallctl plan deployment.yaml\n" +
-			"  lastcallctl inject --image lastcall deployment.yaml | lastcallctl plan --request 10s -\n  lastcallctl plan -o svg deployment.yaml > plan.svg\n" +
+			"  lastcallctl inject --image lastcall deployment.yaml | lastcallctl plan --request 10s -\n" +
+			"  lastcallctl plan -o svg deployment.yaml > plan.svg\n" +
 			"  lastcallctl plan --advise --request 20s --propagation 4s deployment.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	f.files.register(flags)
 	cli.OutputFlag(flags, &f.output, "output format", "svg")
-	flags.BoolVar(&f.advise, "advise", false, "print the smallest timers that lose no request; needs --request and --propagation")
+	flags.BoolVar(&f.advise, "advise", false,
+		"print the smallest timers that lose no request; needs --request and --propagation")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
 	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
@@ -89,7 +91,8 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	all, err := manifest.Serving(files)
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s has no Pod, Deployment or other workload that serves", strings.Join(slices.Concat(f.files, args), ", "))
+		err = fmt.Errorf("%s has no Pod, Deployment or other workload that serves",
+			strings.Join(slices.Concat(f.files, args), ", "))
 	}
 	if err != nil {
 		return cli.UsageError{Err: err}
@@ -103,7 +106,9 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	for _, file := range files {
 		for _, object := range file.Objects {
 			if object.Is("", "Namespace") {
-				namespaces[object.Name] = inject.Namespace{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations}
+				namespaces[object.Name] = inject.Namespace{
+					Name: object.Name, Labels: object.Labels, Annotations: object.Annotations,
+				}
 			}
 		}
 	}

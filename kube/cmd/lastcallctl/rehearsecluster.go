@@ -67,7 +67,8 @@ func rehearseCluster() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&site, "url", "", "`URL` of the service as its clients reach it: http or https, with the path that precedes those of the requests")
+	flags.StringVar(&site, "url", "",
+		"`URL` of the service as its clients reach it: http or https, with the path that precedes those of the requests")
 	load.Register(flags)
 	flags.BoolVar(&o.Insecure, "insecure", false, "accept any certificate of --url")
 	flags.DurationVar(&o.Limit, "limit", cluster.DefaultLimit, "how long the rollout may take")

@@ -162,15 +162,18 @@ func (o *Options) await(ctx context.Context, clients workload.Clients, seen *rec
 func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complete bool) *outcome.Result {
 	w := o.Workload
 	r := &outcome.Result{
-		Schema: outcome.Schema, App: o.URL.Redacted(), URL: o.URL.Redacted(), Workload: w.Kind + " " + w.Namespace + "/" + w.Name, PreStop: t.preStop,
-		GraceMS: max(1000, t.ending.Grace.Milliseconds()), Requests: outcome.Kinds(l), Repeat: 1, TookMS: time.Since(done.Began).Milliseconds(),
-		Notes: t.notes, Began: done.Began,
+		Schema: outcome.Schema, App: o.URL.Redacted(), URL: o.URL.Redacted(),
+		Workload: w.Kind + " " + w.Namespace + "/" + w.Name, PreStop: t.preStop,
+		GraceMS: max(1000, t.ending.Grace.Milliseconds()), Requests: outcome.Kinds(l), Repeat: 1,
+		TookMS: time.Since(done.Began).Milliseconds(),
+		Notes:  t.notes, Began: done.Began,
 	}
 	if !complete {
 		text := fmt.Sprintf("not complete within %v: kubectl --namespace %s rollout status %s", o.Limit, w.Namespace, w)
 		r.Notes = append(r.Notes, text)
 	}
-	row := outcome.Row{Strategy: "restart", Words: "restarted as by kubectl rollout restart; " + t.state.Update, Reasons: map[traffic.Failure]int{}}
+	row := outcome.Row{Strategy: "restart",
+		Words: "restarted as by kubectl rollout restart; " + t.state.Update, Reasons: map[traffic.Failure]int{}}
 	row.Record(l, done)
 	r.Rows = []outcome.Row{row}
 	r.OK = row.Lost == 0 && complete

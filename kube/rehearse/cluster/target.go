@@ -49,7 +49,9 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 		return nil, fmt.Errorf("%s has more than %d pods: rehearse a smaller workload with the same pods", w, maxPods)
 	}
 	// The pods themselves have the additions of the meshes' webhooks.
-	t := &target{state: state, pods: len(pods), ending: termination.Of(&pods[0], termination.Options{}), preStop: "no preStop hook"}
+	t := &target{
+		state: state, pods: len(pods), ending: termination.Of(&pods[0], termination.Options{}), preStop: "no preStop hook",
+	}
 	for _, c := range slices.Backward(t.ending.Containers) {
 		if c.Role == course.App {
 			t.hook = c.PreStop
@@ -73,8 +75,10 @@ func (t *target) plan(o *Options, l *load.Load) []string {
 	}
 	w := o.Workload
 	return append([]string{
-		fmt.Sprintf("send %s to %s from this machine, %.3g requests a second, until all is complete", strings.Join(kinds, ", "), o.URL.Redacted(), l.Rate),
-		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): %s of it will be replaced", w, w.Namespace, t.state.Update, terminal.Count(t.pods, "pod")),
+		fmt.Sprintf("send %s to %s from this machine, %.3g requests a second, until all is complete",
+			strings.Join(kinds, ", "), o.URL.Redacted(), l.Rate),
+		fmt.Sprintf("restart %s in namespace %s as kubectl rollout restart does (%s): %s of it will be replaced",
+			w, w.Namespace, t.state.Update, terminal.Count(t.pods, "pod")),
 		fmt.Sprintf("each pod has %v to end (%s)", t.ending.Grace, t.preStop),
 	}, t.notes...)
 }
