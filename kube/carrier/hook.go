@@ -33,6 +33,19 @@ func WaitFlags(h *corev1.LifecycleHandler) ([]string, bool) {
 	return flags[i+1:], true
 }
 
+// Argument is the value of a flag, as --flag VALUE or --flag=VALUE; empty if there is none.
+func Argument(args []string, flag string) string {
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+			return value
+		}
+		if arg == flag && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
 // HasNoAgent reports whether lastcall wait, with these flags, watches the app itself instead of calling an agent.
 func HasNoAgent(flags []string) bool {
 	return slices.ContainsFunc(flags, func(flag string) bool {

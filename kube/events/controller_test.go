@@ -314,9 +314,14 @@ func TestDescribe(t *testing.T) {
 		{drain.Report{Verdict: drain.Quit}, "DrainSkipped", "/quitquitquit"},
 		{drain.Report{Verdict: drain.Cut}, "DrainCut", "the cut requests are unknown"},
 	} {
-		_, reason, text, ok := describe(c.report)
-		if !ok || reason != c.reason || !strings.Contains(text, c.want) || len(text) > 1024 || strings.ContainsAny(text, "\n\x1b") {
-			t.Errorf("%v %s: %q, want %s: %q", ok, reason, text, c.reason, c.want)
+		c.report.Trigger, c.report.Began = "SIGTERM", time.Now()
+		all := eventsOf(ended("web", message(t, c.report)), time.Now())
+		if len(all) != 1 {
+			t.Fatalf("%d events of %+v", len(all), c.report)
+		}
+		reason, text := all[0].Reason, all[0].Message
+		if reason != c.reason || !strings.Contains(text, c.want) || len(text) > 1024 || strings.ContainsAny(text, "\n\x1b") {
+			t.Errorf("%s: %q, want %s: %q", reason, text, c.reason, c.want)
 		}
 	}
 }

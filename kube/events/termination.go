@@ -47,46 +47,37 @@ func eventOf(
 	if end == nil {
 		return nil
 	}
-	report, ok := drain.ParseMessage(end.Message)
-	isCaptured := !strings.HasPrefix(end.Message, capture.NotCaptured)
-	if !ok && isCaptured {
-		return nil
+	report, isReport := drain.ParseMessage(end.Message)
+	reason := reasons[report.Verdict]
+	if !isReport && strings.HasPrefix(end.Message, capture.NotCaptured) {
+		reason = ReasonNotCaptured
 	}
 	at := end.FinishedAt.Time
 	if at.IsZero() { // from a runtime without a time
 		at = report.Began.Add(time.Duration(report.Duration))
 	}
-	if now.Sub(at) > Fresh {
+	if reason == "" || now.Sub(at) > Fresh {
 		return nil
 	}
-	kind, reason, message, ok := describe(report)
-	if !isCaptured {
-		kind, reason, ok = corev1.EventTypeWarning, ReasonNotCaptured, true
-		message = terminal.Shorten(strings.ToValidUTF8(end.Message, ""), eventwriter.MaxMessage)
+	kind, message := corev1.EventTypeNormal, strings.ToValidUTF8(end.Message, "")
+	if isReport {
+		message = report.Summary()
 	}
-	if !ok {
-		return nil
+	if slices.Contains([]string{ReasonCut, ReasonCrashed, ReasonNotCaptured}, reason) {
+		kind = corev1.EventTypeWarning
 	}
-	e := eventAbout(&pod.ObjectMeta, container, restarts, at)
-	e.Type, e.Reason, e.Message, e.Action = kind, reason, message, "Terminating"
-	e.InvolvedObject.FieldPath = "spec." + fieldOf(pod, container) + "{" + container + "}"
-	noteApp(e, pod, report)
-	return e
-}
-
-// eventAbout is an Event about a pod, with the name that it has for one of its containers, or for a reason.
-func eventAbout(pod *metav1.ObjectMeta, container string, restarts int32, at time.Time) *corev1.Event {
-	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace,
-		},
+	e := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
-			UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			FieldPath: "spec." + fieldOf(pod, container) + "{" + container + "}",
 		},
+		Type: kind, Reason: reason, Message: terminal.Shorten(message, eventwriter.MaxMessage), Action: "Terminating",
 		Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
 		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
 	}
+	noteApp(e, pod, report)
+	return e
 }
 
 // fieldOf is the container's field path, as in the kubelet's own events.
@@ -158,26 +149,8 @@ const (
 	ReasonNotCaptured = "NotCaptured"
 )
 
-// describe is the Event of a report. ok is false when the report is not of the end of a termination.
-func describe(r drain.Report) (kind, reason, message string, ok bool) {
-	kind = corev1.EventTypeNormal
-	switch r.Verdict {
-	case drain.Clean, drain.Assumed:
-		reason = ReasonDrained
-	case drain.Cut:
-		kind, reason = corev1.EventTypeWarning, ReasonCut
-	case drain.Ended:
-		reason = ReasonFixed
-	case drain.Crashed:
-		kind, reason = corev1.EventTypeWarning, ReasonCrashed
-	case drain.Quit:
-		reason = ReasonQuit
-	case drain.Exited:
-		reason = ReasonExited
-	case drain.Restarted:
-		reason = ReasonRestart
-	default:
-		return "", "", "", false
-	}
-	return kind, reason, terminal.Shorten(r.Summary(), eventwriter.MaxMessage), true
+// reasons are those of reports. Other verdicts are not of the end of a termination.
+var reasons = map[drain.Verdict]string{
+	drain.Clean: ReasonDrained, drain.Assumed: ReasonDrained, drain.Cut: ReasonCut, drain.Ended: ReasonFixed,
+	drain.Crashed: ReasonCrashed, drain.Quit: ReasonQuit, drain.Exited: ReasonExited, drain.Restarted: ReasonRestart,
 }

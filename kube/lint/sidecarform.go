@@ -1,8 +1,6 @@
 package lint
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
@@ -16,7 +14,7 @@ func (l *linting) sidecarForm() {
 		if !isLastcall || args[0] != "agent" || !l.hooksWait() {
 			return
 		}
-		form := argument(args, "--sidecar")
+		form := carrier.Argument(args, "--sidecar")
 		switch hook := carrier.PreStop(c); {
 		case form == "":
 			want := "classic"
@@ -57,17 +55,4 @@ func (l *linting) hooksWait() (found bool) {
 		}
 	})
 	return found
-}
-
-// argument is the value of a flag, as --flag VALUE or --flag=VALUE; empty if there is none.
-func argument(args []string, flag string) string {
-	for i, arg := range args {
-		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
-			return value
-		}
-		if arg == flag && i+1 < len(args) {
-			return args[i+1]
-		}
-	}
-	return ""
 }

@@ -45,17 +45,14 @@ const exitWithin = 200 * time.Millisecond
 func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 	for _, c := range p.Containers {
 		after, isSeen := exits[c.ID]
-		if c.ID == "" || !isSeen && c.Exit == nil {
+		if c.ID == "" || !isSeen { // it had ended before
 			continue
 		}
 		e := AppExit{Container: c.Name, Seconds: after.Seconds()}
-		isKilled := isSeen && !t.Deadline.IsZero() && t.Began.Add(after).After(t.Deadline.Add(-exitWithin))
+		isKilled := !t.Deadline.IsZero() && t.Began.Add(after).After(t.Deadline.Add(-exitWithin))
 		if c.Exit != nil {
 			e.Code = &c.Exit.Code
-			isKilled = isSeen && c.Exit.IsKilled
-		}
-		if !isSeen { // it had ended before
-			continue
+			isKilled = c.Exit.IsKilled
 		}
 		t.Exits = append(t.Exits, e)
 		if isKilled {

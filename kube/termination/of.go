@@ -182,24 +182,12 @@ func (r *reader) readHookFlags(c *corev1.Container) {
 	timers := drain.DefaultConfig()
 	timers.GracePeriod, timers.Margin = r.Grace, hook.DefaultLeave
 	command, _ := carrier.WaitFlags(c.Lifecycle.PreStop)
-	for i, arg := range command {
-		name, value, joined := strings.Cut(arg, "=")
-		if !joined && i+1 < len(command) {
-			value = command[i+1]
-		}
-		d, err := time.ParseDuration(value)
-		if err != nil || d < 0 {
-			continue
-		}
-		switch name {
-		case "--minimum-drain":
-			timers.MinimumDrain = d
-		case "--quiet-time":
-			timers.QuietTime = d
-		case "--leave":
-			timers.Margin = d
-		case "--grace-period":
-			timers.GracePeriod = d
+	for flag, timer := range map[string]*time.Duration{
+		"--minimum-drain": &timers.MinimumDrain, "--quiet-time": &timers.QuietTime, "--leave": &timers.Margin,
+		"--grace-period": &timers.GracePeriod,
+	} {
+		if d, err := time.ParseDuration(carrier.Argument(command, flag)); err == nil && d >= 0 {
+			*timer = d
 		}
 	}
 	r.SetDrain(timers)
