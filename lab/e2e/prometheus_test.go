@@ -3,15 +3,18 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -44,7 +48,7 @@ func startPrometheus(t *testing.T, folder string, alerts json.RawMessage) *prome
 	if err := os.WriteFile(filepath.Join(folder, "alerts.yaml"), alerts, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	connection, err := api.NewClient(api.Config{Address: programtest.Prometheus(t, folder, config)})
+	connection, err := api.NewClient(api.Config{Address: prometheusURL(t, folder, config)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,4 +156,32 @@ func (p *prometheus) alerts() (map[model.LabelValue][]string, error) {
 		all[name] = append(all[name], fmt.Sprintf("%s%s %s", one.Labels["proxy"], one.Labels["reason"], one.State))
 	}
 	return all, err
+}
+
+// prometheusURL starts one with a configuration, whose files are in folder.
+func prometheusURL(t *testing.T, folder string, config map[string]any) (url string) {
+	t.Helper()
+	program := peers.Need(t, "prometheus")
+	file, address := filepath.Join(folder, "prometheus.yaml"), nettest.FreeAddress(t, "127.0.0.1")
+	text, err := json.Marshal(config) // which is YAML
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command(program, "--config.file", file, "--storage.tsdb.path", filepath.Join(folder, "data"),
+		"--web.listen-address", address, "--log.level", "warn")
+	var log bytes.Buffer
+	server.Stdout, server.Stderr = &log, &log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGTERM)
+		if err := server.Wait(); err != nil || t.Failed() {
+			t.Errorf("Prometheus: %v\n%s", err, &log)
+		}
+	})
+	return "http://" + address
 }

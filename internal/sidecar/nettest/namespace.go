@@ -154,39 +154,40 @@ func (n *Namespace) Start(cmd *exec.Cmd) error {
 // AddAddress gives the wire's end one more address.
 func (n *Namespace) AddAddress(t testing.TB, prefix string) netip.Addr {
 	t.Helper()
-	p, err := netip.ParsePrefix(prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	handle, err := netlink.NewHandleAt(n.handle())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer handle.Close()
-	if err := addAddress(handle, Interface, p); err != nil {
-		t.Fatalf("%s: %v", n.Name, err)
-	}
+	p := netip.MustParsePrefix(prefix)
+	n.change(t, func(handle *netlink.Handle) error { return addAddress(handle, Interface, p) })
 	return p.Addr()
 }
 
 // RemoveAddress takes an address from one of the namespace's interfaces.
 func (n *Namespace) RemoveAddress(t testing.TB, device, prefix string) {
 	t.Helper()
-	address, err := netlink.ParseAddr(prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.change(t, func(handle *netlink.Handle) error {
+		address, err := netlink.ParseAddr(prefix)
+		if err != nil {
+			return err
+		}
+		link, err := handle.LinkByName(device)
+		if err == nil {
+			err = handle.AddrDel(link, address)
+		}
+		if err != nil {
+			return fmt.Errorf("remove %s from %s: %w", prefix, device, err)
+		}
+		return nil
+	})
+}
+
+// change changes the namespace's interfaces.
+func (n *Namespace) change(t testing.TB, by func(*netlink.Handle) error) {
+	t.Helper()
 	handle, err := netlink.NewHandleAt(n.handle())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer handle.Close()
-	link, err := handle.LinkByName(device)
 	if err == nil {
-		err = handle.AddrDel(link, address)
+		defer handle.Close()
+		err = by(handle)
 	}
 	if err != nil {
-		t.Fatalf("%s: remove %s from %s: %v", n.Name, prefix, device, err)
+		t.Fatalf("%s: %v", n.Name, err)
 	}
 }
 

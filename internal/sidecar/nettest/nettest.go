@@ -65,21 +65,16 @@ func Alone(t testing.TB) *Namespace {
 	pod, err := newNamespace("pod", "10.77.0.2/24")
 	need(t, err)
 	t.Cleanup(pod.Close)
-	handle, err := netlink.NewHandleAt(pod.handle())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer handle.Close()
-	lo, err := handle.LinkByName("lo")
-	if err == nil {
-		err = handle.LinkSetUp(lo)
-	}
-	for _, address := range []netip.Addr{pod.IPv4, Neighbour} {
-		err = errors.Join(err, addAddress(handle, "lo", netip.PrefixFrom(address, 32)))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod.change(t, func(handle *netlink.Handle) error {
+		lo, err := handle.LinkByName("lo")
+		if err == nil {
+			err = handle.LinkSetUp(lo)
+		}
+		for _, address := range []netip.Addr{pod.IPv4, Neighbour} {
+			err = errors.Join(err, addAddress(handle, "lo", netip.PrefixFrom(address, 32)))
+		}
+		return err
+	})
 	return pod
 }
 

@@ -3,14 +3,13 @@ package nettest
 import (
 	"bytes"
 	"context"
-	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -18,25 +17,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// greet answers every connection with a line.
-func greet(ln net.Listener, line string) {
-	for {
-		conn, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = io.WriteString(conn, line)
-		_ = conn.Close()
-	}
-}
-
 func TestWire(t *testing.T) {
 	n := New(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
 	outside := n.Client.AddAddress(t, "192.0.2.7/32")
-	go greet(n.Pod.Listen(t, "tcp", ":8080"), "pod")
-	go greet(n.Client.Listen(t, "tcp", ":80"), "client")
+	n.Pod.Answer(t, 8080, func(net.Conn) string { return "pod" })
+	n.Client.Answer(t, 80, func(net.Conn) string { return "client" })
 	for _, c := range []struct {
 		from        *Namespace
 		to, answers string
@@ -48,15 +33,9 @@ func TestWire(t *testing.T) {
 		{n.Pod, outside.String() + ":80", "client"},
 		{n.Pod, "127.0.0.1:8080", "pod"},
 	} {
-		conn, err := c.from.Dial(ctx, "tcp", c.to)
-		if err != nil {
-			t.Fatalf("from %s to %s: %v", c.from.Name, c.to, err)
+		if got := c.from.Receive(t, netip.Addr{}, c.to); got != c.answers {
+			t.Errorf("from %s to %s: %q; want %q", c.from.Name, c.to, got, c.answers)
 		}
-		got, err := io.ReadAll(conn)
-		if err != nil || string(got) != c.answers {
-			t.Errorf("from %s to %s: %q, %v; want %q", c.from.Name, c.to, got, err, c.answers)
-		}
-		_ = conn.Close()
 	}
 }
 
@@ -71,16 +50,10 @@ func TestStartAs(t *testing.T) {
 	var out bytes.Buffer
 	cmd := exec.Command("sh", "-c", "id -u; id -g; readlink /proc/self/ns/net")
 	cmd.Stdout = &out
-	if err := n.Pod.As(1337, 1338).Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Pod.As(1337, 1338).Start(cmd))
+	must(t, cmd.Wait())
 	inside, err := os.Readlink(threadNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := strings.Fields(out.String()); len(got) != 3 || got[0] != "1337" || got[1] != "1338" || got[2] == inside {
 		t.Errorf("the child says %q; want 1337, 1338 and a namespace other than %s", got, inside)
 	}
@@ -90,9 +63,7 @@ func TestThreadComesHome(t *testing.T) {
 	n := New(t)
 	inode := func(path string) uint64 {
 		var stat syscall.Stat_t
-		if err := syscall.Stat(path, &stat); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Stat(path, &stat))
 		return stat.Ino
 	}
 	home := inode("/proc/self/ns/net")
@@ -106,14 +77,10 @@ func TestThreadComesHome(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, thread := range threads {
 		if got := inode("/proc/self/task/" + thread.Name() + "/ns/net"); got != home {
 			t.Errorf("thread %s stayed in namespace %d", thread.Name(), got)
@@ -127,13 +94,9 @@ func TestFreeAddress(t *testing.T) {
 		address := FreeAddress(t, host)
 		for range 2 {
 			ln, err := net.Listen("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			conn, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_ = conn.Close()
 			_ = ln.Close()
 		}
@@ -149,5 +112,12 @@ func TestFreeAddress(t *testing.T) {
 			_ = conn.Close()
 			t.Errorf("%s is given to a connection", address)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

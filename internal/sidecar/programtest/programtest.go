@@ -1,5 +1,5 @@
 // Package programtest has the common parts of tests of whole programs: their scripts, a stalled reader of their output,
-// how much memory they have taken, their end by SIGTERM.
+// how much memory they have taken.
 package programtest
 
 import (
@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -73,34 +72,10 @@ func Peak(t *testing.T, program *exec.Cmd) int {
 	return kilobytes << 10
 }
 
-// Terminate ends a program with SIGTERM and waits until it has exited, with code 0. exited receives what its Wait
-// returns.
-func Terminate(t *testing.T, program *exec.Cmd, exited <-chan error) {
-	t.Helper()
-	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-exited:
-		if err != nil {
-			t.Errorf("exited with %v", err)
-		}
-	case <-time.After(2 * time.Minute): // longer than any grace period in these tests
-		t.Fatal("still running two minutes after SIGTERM")
-	}
-}
-
 // Quantile returns the q-quantile of all, which must not be empty.
 func Quantile(all []time.Duration, q float64) time.Duration {
 	all = slices.Sorted(slices.Values(all))
 	return all[min(len(all)-1, int(q*float64(len(all))))]
-}
-
-// Closed is a channel that is closed.
-func Closed() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
 }
 
 // Within has a program run in a cgroup with a limit of memory, in bytes, as a container does: beyond it the kernel

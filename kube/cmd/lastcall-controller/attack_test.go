@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -181,7 +182,7 @@ func TestWebhookUnderAttack(t *testing.T) {
 	h := startHook(t)
 	quiet := h.client("127.0.0.2", true)
 	defer quiet.CloseIdleConnections()
-	before := h.victim(t, quiet, 300, programtest.Closed())
+	before := h.victim(t, quiet, 300, closed())
 	t.Logf("quiet: p50 %v, p99 %v, peak %d MiB", programtest.Quantile(before, .5), programtest.Quantile(before, .99), programtest.Peak(t, h.program)>>20)
 
 	const config = `"metadata":{"annotations":{"proxy.istio.io/config":%q}},"spec":{"containers":[{"name":"a"}]}`
@@ -258,7 +259,7 @@ func TestWebhookUnderAttack(t *testing.T) {
 	if peak := programtest.Peak(t, h.program); peak > peakLimit {
 		t.Errorf("%d bytes resident at most, want %d at most", peak, peakLimit)
 	}
-	programtest.Terminate(t, h.program, h.ended)
+	h.terminate(t)
 }
 
 // TestWebhookHeld: pods hold more connections and bodies than a webhook has room for; those of eight addresses connect
@@ -279,7 +280,7 @@ func TestWebhookHeld(t *testing.T) {
 			h := startHook(t)
 			quiet := h.client("127.0.0.2", true)
 			defer quiet.CloseIdleConnections()
-			h.victim(t, quiet, 1, programtest.Closed())
+			h.victim(t, quiet, 1, closed())
 			ctx, cancel := context.WithCancel(t.Context())
 			var held sync.WaitGroup
 			defer held.Wait()
@@ -306,10 +307,10 @@ func TestWebhookHeld(t *testing.T) {
 					<-opened
 				}
 			}
-			all := h.victim(t, quiet, 20, programtest.Closed())
+			all := h.victim(t, quiet, 20, closed())
 			for i := range 20 {
 				fresh := h.client("127.0.0.3", i%2 == 0) // an API server that has no connection yet
-				all = append(all, h.victim(t, fresh, 1, programtest.Closed())...)
+				all = append(all, h.victim(t, fresh, 1, closed())...)
 				fresh.CloseIdleConnections()
 			}
 			if t.Failed() {
@@ -324,7 +325,7 @@ func TestWebhookHeld(t *testing.T) {
 			t.Logf("%d reviews: p50 %v, p99 %v; peak %d MiB", len(all), programtest.Quantile(all, .5), programtest.Quantile(all, .99), programtest.Peak(t, h.program)>>20)
 			cancel()
 			held.Wait()
-			programtest.Terminate(t, h.program, h.ended)
+			h.terminate(t)
 		})
 	}
 }
@@ -360,4 +361,27 @@ func (h *hook) hold(ctx context.Context, dialer *net.Dialer, way int, opened fun
 		_, err = io.WriteString(nc, "x")
 	}
 	_, _ = io.Copy(io.Discard, nc)
+}
+
+// closed is a channel that is closed.
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// terminate ends the program with SIGTERM and waits until it has exited, with code 0.
+func (h *hook) terminate(t *testing.T) {
+	t.Helper()
+	if err := h.program.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-h.ended:
+		if err != nil {
+			t.Errorf("exited with %v", err)
+		}
+	case <-time.After(2 * time.Minute): // longer than any grace period in these tests
+		t.Fatal("still running two minutes after SIGTERM")
+	}
 }

@@ -32,14 +32,22 @@ func New(t testing.TB) *Authority {
 	template := newTemplate(t, "test authority", time.Now())
 	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
 	a.key = newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	a.cert = issue(t, template, template, a.key, a.key).Leaf
+	return a
+}
+
+// issue makes a certificate of a template for a key, signed with the key of parent.
+func issue(t testing.TB, template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) tls.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -87,16 +95,7 @@ func (a *Authority) Sign(name string, ago time.Duration) tls.Certificate {
 	template.DNSNames, template.IPAddresses = []string{name}, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	key := newKey(a.t)
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return issue(a.t, template, a.cert, newKey(a.t), a.key)
 }
 
 // SelfSigned makes a certificate for names and IP addresses that a client trusts with its Leaf as a root.
@@ -113,15 +112,7 @@ func SelfSigned(t testing.TB, hosts ...string) tls.Certificate {
 		}
 	}
 	key := newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return issue(t, template, template, key, key)
 }
 
 // Root makes another authority, valid from one moment until another, in PEM.
@@ -131,11 +122,7 @@ func Root(t testing.TB, from, until time.Time) (cert, key []byte) {
 	template.NotBefore, template.NotAfter, template.IsCA = from, until, true
 	template.KeyUsage, template.MaxPathLenZero = x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature, true
 	private := newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Encode(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private})
+	return Encode(t, issue(t, template, template, private, private))
 }
 
 // Encode is a certificate and its key in PEM.
