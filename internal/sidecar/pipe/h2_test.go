@@ -54,7 +54,7 @@ func TestH2(t *testing.T) {
 				})
 			}
 			all.Wait()
-			awaitBusy(t, p, 0)
+			polltest.Eventually(t, "no request is open", func() bool { return p.busy.Load() == 0 })
 			if s := p.Stats(); s.Requests != 50 || s.Responses[2] != 50 {
 				t.Errorf("stats %+v", s)
 			}

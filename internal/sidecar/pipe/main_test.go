@@ -281,17 +281,6 @@ func awaitActivity(t *testing.T, p *Pipe, connections, busy int) {
 	})
 }
 
-// awaitBusy waits until so many conversations are open, on any number of connections.
-func awaitBusy(t *testing.T, p *Pipe, busy int) {
-	t.Helper()
-	polltest.NoError(t, func() error {
-		if a, _ := p.Activity(ctx); a.Busy != busy {
-			return fmt.Errorf("activity is %+v; want %d busy", a, busy)
-		}
-		return nil
-	})
-}
-
 // awaitNone waits until every connection has been cleaned up, the lingering ones too.
 func awaitNone(t *testing.T, p *Pipe) {
 	t.Helper()

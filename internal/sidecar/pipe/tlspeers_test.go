@@ -86,51 +86,9 @@ func TestTLSWithRealClients(t *testing.T) {
 	}
 }
 
-// A session is resumed only as long as the client's authority is trusted.
-func TestResumptionWithMutualTLS(t *testing.T) {
-	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		t.Run(tls.VersionName(version), func(t *testing.T) {
-			server, caller := certificatetest.New(t), certificatetest.New(t)
-			secret := certificatetest.NewSecret(t)
-			cert := server.Sign("app.test", 0)
-			secret.Write(cert, caller.PEM())
-			app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			p := startPipe(t, app, HTTP, func(cfg *Config) {
-				cfg.Inbound[0].TLS = &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA()}
-			})
-			config := &tls.Config{
-				RootCAs: server.Pool(), ServerName: "app.test", MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(1),
-				Certificates: []tls.Certificate{caller.Sign("caller", 0)},
-			}
-			ask := func() (resumed bool, err error) {
-				c := tls.Client(dialPipe(t, p).TCPConn, config)
-				defer c.Close()
-				if _, err := io.WriteString(c, get("/")); err != nil {
-					return false, err
-				}
-				_, err = c.Read(make([]byte, 100))
-				return c.ConnectionState().DidResume, err
-			}
-			for i, want := range []bool{false, true} {
-				if resumed, err := ask(); err != nil || resumed != want {
-					t.Errorf("handshake %d: resumed %v, %v", i, resumed, err)
-				}
-			}
-			secret.Write(cert, server.PEM())
-			p.ReloadCertificates()
-			if _, err := ask(); err == nil {
-				t.Error("a client of an authority that is trusted no longer was served")
-			}
-		})
-	}
-}
-
 // tlsClient is a client of HTTP whose connections can be distinguished.
-func tlsClient(t *testing.T, authority *certificatetest.Authority, isH2 bool) *http.Client {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(!isH2)
-	protocols.SetHTTP2(isH2)
-	transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}
+func tlsClient(t *testing.T, authority *certificatetest.Authority) *http.Client {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: patience}
 }
@@ -158,12 +116,12 @@ func TestReloadUnderLoad(t *testing.T) {
 	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })
 	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.Inbound[0].TLS = &tlsserver.Options{Cert: secret.Cert(), Key: secret.Key()} })
 	url := "https://" + p.Addr(0).String() + "/"
-	kept := tlsClient(t, authority, false)
+	kept := tlsClient(t, authority)
 	connection, _, err := fetch(kept, url)
 	must(t, err)
 	var requests atomic.Uint64
 	stop := load(4, func(i int) func() bool {
-		c := tlsClient(t, authority, false)
+		c := tlsClient(t, authority)
 		c.Transport.(*http.Transport).DisableKeepAlives = i%2 == 0
 		return func() bool {
 			_, _, err := fetch(c, url)
@@ -176,7 +134,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 	})
 	newest := func() string {
-		c := tlsClient(t, authority, false)
+		c := tlsClient(t, authority)
 		_, serial, err := fetch(c, url)
 		if err != nil {
 			t.Error(err)
@@ -209,60 +167,5 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	if requests.Load() == 0 {
 		t.Error("no request was made")
-	}
-}
-
-// A drain loses no request across TLS, whatever the protocol: those in flight end,
-// those that come are served, idle connections go.
-func TestDrainAcrossTLS(t *testing.T) {
-	authority := certificatetest.New(t)
-	for _, isH2 := range []bool{false, true} {
-		t.Run(map[bool]string{false: "http/1.1", true: "h2"}[isH2], func(t *testing.T) {
-			inFlight, answer := make(chan struct{}), make(chan struct{})
-			app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/slow" {
-					close(inFlight)
-					<-answer
-				}
-				fmt.Fprint(w, r.Proto)
-			})
-			p := startPipe(t, app, HTTP, secured(t, authority, bothProtocols))
-			url := "https://" + p.Addr(0).String()
-			idle, busy := tlsClient(t, authority, isH2), tlsClient(t, authority, isH2)
-			if _, _, err := fetch(idle, url); err != nil {
-				t.Fatal(err)
-			}
-			slow := make(chan error, 1)
-			go func() { _, _, err := fetch(busy, url+"/slow"); slow <- err }()
-			<-inFlight
-			var requests atomic.Uint64
-			stop := load(4, func(int) func() bool {
-				c := tlsClient(t, authority, isH2)
-				return func() bool {
-					proto, _, err := fetch(c, url)
-					isServed := err == nil && (proto == "HTTP/2.0") == isH2
-					if !isServed {
-						t.Errorf("a request has failed: %q, %v", proto, err)
-					}
-					requests.Add(1)
-					return isServed
-				}
-			})
-			until := func(n uint64) {
-				polltest.Eventually(t, "requests are served", func() bool { return requests.Load() >= n })
-			}
-			until(20)
-			_ = p.Drain(ctx)
-			until(requests.Load() + 20)
-			_ = p.CloseIdle(ctx, time.Second) // less would end connections before their first request
-			until(requests.Load() + 20)
-			stop()
-			awaitBusy(t, p, 1) // the slow request alone
-			close(answer)
-			if err := <-slow; err != nil {
-				t.Error(err)
-			}
-			closePipe(t, p)
-		})
 	}
 }
