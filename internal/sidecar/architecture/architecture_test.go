@@ -36,11 +36,8 @@ func list(t *testing.T, args ...string) []pkg {
 	t.Helper()
 	// Go's test cache registers the files that a test opens, not those that go list opens: without this walk a cached
 	// result would survive a change of the imports.
-	for _, folder := range []string{"../../.."} {
-		err := filepath.WalkDir(folder, func(string, fs.DirEntry, error) error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := filepath.WalkDir("../../..", func(string, fs.DirEntry, error) error { return nil }); err != nil {
+		t.Fatal(err)
 	}
 	args = append([]string{"list", "-json=ImportPath,Imports,Standard"}, args...)
 	command := exec.Command("go", args...)
@@ -98,27 +95,28 @@ func TestImportsGoDownOnly(t *testing.T) {
 	}
 }
 
-func TestPodsBinaryIsLight(t *testing.T) { without(t, "./cmd/lastcall", heavy...) }
-
-// The image with the webhook's key, and with rights in the cluster, holds the webhook and the Events alone.
-func TestControllerHoldsOnlyItsOwn(t *testing.T) {
-	without(t, "./kube/cmd/lastcall-controller", module+"rehearsal", module+"internal/sidecar/pipe", module+"internal/sidecar/agent",
-		module+"internal/sidecar/envoy", module+"internal/sidecar/process", "testing")
-}
-
-// The plugin runs on every node as root, for each pod that starts there.
-func TestPluginIsLight(t *testing.T) {
-	without(t, "./kube/cmd/lastcall-cni", append(slices.Clone(heavy), module+"kube/inject", module+"internal/sidecar/pipe", module+"internal/sidecar/agent")...)
-}
-
-// The observer runs on every node: what Istio's types and the injection register takes 2 MB.
-func TestObserverIsLight(t *testing.T) {
-	without(t, "./kube/cmd/lastcall-observer", module+"kube/inject")
-}
-
-// Without Kubernetes' clients a rehearsal compiles in seconds.
-func TestRehearseIsLight(t *testing.T) {
-	without(t, "./rehearsal/cmd/rehearse", "k8s.io/", "sigs.k8s.io/", "istio.io/", "testing")
+// The binaries for pods and nodes are light, and hold their own alone.
+func TestBinariesAreLight(t *testing.T) {
+	kubernetes := []string{"k8s.io/", "sigs.k8s.io/", "istio.io/", "testing"}
+	for binary, without := range map[string][]string{
+		"./cmd/lastcall": heavy,
+		// The image with the webhook's key, and with rights in the cluster, holds the webhook and the Events alone.
+		"./kube/cmd/lastcall-controller": {module + "rehearsal", module + "internal/sidecar/pipe", module + "internal/sidecar/agent",
+			module + "internal/sidecar/envoy", module + "internal/sidecar/process", "testing"},
+		// The plugin runs on every node as root, for each pod that starts there.
+		"./kube/cmd/lastcall-cni": append(slices.Clone(heavy), module+"kube/inject", module+"internal/sidecar/pipe", module+"internal/sidecar/agent"),
+		// The observer runs on every node: what Istio's types and the injection register takes 2 MB.
+		"./kube/cmd/lastcall-observer": {module + "kube/inject"},
+		"./rehearsal/cmd/rehearse":     kubernetes, // without Kubernetes' clients it compiles in seconds
+	} {
+		for _, p := range list(t, "-deps", binary) {
+			for _, path := range without {
+				if p.ImportPath == path || strings.HasPrefix(p.ImportPath, strings.TrimSuffix(path, "/")+"/") {
+					t.Errorf("%s contains %s", binary, p.ImportPath)
+				}
+			}
+		}
+	}
 }
 
 // The public packages need the standard library and golang.org/x/net with its own golang.org/x/text alone, on every
@@ -130,18 +128,6 @@ func TestPublicPackagesNeedOnlyXNet(t *testing.T) {
 		for _, p := range list(t, append([]string{"-deps"}, public...)...) {
 			if !p.Standard && !strings.HasPrefix(p.ImportPath+"/", module) && !strings.HasPrefix(p.ImportPath, "golang.org/x/net/") && !strings.HasPrefix(p.ImportPath, "golang.org/x/text/") {
 				t.Errorf("on %s, the public packages need %s", system, p.ImportPath)
-			}
-		}
-	}
-}
-
-// without wants a binary to contain none of the packages, nor what is below them.
-func without(t *testing.T, binary string, packages ...string) {
-	t.Helper()
-	for _, p := range list(t, "-deps", binary) {
-		for _, path := range packages {
-			if p.ImportPath == path || strings.HasPrefix(p.ImportPath, strings.TrimSuffix(path, "/")+"/") {
-				t.Errorf("%s contains %s", binary, p.ImportPath)
 			}
 		}
 	}

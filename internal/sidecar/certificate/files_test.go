@@ -2,8 +2,10 @@ package certificate_test
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,5 +151,16 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSuites: in TLS 1.2 all suites with authenticated encryption and forward secrecy are offered, and no others.
+func TestSuites(t *testing.T) {
+	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		want := slices.Contains(s.SupportedVersions, tls.VersionTLS12) && strings.HasPrefix(s.Name, "TLS_ECDHE_") &&
+			(strings.Contains(s.Name, "GCM") || strings.Contains(s.Name, "POLY1305"))
+		if got := slices.Contains(certificate.Suites(), s.ID); got != want {
+			t.Errorf("%s: offered %v, want %v", s.Name, got, want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
 	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
@@ -210,5 +211,29 @@ func chunkedInPieces(t *testing.T, p []byte, step uint8) {
 	m, done2, err2 := feed(&pieces, p, int(step)+1)
 	if done != done2 || (err == nil) != (err2 == nil) || err == nil && n != m {
 		t.Fatalf("whole: %d %v %v; in pieces: %d %v %v", n, done, err, m, done2, err2)
+	}
+}
+
+func TestAppendResponse(t *testing.T) {
+	now := time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
+	const head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\ncontent-type: text/plain\r\ndate: Sun, 22 Nov 2026 05:00:00 GMT\r\n" +
+		"server: x\r\nconnection: close\r\n\r\n"
+	if got := string(AppendResponse([]byte("before "), 503, "server: x\r\n", "gone", false, now)); got != "before "+head+"gone" {
+		t.Errorf("%q", got)
+	}
+	if got := string(AppendResponse(nil, 503, "server: x\r\n", "gone", true, now)); got != head {
+		t.Errorf("%q", got)
+	}
+	h, err := ParseResponse([]byte(head))
+	if body := h.ResponseBody(false); err != nil || !h.Close || body.Kind != LengthBody || body.Left != 4 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	for value, want := range map[string]int{"200": 200, "099": 99, "20": 0, "2000": 0, "2x0": 0, "": 0, "+20": 0} {
+		if got := ParseStatus([]byte(value)); got != want {
+			t.Errorf("%q: %d, want %d", value, got, want)
+		}
 	}
 }
