@@ -77,28 +77,20 @@ func cniManifests() (string, error) {
 	return string(out), err
 }
 
-func onCluster(stdin string, args ...string) error {
-	cmd := exec.Command("kubectl", args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
-}
-
 func installPlugin() error {
 	manifests, err := cniManifests()
 	if err != nil {
 		return fmt.Errorf("render the chart (make e2e builds bin/chart): %w", err)
 	}
 	namespace := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + cniRelease + ", labels: {pod-security.kubernetes.io/enforce: privileged}}\n"
-	if err := onCluster(namespace, "apply", "-f", "-"); err != nil {
+	if _, err := nodetest.Kubectl(namespace, "apply", "-f", "-"); err != nil {
 		return err
 	}
-	if err := onCluster(manifests, "apply", "--namespace", cniRelease, "-f", "-"); err != nil {
+	if _, err := nodetest.Kubectl(manifests, "apply", "--namespace", cniRelease, "-f", "-"); err != nil {
 		return err
 	}
-	return onCluster("", "rollout", "status", "daemonset", "lastcall-cni", "--namespace", cniRelease, "--timeout", patience.String())
+	_, err = nodetest.Kubectl("", "rollout", "status", "daemonset", "lastcall-cni", "--namespace", cniRelease, "--timeout", patience.String())
+	return err
 }
 
 // removePlugin deletes the release, as helm uninstall does, and waits until its pods are gone.
@@ -107,7 +99,7 @@ func removePlugin() error {
 	if err != nil {
 		return err
 	}
-	if err := onCluster(manifests, "delete", "--namespace", cniRelease, "--wait=true", "--cascade=background", "-f", "-"); err != nil {
+	if _, err := nodetest.Kubectl(manifests, "delete", "--namespace", cniRelease, "--wait=true", "--cascade=background", "-f", "-"); err != nil {
 		return err
 	}
 	return nodetest.Await(patience, "lost the pods of "+cniRelease, func() error {
@@ -168,7 +160,7 @@ func TestNetworkPlugin(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 			end := begin(ctx, url, 100)
 			// The plugin is replaced while pods are made.
-			if err := onCluster("", "rollout", "restart", "daemonset", "lastcall-cni", "--namespace", cniRelease); err != nil {
+			if _, err := nodetest.Kubectl("", "rollout", "restart", "daemonset", "lastcall-cni", "--namespace", cniRelease); err != nil {
 				t.Error(err)
 			}
 			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, "web")
@@ -185,7 +177,7 @@ func TestNetworkPlugin(t *testing.T) {
 				return nil
 			})
 		}
-		if err := onCluster("", "rollout", "status", "daemonset", "lastcall-cni", "--namespace", cniRelease, "--timeout", patience.String()); err != nil {
+		if _, err := nodetest.Kubectl("", "rollout", "status", "daemonset", "lastcall-cni", "--namespace", cniRelease, "--timeout", patience.String()); err != nil {
 			t.Error(err)
 		}
 		if now, err := networkList(); now != during {
