@@ -180,24 +180,10 @@ func row(name string, all []ending) string {
 const head = `| form, conversation, client | ends | cut | last byte | pod gone | after the last byte | hook starts | hook returns | app ended | istio-proxy's SIGTERM | pilot-agent ended | idle connections closed | access log whole |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|`
 
-// record logs a row of a table, and writes it to the file of -table.
+// record logs a row of a table.
 func record(t *testing.T, head, line string) {
 	t.Helper()
 	t.Logf("\n%s\n%s", head, line)
-	if *table == "" {
-		return
-	}
-	file, err := os.OpenFile(*table, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err == nil && info.Size() == 0 {
-		_, _ = fmt.Fprintln(file, head)
-	}
-	if _, err := fmt.Fprintln(file, line); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // measure performs a scene -runs times and records it.

@@ -33,7 +33,6 @@ var (
 	talk     = flag.String("talk", "../../../dist/linux-amd64/talk", "`path` of lab/e2e/talk")
 	runs     = flag.Int("runs", 1, "how often each pod's end is measured")
 	rollouts = flag.Int("rollouts", 1, "how many rollouts are made of each form")
-	table    = flag.String("table", "", "`file` to which the measured rows are appended")
 )
 
 func TestMain(m *testing.M) {
