@@ -238,38 +238,6 @@ func TestEnabled(t *testing.T) {
 	}
 }
 
-// TestWhoseHook: the agent distinguishes the sidecar's own hook from an app's, and so the end of the pod from a
-// container's restart.
-func TestWhoseHook(t *testing.T) {
-	for _, kind := range []Sidecar{Native, Classic} {
-		o := testOptions()
-		o.Sidecar = kind
-		p, r := Pod(pod(nil), o)
-		sidecar := carrier.Find(&p.Spec, carrier.Sidecar)
-		if r.Outcome != Injected || !slices.Contains(sidecar.Args, string(kind)) {
-			t.Fatalf("%s: %+v: %v", kind, r, sidecar.Args)
-		}
-		hook, app := apps(&p.Spec)[0].Lifecycle.PreStop, ""
-		if kind == Native {
-			app = hook.HTTPGet.Path
-			if token, _ := carrier.Variable(sidecar, carrier.HookToken); app != carrier.PathWait+token {
-				t.Errorf("the app's hook is %s, its token %s", app, token)
-			}
-		}
-		token, _ := carrier.Variable(sidecar, meshconfig.VariableSidecarToken)
-		switch kind {
-		case Classic:
-			if token != "" || sidecar.Lifecycle.PreStop != nil {
-				t.Errorf("a classic sidecar has a hook of its own, which would delay its SIGTERM until the end of the drain")
-			}
-		case Native:
-			if own := sidecar.Lifecycle.PreStop.HTTPGet.Path; own != carrier.PathWait+token || own == app {
-				t.Errorf("the sidecar's hook is %s, its token %s; the app's hook %s", own, token, app)
-			}
-		}
-	}
-}
-
 // TestPresence has the apps of a classic sidecar run the hook in their own containers, where it leaves what
 // ends with them.
 func TestPresence(t *testing.T) {
@@ -295,6 +263,10 @@ func TestPresence(t *testing.T) {
 	}
 	if !copies(sidecar) {
 		t.Errorf("the sidecar does not copy the program: %q, %+v", sidecar.Args, sidecar.VolumeMounts)
+	}
+	// A native one's token and hook are in the golden files.
+	if _, isSet := carrier.Variable(sidecar, meshconfig.VariableSidecarToken); isSet || sidecar.Lifecycle.PreStop != nil {
+		t.Error("a classic sidecar has a hook of its own, which would delay its SIGTERM until the end of the drain")
 	}
 
 	// The hook of an app that was added later needs the copy, too.

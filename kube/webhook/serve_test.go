@@ -98,24 +98,6 @@ func ownCertificate(t *testing.T) (*Own, *sharedCluster) {
 	return o, c
 }
 
-func TestServes(t *testing.T) {
-	o, c := ownCertificate(t)
-	s := serve(t, 0, o.Certificate, c.roots(t))
-	if resp := s.post(t, s.client); resp.ProtoMajor != 2 {
-		t.Errorf("HTTP/%d, the API server speaks HTTP/2", resp.ProtoMajor)
-	}
-	if code, _ := s.get(t, "/readyz"); code != http.StatusOK {
-		t.Errorf("/readyz: %d", code)
-	}
-	if _, text := s.get(t, "/metrics"); !strings.Contains(text, `endpoint="inject",outcome="patched"`) || !strings.Contains(text, "certificate_expiry_timestamp_seconds 1.") {
-		t.Errorf("/metrics:\n%s", text)
-	}
-	s.stop()
-	if err := <-s.ended; err != nil {
-		t.Error(err)
-	}
-}
-
 // TestSuites: a client of TLS 1.2 that offers only CBC suites is refused.
 func TestSuites(t *testing.T) {
 	o, c := ownCertificate(t)
@@ -142,14 +124,19 @@ func TestNotReadyWithoutACertificate(t *testing.T) {
 	<-s.ended
 }
 
-// TestDrain: after the signal, reviews are still answered, including those on new connections, and every response ends
-// its connection.
+// TestDrain: reviews are answered, as metrics are. After the signal they still are, including those on new connections, and
+// every response ends its connection.
 func TestDrain(t *testing.T) {
 	o, c := ownCertificate(t)
 	s := serve(t, time.Second, o.Certificate, c.roots(t))
 	one := s.http1(t)
-	s.post(t, s.client)
+	if resp := s.post(t, s.client); resp.ProtoMajor != 2 {
+		t.Errorf("HTTP/%d, the API server speaks HTTP/2", resp.ProtoMajor)
+	}
 	s.post(t, one)
+	if _, text := s.get(t, "/metrics"); !strings.Contains(text, `endpoint="inject",outcome="patched"`) || !strings.Contains(text, "certificate_expiry_timestamp_seconds 1.") {
+		t.Errorf("/metrics:\n%s", text)
+	}
 	began := time.Now()
 	s.stop()
 	for answered := false; !answered; { // until the server has processed the signal
