@@ -140,10 +140,9 @@ func HasLastcall(carrier string) bool {
 	return carrier == Ours || carrier == Hook || strings.HasSuffix(carrier, hookSuffix)
 }
 
-// IsProxy reports whether the container with this name carries the traffic of the others: lastcall's or a mesh's.
-func IsProxy(spec *corev1.PodSpec, name string) bool {
-	c := Find(spec, name)
-	return c != nil && (name == Sidecar || name == IstioProxy || IsMeshProxy(spec, c))
+// IsProxy reports whether a container carries the traffic of the others: lastcall's or a mesh's.
+func IsProxy(spec *corev1.PodSpec, c *corev1.Container) bool {
+	return c != nil && (c.Name == Sidecar || c.Name == IstioProxy || IsMeshProxy(spec, c))
 }
 
 // Agent is how a pod's sidecar is called from within the pod's network namespace.

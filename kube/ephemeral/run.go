@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -146,26 +147,24 @@ func (r *run) round(ctx context.Context, number int) (left []string, err error) 
 // startAll adds observers, some at a time, and returns those that watch. why is an error of one that does not.
 func (r *run) startAll(ctx context.Context, pods []corev1.Pod) (all []*observed, why error) {
 	var mu sync.Mutex // guards the results
-	var adding sync.WaitGroup
-	slots := make(chan struct{}, starting)
+	var adding errgroup.Group
+	adding.SetLimit(starting)
 	for i := range pods {
-		slots <- struct{}{}
-		adding.Go(func() {
-			defer func() { <-slots }()
+		adding.Go(func() error {
 			p := &observed{run: r, pod: &pods[i]}
 			err := p.start(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
 				all = append(all, p)
-				return
+				return nil
 			}
-			why = err
-			if ctx.Err() == nil {
-				r.Report.Missed(pods[i].Name, err)
+			if why = err; ctx.Err() == nil {
+				r.Report.Missed(p.pod.Name, err)
 			}
+			return nil
 		})
 	}
-	adding.Wait()
+	_ = adding.Wait() // why has the error
 	return all, why
 }

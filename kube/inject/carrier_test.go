@@ -63,8 +63,13 @@ func TestCarrierOf(t *testing.T) {
 				if got := carrier.Of(one.pod); got != one.want || carrier.HasLastcall(got) != one.ours {
 					t.Errorf("%s, with lastcall: %v; want %s", got, carrier.HasLastcall(got), one.want)
 				}
-				if c.proxy != "" && !carrier.IsProxy(&one.pod.Spec, c.proxy) || carrier.Find(&one.pod.Spec, c.app) == nil || carrier.IsProxy(&one.pod.Spec, c.app) || carrier.WithoutHook(c.after) != c.before && c.before != "none" {
-					t.Errorf("%s and %s: proxies %v and %v", c.proxy, c.app, carrier.IsProxy(&one.pod.Spec, c.proxy), carrier.IsProxy(&one.pod.Spec, c.app))
+				spec := &one.pod.Spec
+				proxy, app := carrier.Find(spec, c.proxy), carrier.Find(spec, c.app)
+				if isProxy := carrier.IsProxy(spec, proxy); c.proxy != "" && !isProxy || app == nil || carrier.IsProxy(spec, app) {
+					t.Errorf("%s and %s: proxies %v and %v", c.proxy, c.app, isProxy, carrier.IsProxy(spec, app))
+				}
+				if carrier.WithoutHook(c.after) != c.before && c.before != "none" {
+					t.Errorf("%s without a hook is not %s", c.after, c.before)
 				}
 			}
 		})

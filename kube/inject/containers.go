@@ -13,8 +13,7 @@ import (
 func apps(spec *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
 	for i := range spec.Containers {
-		c := &spec.Containers[i]
-		if c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
+		if c := &spec.Containers[i]; !carrier.IsProxy(spec, c) {
 			out = append(out, c)
 		}
 	}
@@ -26,8 +25,7 @@ func apps(spec *corev1.PodSpec) []*corev1.Container {
 func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
 	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		if carrier.IsNative(c) && c.Name != carrier.Sidecar && c.Name != carrier.IstioProxy && !carrier.IsMeshProxy(spec, c) {
+		if c := &spec.InitContainers[i]; carrier.IsNative(c) && !carrier.IsProxy(spec, c) {
 			out = append(out, c)
 		}
 	}

@@ -143,7 +143,7 @@ func (l *linting) shellAsPID1() {
 	spec := &l.pod.Spec
 	l.containers(func(c *corev1.Container, path string) {
 		isApp := strings.HasPrefix(path, "spec.containers") && (len(c.Ports) > 0 || len(spec.Containers) == 1)
-		if !isApp || carrier.IsProxy(spec, c.Name) {
+		if !isApp || carrier.IsProxy(spec, c) {
 			return
 		}
 		if process := carrier.ShellAsPID1(spec, c); process != "" {

@@ -10,7 +10,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // maxFile is the limit of one file, in bytes. The largest manifests of public projects, files with all their
@@ -112,26 +113,20 @@ func Read(paths []string, stdin io.Reader) ([]*File, error) {
 		}
 	}
 	files := make([]*File, len(names))
-	var readers sync.WaitGroup
-	next := make(chan int)
-	for range runtime.GOMAXPROCS(0) {
-		readers.Go(func() {
-			for i := range next {
-				if text, err := ReadText(names[i], stdin); err != nil {
-					files[i] = &File{Name: shown(names[i]), Problems: []*Problem{{Err: err}}}
-				} else {
-					files[i] = Parse(shown(names[i]), text)
-				}
-				files[i].InFolder = inFolder[names[i]]
+	var readers errgroup.Group
+	readers.SetLimit(runtime.GOMAXPROCS(0))
+	for i, name := range names {
+		readers.Go(func() error {
+			if text, err := ReadText(name, stdin); err != nil {
+				files[i] = &File{Name: shown(name), Problems: []*Problem{{Err: err}}}
+			} else {
+				files[i] = Parse(shown(name), text)
 			}
+			files[i].InFolder = inFolder[name]
+			return nil
 		})
 	}
-	for i := range names {
-		next <- i
-	}
-	close(next)
-	readers.Wait()
-	return files, nil
+	return files, readers.Wait()
 }
 
 func shown(name string) string {

@@ -82,12 +82,12 @@ func podOf(p *corev1.Pod) Pod {
 	pod.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		r := c.ReadinessProbe
 		hasProbe := r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil)
-		return !carrier.IsProxy(&p.Spec, c.Name) && (len(c.Ports) > 0 || hasProbe)
+		return !carrier.IsProxy(&p.Spec, &c) && (len(c.Ports) > 0 || hasProbe)
 	})
 	for _, s := range carrier.Statuses(p) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount,
-			IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, s.Name)}
+			IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, carrier.Find(&p.Spec, s.Name))}
 		if end := s.State.Terminated; end != nil {
 			c.Exit = &Exit{Code: end.ExitCode, IsKilled: carrier.IsKilled(end)}
 			if carrier.HasLastcall(pod.Proxy) {

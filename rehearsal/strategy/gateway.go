@@ -18,10 +18,10 @@ import (
 
 // Gateway forwards requests to pods, in this process.
 type Gateway struct {
-	Address  string
-	access   string // file of its access log
-	forwards *gateway.Gateway
-	stop     func()
+	*gateway.Gateway
+	Address string
+	access  string // file of its access log
+	stop    func()
 }
 
 // StartGateway starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir, for its
@@ -44,7 +44,7 @@ func StartGateway(dir string, endpoints []string) (*Gateway, error) {
 		_ = server.Serve(ln) // until stop
 	}()
 	return &Gateway{
-		Address: ln.Addr().String(), access: accessFile.Name(), forwards: forwards,
+		Address: ln.Addr().String(), access: accessFile.Name(), Gateway: forwards,
 		stop: func() {
 			ctx, late := context.WithTimeout(context.Background(), stopTimeout)
 			defer late()
@@ -61,9 +61,6 @@ func StartGateway(dir string, endpoints []string) (*Gateway, error) {
 
 // accessLogFile is the name of a gateway's access log.
 const accessLogFile = "gateway-access.log"
-
-// SetEndpoints replaces the list of endpoints.
-func (g *Gateway) SetEndpoints(endpoints []string) { g.forwards.SetEndpoints(endpoints) }
 
 // stopTimeout is how long a gateway without requests may take to end.
 const stopTimeout = 2 * time.Second

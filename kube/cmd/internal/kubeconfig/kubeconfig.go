@@ -8,15 +8,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// load reads a kubeconfig file, or else that of KUBECONFIG.
+func load(kubeconfig, context string) clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+}
+
 // RESTConfig returns the connection to the API server: that of the kubeconfig file and its context, of the pod's
 // service account if neither is named, or else of KUBECONFIG.
 func RESTConfig(kubeconfig, context string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" || context != "" || errors.Is(err, rest.ErrNotInCluster) {
-		rules := clientcmd.NewDefaultClientConfigLoadingRules()
-		rules.ExplicitPath = kubeconfig
-		overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
-		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+		config, err = load(kubeconfig, context).ClientConfig()
 	}
 	if clientcmd.IsEmptyConfig(err) {
 		err = errors.New("no kubeconfig found: set --kubeconfig or KUBECONFIG, or run in a pod")
@@ -26,10 +30,7 @@ func RESTConfig(kubeconfig, context string) (*rest.Config, error) {
 
 // NamespaceOf is the namespace of a context of the kubeconfig, as in RESTConfig; default without one.
 func NamespaceOf(kubeconfig, context string) string {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
-	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).Namespace()
+	namespace, _, err := load(kubeconfig, context).Namespace()
 	if err != nil || namespace == "" {
 		return "default"
 	}
