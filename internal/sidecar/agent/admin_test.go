@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -217,42 +217,17 @@ func getFrom(admin, path string) (string, error) {
 	return body, nil
 }
 
-// istioCount counts as pilot-agent does: used listener gauges, less those of
-// workers, of internal and of known listeners. No line at all is an error here:
-// pilot-agent would leave at once.
+// istioCount counts as pilot-agent does. Without a count it would leave at once: an error here.
 func istioCount(admin string) (int, error) {
 	body, err := getFrom(admin, "/stats?usedonly&filter=downstream_cx_active$")
 	if err != nil {
 		return 0, err
 	}
-	if strings.TrimSpace(body) == "" {
+	active, known := envoy.IstioCount([]byte(body))
+	if !known {
 		return 0, fmt.Errorf("the statistic is not available")
 	}
-	known := []string{"listener.0.0.0.0_15021", "listener.0.0.0.0_15090", "listener.admin", "listener.admin.main_thread"}
-	sum := 0
-lines:
-	for line := range strings.Lines(body) {
-		parts := strings.Split(strings.TrimSpace(line), ":")
-		if len(parts) != 2 {
-			return 0, fmt.Errorf("no separator in %q", line)
-		}
-		name := parts[0]
-		if !strings.HasPrefix(name, "listener.") || strings.Contains(name, "worker_") ||
-			strings.HasPrefix(name, "listener.envoy_internal_") {
-			continue
-		}
-		for _, k := range known {
-			if name == k+".downstream_cx_active" {
-				continue lines
-			}
-		}
-		n, err := strconv.ParseUint(strings.TrimSpace(parts[1]), 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += int(n)
-	}
-	return sum, nil
+	return active, nil
 }
 
 // contourCount adds up one family of Prometheus' text, for the listeners that

@@ -11,11 +11,8 @@ import (
 )
 
 func TestProbes(t *testing.T) {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
 	ln := nettest.Listen(t, "127.0.0.1:0")
-	app := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/up":
 			if r.Host != "shop" || r.Header.Get("X-Probe") != "1" {
@@ -29,10 +26,7 @@ func TestProbes(t *testing.T) {
 		default:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-	})}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = app.Serve(ln) }()
-	defer func() { _ = app.Close(); <-served }()
+	}))
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	_, closed, _ := net.SplitHostPort(freeAddress(t))
 

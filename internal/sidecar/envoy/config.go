@@ -275,10 +275,10 @@ var istioKnown = regexp.MustCompile(`^listener\.(0\.0\.0\.0_(15021|15090)|admin|
 // istioFilter is the filter of pilot-agent's poll.
 const istioFilter = `downstream_cx_active$`
 
-// istioCount counts as pilot-agent does, faults included: a listener with worker_
+// IstioCount counts as pilot-agent does, faults included: a listener with worker_
 // in its name is never counted, IPv6's known listeners always are. known is false
 // for its "not available": an empty body, or a sum of -1.
-func istioCount(body []byte) (active int, known bool) {
+func IstioCount(body []byte) (active int, known bool) {
 	known = len(body) > 0
 	for name, value := range ParseStats(body) {
 		if strings.HasPrefix(name, "listener.") && !strings.Contains(name, "worker_") &&

@@ -50,97 +50,72 @@ func TestLayout(t *testing.T) {
 			}
 		}
 	}
+	on := func(direction, address string) Listener {
+		return change(func(l *Listener) { l.Direction, l.Addresses = direction, at(address) })
+	}
+	mixed := change(func(l *Listener) { l.Opaque = true })
+	quic := change(func(l *Listener) { l.Addresses, l.Unseen = nil, true })
+	const requests, connections = "http.in.downstream_rq_active", "http.in.downstream_cx_active"
+	const open = "listener.0.0.0.0_15006.downstream_cx_active"
+	type ports = []uint16
+	type list = []string
+	own, in := ports{15006}, list{"in"}
 	for name, tt := range map[string]struct {
 		listeners []Listener
-		leaveOut  []uint16
+		leaveOut  ports
 		hide      func(Stats)
 		blind     bool // the kernel's table does not show Envoy
 
-		ports    []uint16
+		ports    ports
 		evidence evidence // of the first port
-		http     []string
-		unseen   int
-		unknown  []string
-		hidden   []string
+		http     list
 		only     bool
-		closing  []uint16
+		closing  ports
+		unseen   int
+		unknown  list
+		hidden   list
 	}{
-		"inbound": {listeners: []Listener{inbound}, ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006}},
-		"a gateway says no direction": {
-			listeners: []Listener{change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:8443") })},
-			ports:     []uint16{8443}, http: []string{"in"}, closing: []uint16{8443},
-		},
-		"names do not matter": {
-			listeners: []Listener{
-				change(func(l *Listener) { l.Name = "worker_api"; l.Addresses = at("0.0.0.0:1") }),
-				change(func(l *Listener) { l.Name = "admin-eu"; l.Addresses = at("[::]:2"); l.HTTP = []string{"admin-eu"} }),
-			},
-			ports: []uint16{1, 2}, http: []string{"admin-eu", "in"}, only: true, closing: []uint16{1, 2},
-		},
+		"inbound": {listeners: []Listener{inbound}, ports: own, http: in, only: true, closing: own},
+		"a gateway says no direction": {listeners: []Listener{on("UNSPECIFIED", "0.0.0.0:8443")},
+			ports: ports{8443}, http: in, closing: ports{8443}},
+		"names do not matter": {listeners: []Listener{
+			change(func(l *Listener) { l.Name, l.Addresses = "worker_api", at("0.0.0.0:1") }),
+			change(func(l *Listener) { l.Name, l.Addresses, l.HTTP = "admin-eu", at("[::]:2"), list{"admin-eu"} }),
+		}, ports: ports{1, 2}, http: list{"admin-eu", "in"}, only: true, closing: ports{1, 2}},
 		"outbound does not count": {
-			listeners: []Listener{
-				inbound, change(func(l *Listener) { l.Direction = "OUTBOUND"; l.Addresses = at("0.0.0.0:80") }),
-				change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:15001") }),
-			},
-			ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
-		},
+			listeners: []Listener{inbound, on("OUTBOUND", "0.0.0.0:80"), on("UNSPECIFIED", "0.0.0.0:15001")},
+			ports:     own, http: in, only: true, closing: own},
 		"an Istio gateway's listeners are outbound, and count": {
-			listeners: []Listener{
-				change(func(l *Listener) { l.Direction = "OUTBOUND"; l.Addresses = at("0.0.0.0:8080") }),
-				change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:15021") }),
-			},
-			ports: []uint16{8080}, http: []string{"in"}, closing: []uint16{8080},
-		},
+			listeners: []Listener{on("OUTBOUND", "0.0.0.0:8080"), on("UNSPECIFIED", "0.0.0.0:15021")},
+			ports:     ports{8080}, http: in, closing: ports{8080}},
 		"health and scrapes do not count, IPv4 or IPv6": {
 			listeners: []Listener{change(func(l *Listener) { l.Addresses = at("0.0.0.0:15021", "[::]:15021", "[::]:15090") })},
-			only:      true,
-		},
-		"left out": {listeners: []Listener{inbound}, leaveOut: []uint16{15006}, only: true},
+			only:      true},
+		"left out": {listeners: []Listener{inbound}, leaveOut: own, only: true},
 		"no direction: counts in addition to inbound, but is not closed with it": {
-			listeners: []Listener{inbound, change(func(l *Listener) { l.Direction = "UNSPECIFIED"; l.Addresses = at("0.0.0.0:80") })},
-			ports:     []uint16{80, 15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
-		},
-		"opaque": {
-			listeners: []Listener{change(func(l *Listener) { l.HTTP, l.Opaque = nil, true })},
-			ports:     []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006},
-		},
-		"HTTP and others": {
-			listeners: []Listener{change(func(l *Listener) { l.Opaque = true })},
-			ports:     []uint16{15006}, evidence: requestsPossible, http: []string{"in"}, only: true, closing: []uint16{15006},
-		},
+			listeners: []Listener{inbound, on("UNSPECIFIED", "0.0.0.0:80")},
+			ports:     ports{80, 15006}, http: in, only: true, closing: own},
+		"opaque": {listeners: []Listener{change(func(l *Listener) { l.HTTP, l.Opaque = nil, true })},
+			ports: own, evidence: openIsBusy, only: true, closing: own},
+		"HTTP and others": {listeners: []Listener{mixed},
+			ports: own, evidence: requestsPossible, http: in, only: true, closing: own},
 		"HTTP and others, under a name that another uses": {
-			listeners: []Listener{change(func(l *Listener) { l.Opaque = true }), change(func(l *Listener) { l.Direction = "OUTBOUND" })},
-			ports:     []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006},
-		},
+			listeners: []Listener{mixed, change(func(l *Listener) { l.Direction = "OUTBOUND" })},
+			ports:     own, evidence: openIsBusy, only: true, closing: own},
 		"the name of Envoy's own admin API": {
-			listeners: []Listener{change(func(l *Listener) { l.HTTP = []string{"admin"} })},
-			ports:     []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{ownRequest},
-		},
-		"hidden": {
-			listeners: []Listener{inbound}, hide: hide("http.in.downstream_rq_active"),
-			ports: []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_rq_active"},
-		},
-		"hidden in part": {
-			listeners: []Listener{change(func(l *Listener) { l.Opaque = true })}, hide: hide("http.in.downstream_cx_active"),
-			ports: []uint16{15006}, evidence: openIsBusy, only: true, closing: []uint16{15006}, hidden: []string{"http.in.downstream_cx_active"},
-		},
-		"of HTTP alone, connections need not be shown": {
-			listeners: []Listener{inbound}, hide: hide("http.in.downstream_cx_active", "listener.0.0.0.0_15006.downstream_cx_active"),
-			ports: []uint16{15006}, http: []string{"in"}, only: true, closing: []uint16{15006},
-		},
-		"addresses alone": {
-			listeners: []Listener{{Addresses: at("0.0.0.0:80"), Direction: "UNSPECIFIED"}},
-			ports:     []uint16{80}, evidence: openIsBusy, closing: []uint16{80},
-		},
-		"QUIC": {
-			listeners: []Listener{change(func(l *Listener) { l.Addresses, l.Unseen = nil, true })},
-			http:      []string{"in"}, unseen: 1, only: true,
-		},
-		"QUIC, hidden": {
-			listeners: []Listener{change(func(l *Listener) { l.Addresses, l.Unseen = nil, true })}, hide: hide("listener.0.0.0.0_15006.downstream_cx_active"),
-			unknown: []string{"in"}, only: true, hidden: []string{"listener.0.0.0.0_15006.downstream_cx_active"},
-		},
-		"no kernel": {listeners: []Listener{inbound}, blind: true, http: []string{"in"}, unseen: 1, only: true},
+			listeners: []Listener{change(func(l *Listener) { l.HTTP = list{"admin"} })},
+			ports:     own, evidence: openIsBusy, only: true, closing: own, hidden: list{ownRequest}},
+		"hidden": {listeners: []Listener{inbound},
+			hide: hide(requests), ports: own, evidence: openIsBusy, only: true, closing: own, hidden: list{requests}},
+		"hidden in part": {listeners: []Listener{mixed},
+			hide: hide(connections), ports: own, evidence: openIsBusy, only: true, closing: own, hidden: list{connections}},
+		"of HTTP alone, connections need not be shown": {listeners: []Listener{inbound},
+			hide: hide(connections, open), ports: own, http: in, only: true, closing: own},
+		"addresses alone": {listeners: []Listener{{Addresses: at("0.0.0.0:80"), Direction: "UNSPECIFIED"}},
+			ports: ports{80}, evidence: openIsBusy, closing: ports{80}},
+		"QUIC":         {listeners: []Listener{quic}, http: in, only: true, unseen: 1},
+		"QUIC, hidden": {listeners: []Listener{quic}, hide: hide(open), only: true, unknown: in, hidden: list{open}},
+		"no kernel":    {listeners: []Listener{inbound}, blind: true, http: in, only: true, unseen: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shown := show(tt.listeners...)
@@ -325,7 +300,7 @@ func TestIstioCount(t *testing.T) {
 		"-1 as text":               {"listener.a.downstream_cx_active: -1\n", 0, true},
 		"garbage":                  {"<html>\n", 0, true},
 	} {
-		if active, known := istioCount([]byte(tt.body)); active != tt.active || known != tt.known {
+		if active, known := IstioCount([]byte(tt.body)); active != tt.active || known != tt.known {
 			t.Errorf("%s: %d, %v; want %d, %v", name, active, known, tt.active, tt.known)
 		}
 	}

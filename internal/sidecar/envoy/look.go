@@ -158,7 +158,7 @@ func (p *Plane) istioActivity(ctx context.Context) (drain.Activity, error) {
 	if err != nil {
 		return drain.Activity{}, fmt.Errorf("unable to get listener stats from Envoy : %w", err)
 	}
-	active, known := istioCount(body)
+	active, known := IstioCount(body)
 	return drain.Activity{Known: known, Connections: active, Busy: active}, nil
 }
 

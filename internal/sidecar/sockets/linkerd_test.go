@@ -224,7 +224,7 @@ func TestLinkerdShutdown(t *testing.T) {
 // TestAskAdmin: a real server, which may answer late, with errors, or without end.
 func TestAskAdmin(t *testing.T) {
 	ln := nettest.Listen(t, "127.0.0.1:0")
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/late":
 			<-r.Context().Done()
@@ -239,9 +239,7 @@ func TestAskAdmin(t *testing.T) {
 		default:
 			fmt.Fprintf(w, "%s %s", r.Method, r.Header.Get("Accept-Encoding"))
 		}
-	})}
-	go func() { _ = server.Serve(ln) }()
-	defer server.Close()
+	}))
 	port := ln.Addr().(*net.TCPAddr).AddrPort().Port()
 	for path, want := range map[string]string{"/late": "deadline exceeded", "/long": "", "/shutdown": "404 Not Found: shutdown endpoint is not enabled", "/elsewhere": "302"} {
 		if body, err := askAdmin(port, http.MethodPost, path); err == nil || body != nil || !strings.Contains(err.Error(), want) {

@@ -23,6 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
@@ -117,10 +118,7 @@ func startServer(t *testing.T, address string) *server {
 		requests: make(chan string, 100), free: make(chan struct{}),
 	}
 	s.address = strings.Replace(s.address, "[::]", "127.0.0.1", 1)
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	handler := func(w http.ResponseWriter, r *http.Request) {
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests <- r.URL.Path
 		switch r.URL.Path {
 		case "/slow":
@@ -139,11 +137,7 @@ func startServer(t *testing.T, address string) *server {
 			_, _ = w.Write(make([]byte, 16<<20))
 		}
 		_, _ = io.WriteString(w, "done")
-	}
-	app := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(handler)}
-	var running sync.WaitGroup
-	running.Go(func() { _ = app.Serve(ln) })
-	t.Cleanup(func() { _ = app.Close(); running.Wait() })
+	}))
 	return s
 }
 
