@@ -195,8 +195,7 @@ func (r *raw) subscribe(events string) {
 // With CloseEarly the subscriptions of a connection end when nothing else is open on it, at the end of an event, with
 // the last GOAWAY: whatever the client does at a GOAWAY.
 func TestH2EventStreamsCloseEarly(t *testing.T) {
-	clients := map[string][]http2.Setting{"unknown": nil, "hyper-h2": {{ID: 1, Val: 4096}, {ID: 4, Val: 65535}, {ID: 5, Val: 16384}},
-		"curl": {{ID: 3, Val: 100}, {ID: 2, Val: 0}}}
+	clients := map[string][]http2.Setting{"unknown": nil, "hyper-h2": hyper, "curl": curl}
 	for client, settings := range clients {
 		for _, tt := range []struct {
 			name, events, rest string

@@ -189,11 +189,15 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 	}
 }
 
+// hyper and curl are the SETTINGS by which these clients are recognized.
+var (
+	hyper = []http2.Setting{{ID: 1, Val: 4096}, {ID: 4, Val: 65535}, {ID: 5, Val: 16384}}
+	curl  = []http2.Setting{{ID: 3, Val: 100}, {ID: 2, Val: 0}}
+)
+
 // A client that fails open requests at a GOAWAY gets only the last one, between its requests; one that is not recognized gets
 // both between its requests; others get the first one at once.
 func TestH2GoAwayByClient(t *testing.T) {
-	hyper := []http2.Setting{{ID: 1, Val: 4096}, {ID: 4, Val: 65535}, {ID: 5, Val: 16384}}
-	curl := []http2.Setting{{ID: 3, Val: 100}, {ID: 2, Val: 0}}
 	for _, tt := range []struct {
 		name     string
 		settings []http2.Setting

@@ -79,20 +79,6 @@ func TestUntilClose(t *testing.T) {
 	awaitActivity(t, p, 0, 0)
 }
 
-// A client may end its side when it has asked: the answer still comes.
-func TestHalfClose(t *testing.T) {
-	p := startPipe(t, startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%d", len(b))
-	}), HTTP)
-	c := dialPipe(t, p, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
-	_ = c.CloseWrite()
-	if got := c.rest(); !strings.HasSuffix(got, "\r\n\r\n3") {
-		t.Fatalf("got %q", got)
-	}
-	awaitActivity(t, p, 0, 0)
-}
-
 func TestUpgrade(t *testing.T) {
 	app := startApp(t, func(c net.Conn) {
 		r := bufio.NewReader(c)

@@ -186,32 +186,23 @@ func TestLateStreamCloseEarly(t *testing.T) {
 // The endings are spread over a part of the window, at even distances, the oldest
 // first.
 func TestSpread(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
 	for _, tt := range []struct {
 		n                 int
-		set, window, want time.Duration
+		set, window, want time.Duration // at the last call
+		early, wantEarly  time.Duration
 	}{
-		{100, 0, time.Second, 500 * time.Millisecond},
-		{5000, 0, time.Second, 750 * time.Millisecond},
-		{100, 200 * time.Millisecond, time.Second, 200 * time.Millisecond},
-		{100, time.Minute, time.Second, 750 * time.Millisecond},
-	} {
-		e := Endings{Spread: tt.set}
-		if got := e.spread(tt.n, tt.window); got != tt.want {
-			t.Errorf("spread %v of %d in a window of %v: %v; want %v", tt.set, tt.n, tt.window, got, tt.want)
-		}
-	}
-	for _, tt := range []struct {
-		n                int
-		set, early, want time.Duration
-	}{
-		{5000, 0, 0, time.Second},
-		{100, 0, 18 * time.Second, time.Second},
-		{5000, 0, 18 * time.Second, 10 * time.Second},
-		{5000, 3 * time.Second, 18 * time.Second, 3 * time.Second},
+		{100, 0, s, 500 * ms, 0, s},
+		{5000, 0, s, 750 * ms, 0, s},
+		{100, 0, s, 500 * ms, 18 * s, s},
+		{5000, 0, s, 750 * ms, 18 * s, 10 * s},
+		{100, 200 * ms, s, 200 * ms, 18 * s, 200 * ms},
+		{5000, 3 * s, s, 750 * ms, 18 * s, 3 * s},
+		{100, time.Minute, s, 750 * ms, 18 * s, time.Minute},
 	} {
 		e := Endings{Spread: tt.set, EarlyTime: tt.early}
-		if got := e.earlySpread(tt.n); got != tt.want {
-			t.Errorf("spread %v of %d early: %v; want %v", tt.set, tt.n, got, tt.want)
+		if got, early := e.spread(tt.n, tt.window), e.earlySpread(tt.n); got != tt.want || early != tt.wantEarly {
+			t.Errorf("%+v: %v in the window, %v early", tt, got, early)
 		}
 	}
 }
