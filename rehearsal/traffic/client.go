@@ -218,8 +218,12 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 		o.fail(ctx, err, Ended)
 		return
 	}
-	if r.Protocol == TCP {
+	switch r.Protocol {
+	case TCP:
 		k.talk(ctx, r.Body, o)
+		return
+	case WebSocket:
+		k.holdWebSocket(ctx, r, o)
 		return
 	}
 	resp, failure, err := k.exchange(r.to(k.address))
@@ -231,10 +235,6 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 		return
 	}
 	o.First, o.Status = time.Now(), resp.StatusCode
-	if r.Protocol == WebSocket && resp.StatusCode == http.StatusSwitchingProtocols {
-		k.holdWebSocket(ctx, r.Body, o)
-		return
-	}
 	defer func() { _ = resp.Body.Close() }()
 	o.Framing = framing(resp)
 	if _, err := io.Copy(o, resp.Body); err != nil {
