@@ -50,45 +50,35 @@ type ending struct {
 
 // journal is a log that can be followed from its beginning.
 type journal struct {
-	mu      sync.Mutex
-	text    string
-	isOver  bool
-	changed chan struct{}
+	text string        // guarded by the cluster's mu
+	over chan struct{} // closed when it is complete
 }
 
-func (j *journal) write(line string, over bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if line != "" {
-		j.text += line + "\n"
-	}
-	j.isOver = j.isOver || over
-	close(j.changed)
-	j.changed = make(chan struct{})
+// log writes a line to the journal of a container.
+func (c *cluster) log(container, line string) {
+	j := c.journal(container)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j.text += line + "\n"
 }
 
-// follow writes the journal to w until it is complete.
-func (j *journal) follow(ctx context.Context, w *io.PipeWriter) {
-	sent := 0
-	for {
-		j.mu.Lock()
-		text, isOver, changed := j.text[sent:], j.isOver, j.changed
-		j.mu.Unlock()
-		if _, err := io.WriteString(w, text); err != nil {
-			return
-		}
-		sent += len(text)
-		if isOver {
-			_ = w.Close()
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			_ = w.CloseWithError(ctx.Err())
-			return
-		}
+// follow writes what is in a container's journal, and the rest when it is complete.
+func (c *cluster) follow(ctx context.Context, container string, w *io.PipeWriter) {
+	j := c.journal(container)
+	c.mu.Lock()
+	text := j.text
+	c.mu.Unlock()
+	_, err := io.WriteString(w, text)
+	select {
+	case <-j.over:
+		c.mu.Lock()
+		rest := j.text[len(text):]
+		c.mu.Unlock()
+		_, _ = io.WriteString(w, rest)
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
+	_ = w.CloseWithError(err)
 }
 
 // core is the fake's client, whose pods have logs.
@@ -116,7 +106,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func (p pods) GetLogs(name string, o *corev1.PodLogOptions) *rest.Request {
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		in, out := io.Pipe()
-		go p.cluster.journal(o.Container).follow(r.Context(), out)
+		go p.cluster.follow(r.Context(), o.Container, out)
 		return &http.Response{StatusCode: http.StatusOK, Body: in, Header: http.Header{}, Request: r}, nil
 	})}
 	base, _ := url.Parse("http://cluster.invalid")
@@ -128,7 +118,7 @@ func (c *cluster) journal(container string) *journal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.logs[container] == nil {
-		c.logs[container] = &journal{changed: make(chan struct{})}
+		c.logs[container] = &journal{over: make(chan struct{})}
 	}
 	return c.logs[container]
 }
@@ -180,7 +170,7 @@ func (c *cluster) kubelet(ctx context.Context) {
 			if one.Image != c.image {
 				s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}
 			} else {
-				c.journal(one.Name).write(`{"observing":{"ports":[8080]}}`, false)
+				c.log(one.Name, `{"observing":{"ports":[8080]}}`)
 			}
 			p.Status.EphemeralContainerStatuses = append(p.Status.EphemeralContainerStatuses, s)
 			_, _ = c.set.CoreV1().Pods(namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
@@ -207,9 +197,9 @@ func (c *cluster) end(name string, e ending) {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, ptr.To[int64](20)
 		for _, one := range p.Spec.EphemeralContainers {
 			for _, line := range e.log {
-				c.journal(one.Name).write(line, false)
+				c.log(one.Name, line)
 			}
-			c.journal(one.Name).write("", true)
+			close(c.journal(one.Name).over)
 		}
 	})
 	update(func(p *corev1.Pod) {
