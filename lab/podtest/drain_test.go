@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // families runs a test for the pod's IPv4 and for its IPv6 address, each with a pod of its own.
@@ -41,28 +43,29 @@ func TestDrainHTTP1(t *testing.T) {
 	families(t, func(t *testing.T, p *pod, address func(uint16) string) {
 		h, requested, let := holding()
 		stop := p.serve(h)
+		answered := func(what string, c *loadtest.Kept, goodbye bool) {
+			t.Helper()
+			if resp, body := c.Answer(t); body != "answered" || resp.Close != goodbye {
+				t.Errorf("%s: %q, close %v", what, body, resp.Close)
+			}
+		}
 		held, idle := p.keepAlive(address(appPort)), p.keepAlive(address(appPort))
-		if body, goodbye, err := idle.ask("/"); err != nil || body != "answered" || goodbye {
-			t.Fatalf("before the end: %q, close %v, %v", body, goodbye, err)
-		}
-		if err := held.send("/held"); err != nil {
-			t.Fatal(err)
-		}
+		idle.Ask("/")
+		answered("before the end", idle, false)
+		held.Ask("/held")
 		<-requested
 		_ = p.sidecar.Terminate()
 		p.logged("phase=draining")
-		if body, goodbye, err := p.keepAlive(address(appPort)).ask("/"); err != nil || body != "answered" || !goodbye {
-			t.Errorf("a new connection: %q, close %v, %v", body, goodbye, err)
-		}
+		late := p.keepAlive(address(appPort))
+		late.Ask("/")
+		answered("a new connection", late, true)
 		p.logged("phase=waiting")
-		if _, err := idle.r.ReadByte(); err != io.EOF {
+		if _, err := idle.R.ReadByte(); err != io.EOF {
 			t.Errorf("the idle connection: %v; want a FIN", err)
 		}
 		close(let)
-		if body, goodbye, err := held.receive(); err != nil || body != "answered" || !goodbye {
-			t.Errorf("in flight: %q, close %v, %v", body, goodbye, err)
-		}
-		if _, err := held.r.ReadByte(); err != io.EOF {
+		answered("in flight", held, true)
+		if _, err := held.R.ReadByte(); err != io.EOF {
 			t.Errorf("after the answer: %v; want a FIN", err)
 		}
 		p.logged("outbound connections stay open until the app exits")
@@ -96,30 +99,21 @@ func (p *pod) serveFirst(port uint16) (stop func(), endings <-chan error) {
 	return func() { _ = ln.Close(); leave() }, ended
 }
 
-func (c *keptAlive) converse(word string) error {
-	if _, err := fmt.Fprintln(c, word); err != nil {
-		return err
-	}
-	line, err := c.r.ReadString('\n')
-	if err == nil && line != word+"\n" {
-		err = fmt.Errorf("%q in answer to %q", line, word)
-	}
-	return err
-}
-
 // Server-first TCP: the conversation continues to its own end, then the sidecar exits.
 func TestDrainServerFirst(t *testing.T) {
 	families(t, func(t *testing.T, p *pod, address func(uint16) string) {
 		stop, endings := p.serveFirst(3306)
 		c := p.keepAlive(address(3306))
-		if line, err := c.r.ReadString('\n'); err != nil || line != greeting {
+		if line, err := c.R.ReadString('\n'); err != nil || line != greeting {
 			t.Fatalf("greeting %q, %v", line, err)
 		}
 		_ = p.sidecar.Terminate()
 		p.logged("phase=waiting")
 		for i := range 3 {
-			if err := c.converse(fmt.Sprintf("query %d", i)); err != nil {
-				t.Fatal(err)
+			query := fmt.Sprintf("query %d\n", i)
+			_, _ = io.WriteString(c, query)
+			if line, err := c.R.ReadString('\n'); err != nil || line != query {
+				t.Fatalf("%q in answer to %q, %v", line, query, err)
 			}
 		}
 		if strings.Contains(p.sidecar.log.String(), "phase=done") {

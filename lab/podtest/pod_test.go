@@ -1,6 +1,7 @@
 package podtest
 
 import (
+	"bufio"
 	"crypto/tls"
 	"flag"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -126,6 +128,18 @@ func (p *pod) client(h2 bool) *http.Client {
 		DialContext: p.Client.Dial, Protocols: protocols, DisableKeepAlives: !h2,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
+}
+
+// keepAlive is one connection from the client's namespace, for more than one request.
+func (p *pod) keepAlive(address string) *loadtest.Kept {
+	p.t.Helper()
+	c, err := p.Client.Dial(p.t.Context(), "tcp", address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &loadtest.Kept{Conn: c, R: bufio.NewReader(c)}
 }
 
 // get asks from the client's namespace on a connection of its own.

@@ -133,7 +133,7 @@ func TestLoopbackStaysInThePod(t *testing.T) {
 		}
 	}()
 	c := p.keepAlive(p.Pod.TCP4(7070))
-	if line, _ := c.r.ReadString('o'); line != "hello" {
+	if line, _ := c.R.ReadString('o'); line != "hello" {
 		t.Errorf("the app at the pod's own address sent %q", line)
 	}
 }
