@@ -1,7 +1,6 @@
 package httpbin
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -9,11 +8,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
+
+const patience = 20 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -26,42 +29,13 @@ func app(t *testing.T, onTerm OnTerm) (addr string, stop context.CancelFunc, don
 	t.Cleanup(cancel)
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, Options{Listener: ln, OnTerm: onTerm}) }()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if _, err := io.WriteString(c, "GET /drip?delay=0&duration=1&numbytes=2 HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	c := loadtest.Keep(t, ln.Addr().String(), patience)
+	c.Ask("/drip?delay=0&duration=1&numbytes=2")
+	resp, err := http.ReadResponse(c.R, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ln.Addr().String(), cancel, ended, resp
-}
-
-// idle opens a connection that has had one answer and waits for more.
-func idle(t *testing.T, addr string) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if _, err := io.WriteString(c, "GET /status/204 HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 4096)
-	var got string
-	for !strings.HasSuffix(got, "\r\n\r\n") {
-		n, err := c.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got += string(buf[:n])
-	}
-	return c
 }
 
 // Requests in flight are finished, of HTTP/1.1 and of HTTP/2, and no connection stays.
@@ -76,9 +50,11 @@ func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			other := idle(t, addr)
+			other := loadtest.Keep(t, addr, patience)
+			other.Ask("/status/204")
+			other.Answer(t)
 			stop()
-			if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			if _, err := other.R.ReadByte(); !errors.Is(err, io.EOF) {
 				t.Errorf("idle connection: %v, want EOF", err)
 			}
 			if c, err := net.Dial("tcp", addr); err == nil {

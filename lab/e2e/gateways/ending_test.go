@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // ended is how one pod ended while it served a request.
@@ -43,7 +43,9 @@ func (g *gateway) ending(t *testing.T, idle bool) []ended {
 		envoy := envoyOf(t, p.Name)
 		defer func() { _ = unix.Close(envoy) }()
 		if idle {
-			keep(t, g.address(&p))
+			kept := loadtest.Keep(t, g.address(&p), patience)
+			kept.Ask("/get")
+			kept.Answer(t)
 		}
 		seconds := 12 + 5*float64(i)/float64(len(pods)) // Contour polls every 5 s
 		begun := make(chan struct{})
@@ -106,19 +108,6 @@ func slow(address string, seconds float64, begun chan<- struct{}) string {
 		return line + " " + err.Error()
 	}
 	return line
-}
-
-// keep opens a connection, sends one request on it and keeps it open until the test ends.
-func keep(t *testing.T, address string) {
-	t.Helper()
-	transport := &http.Transport{}
-	response, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get("http://" + address + "/get")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, response.Body)
-	_ = response.Body.Close()
-	t.Cleanup(transport.CloseIdleConnections)
 }
 
 // envoyOf returns a handle of a pod's Envoy, a process of this machine with the pod's name in its environment.
