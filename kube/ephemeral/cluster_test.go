@@ -62,7 +62,7 @@ func (c *cluster) log(container, line string) {
 	j.text += line + "\n"
 }
 
-// follow writes what is in a container's journal, and the rest when it is complete.
+// follow writes the lines of a container's journal so far, and the rest when it is complete.
 func (c *cluster) follow(ctx context.Context, container string, w *io.PipeWriter) {
 	j := c.journal(container)
 	c.mu.Lock()
