@@ -102,25 +102,11 @@ func (x *exchange) Write(p []byte) (int, error) {
 
 // RoundTrip sends the request to an endpoint.
 func (x *exchange) RoundTrip(req *http.Request) (resp *http.Response, err error) {
-	if resp, x.upstream = x.gateway.client.Forward(req); resp == nil {
+	resp, x.upstream = x.gateway.client.Forward(req, func(err error) { x.broken = err })
+	if resp == nil {
 		return nil, errors.New(string(x.upstream.Failure))
 	}
-	resp.Body = &responseBody{resp.Body, x}
 	return resp, nil
-}
-
-// responseBody records errors of the endpoint.
-type responseBody struct {
-	io.ReadCloser
-	x *exchange
-}
-
-func (b *responseBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
-		b.x.broken = err
-	}
-	return n, err
 }
 
 // fail responds to a request that got no response from an endpoint.

@@ -9,8 +9,9 @@ import (
 )
 
 // Forward sends a request of another client to a pod, as a proxy does, and returns the head of the response; its body
-// is read and closed by the caller. The outcome has a Failure if there is none.
-func (c *Client) Forward(req *http.Request) (*http.Response, Outcome) {
+// is read and closed by the caller, and broken is called if it ends in an error. The outcome has a Failure if there is
+// none.
+func (c *Client) Forward(req *http.Request, broken func(error)) (*http.Response, Outcome) {
 	o := Outcome{Began: time.Now()}
 	ctx := req.Context()
 	k := c.connect(ctx, Request{}, &o)
@@ -27,7 +28,7 @@ func (c *Client) Forward(req *http.Request) (*http.Response, Outcome) {
 		return nil, o
 	}
 	o.First, o.Status = time.Now(), resp.StatusCode
-	resp.Body = &forwarded{resp.Body, func(isWhole bool) {
+	resp.Body = &forwarded{resp.Body, broken, func(isWhole bool) {
 		if stop() && isWhole && !resp.Close {
 			c.keep(k)
 		} else {
@@ -52,6 +53,7 @@ func (k *kept) exchange(req *http.Request) (*http.Response, Failure, error) {
 // forwarded is the body of a response that Forward has returned.
 type forwarded struct {
 	io.ReadCloser
+	broken  func(error)
 	release func(isWhole bool) // nil once it has been called
 }
 
@@ -59,6 +61,8 @@ func (b *forwarded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.end(true)
+	} else if err != nil {
+		b.broken(err)
 	}
 	return n, err
 }

@@ -4,21 +4,20 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"time"
-	"unicode"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // channel is the client's gRPC channel, which is made at its first use. It reconnects as grpc-go's clients do: at once
@@ -84,19 +83,21 @@ func (c *Client) call(ctx context.Context, r Request, o *Outcome) {
 	defer stop()
 	var at peer.Peer
 	err := func() error {
-		s, err := c.Stream(limited, r.Path, r.Header, grpc.ForceCodec(rawCodec{}), grpc.Peer(&at))
+		s, err := c.Stream(limited, r.Path, r.Header, grpc.Peer(&at))
 		if err != nil {
 			return err
 		}
-		if err := s.SendMsg([]byte(r.Body)); err != nil && !errors.Is(err, io.EOF) { // RecvMsg has the status
+		request := &emptypb.Empty{} // an encoded message is its unknown fields
+		request.ProtoReflect().SetUnknown([]byte(r.Body))
+		if err := s.SendMsg(request); err != nil && !errors.Is(err, io.EOF) { // RecvMsg has the status
 			return err
 		}
 		if err := s.CloseSend(); err != nil {
 			return err
 		}
 		for {
-			var message []byte
-			switch err := s.RecvMsg(&message); {
+			response := &emptypb.Empty{}
+			switch err := s.RecvMsg(response); {
 			case errors.Is(err, io.EOF):
 				return nil
 			case err != nil:
@@ -105,7 +106,7 @@ func (c *Client) call(ctx context.Context, r Request, o *Outcome) {
 			if o.First.IsZero() {
 				o.First, o.Status = time.Now(), http.StatusOK
 			}
-			_, _ = o.Write(message)
+			_, _ = o.Write(response.ProtoReflect().GetUnknown())
 		}
 	}()
 	o.Framing = Chunked // the status ends the response
@@ -121,46 +122,12 @@ func (c *Client) call(ctx context.Context, r Request, o *Outcome) {
 		return
 	}
 	o.Detail = err.Error()
-	switch code := status.Code(err); {
+	switch name := code.Code(status.Code(err)); {
 	case ctx.Err() != nil:
 		o.Failure = Stopped
-	case limited.Err() != nil && code == codes.DeadlineExceeded:
+	case limited.Err() != nil && name == code.Code_DEADLINE_EXCEEDED:
 		o.Failure = Late
 	default:
-		o.Failure = Failure(codeName(code))
+		o.Failure = Failure(name.String())
 	}
-}
-
-// codeName is a status code's name in gRPC's specification: UNAVAILABLE.
-func codeName(code codes.Code) string {
-	var b strings.Builder
-	for i, c := range code.String() {
-		if i > 0 && unicode.IsUpper(c) && code != codes.OK {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToUpper(c))
-	}
-	return b.String()
-}
-
-// rawCodec passes encoded messages.
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "proto" }
-
-func (rawCodec) Marshal(v any) ([]byte, error) {
-	b, ok := v.([]byte)
-	if !ok {
-		return nil, fmt.Errorf("encode %T: must be bytes", v)
-	}
-	return b, nil
-}
-
-func (rawCodec) Unmarshal(data []byte, v any) error {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return fmt.Errorf("decode to %T: must be bytes", v)
-	}
-	*b = data
-	return nil
 }
