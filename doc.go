@@ -57,11 +57,10 @@
 //
 // # Status address
 //
-// With WithStatusAddress, GET /ready answers 200 until the listeners are closed, then 503, and GET
-// /prestop drains and returns when no request is in flight: as a preStop hook (httpGet) it starts the
-// drain before SIGTERM. If no SIGTERM follows by 5 s after the grace period, the drain is cancelled and
-// the program serves again. The address must not be part of a Service: any caller of /prestop drains the
-// pod.
+// With WithStatusAddress, GET /ready answers 200 until the listeners are closed, then 503, and GET /prestop drains and
+// returns when no request is in flight: as a preStop hook (httpGet) it starts the drain before SIGTERM. If no SIGTERM
+// follows by 5 s after the grace period, the drain is cancelled and the program serves again. The address must not be
+// part of a Service: any caller of /prestop drains the pod.
 //
 // # Handlers and what they need
 //

@@ -19,8 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
-// Report describes how a termination went. Its Verdict is drain.Clean when every conversation ended by
-// itself.
+// Report describes how a termination went. Its Verdict is drain.Clean when every conversation ended by itself.
 type Report = drain.Report
 
 // Draining returns a channel that is closed when the drain begins. ctx is the context of an HTTP request, hijacked or
@@ -84,15 +83,12 @@ func newSettings(opts []Option) (settings, error) {
 	if d := s.config.GracePeriod; d < time.Second {
 		return s, fmt.Errorf("grace period is %v: must be 1s or more, such as 30*time.Second", d)
 	}
-	if s.log == nil {
-		s.log = slog.Default()
-	}
+	s.log = cmp.Or(s.log, slog.Default())
 	return s, s.config.Validate()
 }
 
-// Serve serves HTTP until SIGTERM, SIGINT or the end of ctx, drains the server, and returns when
-// every conversation has ended, or when the last call has been made. The report has been logged then.
-// main should return next.
+// Serve serves HTTP until SIGTERM, SIGINT or the end of ctx, drains the server, and returns when every conversation has
+// ended, or when the last call has been made. The report has been logged then. main should return next.
 //
 // It listens on the server's Addr (or WithListener), with TLS if the server's TLSConfig has a
 // certificate (or WithTLSFiles), and takes the server over: its own Serve must not be called. Functions of

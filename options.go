@@ -10,8 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// Option changes how Serve and Run end. Options win over environment variables, which win over
-// defaults.
+// Option changes how Serve and Run end. Options win over environment variables, which win over defaults.
 type Option func(*settings)
 
 // WithGracePeriod sets the pod's terminationGracePeriodSeconds: SIGKILL comes this long after
@@ -20,16 +19,14 @@ func WithGracePeriod(d time.Duration) Option {
 	return func(s *settings) { s.config.GracePeriod = d }
 }
 
-// WithMinimumDrain sets how long new connections are accepted after SIGTERM, at least, because
-// endpoints and load balancers learn late that the pod ends. The default is 5 s, or
-// MINIMUM_DRAIN_DURATION.
+// WithMinimumDrain sets how long new connections are accepted after SIGTERM, at least, because endpoints and load
+// balancers learn late that the pod ends. The default is 5 s, or MINIMUM_DRAIN_DURATION.
 func WithMinimumDrain(d time.Duration) Option {
 	return func(s *settings) { s.config.MinimumDrain = d }
 }
 
-// WithQuietTime sets how long no connection or request may have arrived before the draining phase
-// ends. It extends the minimum drain, up to a third of the grace period. The default is 2 s, or
-// LASTCALL_QUIET_TIME.
+// WithQuietTime sets how long no connection or request may have arrived before the draining phase ends. It extends the
+// minimum drain, up to a third of the grace period. The default is 2 s, or LASTCALL_QUIET_TIME.
 func WithQuietTime(d time.Duration) Option {
 	return func(s *settings) { s.config.QuietTime = d }
 }
@@ -46,14 +43,12 @@ func WithMargin(d time.Duration) Option {
 	return func(s *settings) { s.config.Margin = d }
 }
 
-// WithListener makes Serve accept on these listeners, which it takes over, instead of the server's
-// Addr.
+// WithListener makes Serve accept on these listeners, which it takes over, instead of the server's Addr.
 func WithListener(listeners ...net.Listener) Option {
 	return func(s *settings) { s.listeners = append(s.listeners, listeners...) }
 }
 
-// WithTLSFiles makes Serve use TLS with this certificate. It is not needed when the server's
-// TLSConfig has one.
+// WithTLSFiles makes Serve use TLS with this certificate. It is not needed when the server's TLSConfig has one.
 func WithTLSFiles(certFile, keyFile string) Option {
 	return func(s *settings) { s.certFile, s.keyFile = certFile, keyFile }
 }
@@ -102,10 +97,9 @@ func WithTerminationMessage(file string) Option {
 	return func(s *settings) { s.message = file }
 }
 
-// WithDrainedByHook sets whether the container's SIGTERM comes only after a preStop hook has drained
-// the pod, as in a pod that lastcall has injected: the drain is not repeated then. The default is
-// false, or LASTCALL_DRAINED_BY_HOOK, which lastcall's injector sets. If requests are still arriving
-// at SIGTERM, it is ignored.
+// WithDrainedByHook sets whether the container's SIGTERM comes only after a preStop hook has drained the pod, as in a
+// pod that lastcall has injected: the drain is not repeated then. The default is false, or LASTCALL_DRAINED_BY_HOOK,
+// which lastcall's injector sets. If requests are still arriving at SIGTERM, it is ignored.
 func WithDrainedByHook(drained bool) Option {
 	return func(s *settings) { s.drainedByHook = drained }
 }

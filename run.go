@@ -48,8 +48,7 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 	}
 }
 
-// terminate is one termination: from the signal that begins it to the end, or until the drain is
-// cancelled.
+// terminate is one termination: from the signal that begins it to the end, or until the drain is cancelled.
 func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals,
 	failed <-chan struct{}) (Report, error) {
 	trigger, name := s.await(ctx, plane, planes, signals, failed)

@@ -11,8 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
-// signals are those of the operating system, of the caller, of hooks and of the context, in one
-// channel.
+// signals are those of the operating system, of the caller, of hooks and of the context, in one channel.
 type signals struct {
 	received    chan drain.Signal
 	fromContext atomic.Bool // the first was the end of the context

@@ -93,8 +93,7 @@ func (w *Worker) Begin() (*Job, bool) {
 	return j, true
 }
 
-// Do calls f with a job that it begins and ends. It returns false, without calling f, when the worker
-// has ended.
+// Do calls f with a job that it begins and ends. It returns false, without calling f, when the worker has ended.
 func (w *Worker) Do(f func(*Job)) bool {
 	j, ok := w.Begin()
 	if !ok {
@@ -283,8 +282,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	return nil
 }
 
-// Kill is drain.DataPlane's: the contexts of all jobs end, and they are left to the end of the
-// process.
+// Kill is drain.DataPlane's: the contexts of all jobs end, and they are left to the end of the process.
 func (w *Worker) Kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -30,7 +31,7 @@ func (m Mode) String() string { return nameOf(m, "Mode", modeNames) }
 const (
 	DefaultTerminationDrain = 5 * time.Second        // ProxyConfig.terminationDrainDuration
 	DefaultMinimumDrain     = 5 * time.Second        // MINIMUM_DRAIN_DURATION
-	DefaultQuietTime        = 2 * time.Second        // how late kube-proxy and load balancers learn that an endpoint has gone
+	DefaultQuietTime        = 2 * time.Second        // how late load balancers learn that an endpoint has gone
 	DefaultIdleGrace        = 2 * time.Second        // an idle keep-alive connection is closed after this
 	DefaultGracePeriod      = 30 * time.Second       // Kubernetes' terminationGracePeriodSeconds
 	DefaultMargin           = 2 * time.Second        // last call before the kubelet's SIGKILL
@@ -81,8 +82,7 @@ type Config struct {
 	// IdleGrace is how long a kept-alive connection may be idle, after the draining phase, before it is closed.
 	IdleGrace time.Duration
 
-	// GracePeriod is the pod's terminationGracePeriodSeconds: SIGKILL comes this long after the start of the
-	// termination.
+	// GracePeriod is the pod's terminationGracePeriodSeconds: SIGKILL comes this long after the start of the termination.
 	GracePeriod time.Duration
 
 	// Margin is how long before SIGKILL the last call is made, at most a quarter of the grace period.
@@ -148,15 +148,19 @@ func (c Config) Contradictions() []string {
 	switch c.Mode {
 	case Fixed:
 		if c.TerminationDrain >= c.GracePeriod {
-			add("terminationDrainDuration %v is not shorter than the grace period %v: SIGKILL comes first; raise terminationGracePeriodSeconds or lower terminationDrainDuration", c.TerminationDrain, c.GracePeriod)
+			add("terminationDrainDuration %v is not shorter than the grace period %v: SIGKILL comes first; "+
+				"raise terminationGracePeriodSeconds or lower terminationDrainDuration", c.TerminationDrain, c.GracePeriod)
 		}
 	case IstioExitOnZero:
 		if c.MinimumDrain >= c.GracePeriod {
-			add("MINIMUM_DRAIN_DURATION %v is not shorter than the grace period %v: SIGKILL comes first; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.GracePeriod)
+			add("MINIMUM_DRAIN_DURATION %v is not shorter than the grace period %v: SIGKILL comes first; "+
+				"raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.GracePeriod)
 		}
 	case ExitOnZero:
 		if c.MinimumDrain > c.LastCallAfter() {
-			add("MINIMUM_DRAIN_DURATION %v is longer than the %v until the last call (grace period %v less the margin %v): the drain is cut short there; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION", c.MinimumDrain, c.LastCallAfter(), c.GracePeriod, c.margin())
+			add("MINIMUM_DRAIN_DURATION %v is longer than the %v until the last call (grace period %v less the margin %v): "+
+				"the drain is cut short there; raise terminationGracePeriodSeconds or lower MINIMUM_DRAIN_DURATION",
+				c.MinimumDrain, c.LastCallAfter(), c.GracePeriod, c.margin())
 		}
 		if c.Margin == 0 {
 			add("the last-call margin is 0s: the last call comes at the moment of SIGKILL, and nothing can end in an orderly way; the default is %v", DefaultMargin)
@@ -201,9 +205,6 @@ func (c Config) AtOnce() Config {
 
 // DrainCap is how long the draining phase may last.
 func (c Config) DrainCap() time.Duration {
-	most := c.QuietCap
-	if most == 0 {
-		most = c.GracePeriod / 3
-	}
+	most := cmp.Or(c.QuietCap, c.GracePeriod/3)
 	return min(max(c.MinimumDrain, most), c.LastCallAfter())
 }

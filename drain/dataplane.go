@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// ErrLastCall is the cause (context.Cause) with which data planes cancel requests at the
-// last call.
+// ErrLastCall is the cause (context.Cause) with which data planes cancel requests at the last call.
 var ErrLastCall = errors.New(MessageLastCall + ": last call")
 
 // What clients read at the last call.
@@ -19,9 +18,8 @@ const (
 	BodyLastCall = "the server is shutting down and the request was not finished before its deadline"
 )
 
-// DataPlane carries the inbound traffic that a termination drains: lastcall's own proxy, an Envoy,
-// the sockets of an app, an http.Server, a grpc.Server, a worker's queue. Run starts its drain,
-// watches its activity and ends it.
+// DataPlane carries the inbound traffic that a termination drains: lastcall's own proxy, an Envoy, the sockets of an
+// app, an http.Server, a grpc.Server, a worker's queue. Run starts its drain, watches its activity and ends it.
 //
 // The contract, which package planetest checks on real sockets:
 //
@@ -50,14 +48,12 @@ type DataPlane interface {
 	// without Known, every open connection counts as busy.
 	Activity(ctx context.Context) (Activity, error)
 
-	// Changes delivers a value after every change of activity from Drain on. Values may be merged,
-	// but the last change is never lost. A data plane that cannot push returns nil, and Activity is
-	// called every Config.PollInterval.
+	// Changes delivers a value after every change of activity from Drain on. Values may be merged, but the last change is
+	// never lost. A data plane that cannot push returns nil, and Activity is called every Config.PollInterval.
 	Changes() <-chan struct{}
 
-	// CloseIdle closes, in an orderly way, the inbound connections that have been idle for at least
-	// idleFor and, from now on, every one as soon as it has been idle for that long. It does not wait
-	// for connections to become idle.
+	// CloseIdle closes, in an orderly way, the inbound connections that have been idle for at least idleFor and, from now
+	// on, every one as soon as it has been idle for that long. It does not wait for connections to become idle.
 	CloseIdle(ctx context.Context, idleFor time.Duration) error
 
 	// StopAccepting closes the inbound listeners; open connections continue. A connection in
@@ -123,9 +119,8 @@ type Activity struct {
 	// earlier moment; the drain does not end for lack of arrivals before the count is complete.
 	ArrivalsAsOf time.Time
 
-	// Raced counts the connections, since the start of the data plane, that were closed as idle while
-	// a request of their client was on its way: the client has to repeat it. A data plane that cannot
-	// count them leaves it at 0.
+	// Raced counts the connections, since the start of the data plane, that were closed as idle while a request of their
+	// client was on its way: the client has to repeat it. A data plane that cannot count them leaves it at 0.
 	Raced uint64
 }
 

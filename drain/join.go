@@ -13,8 +13,7 @@ import (
 // worker: they are drained together, and end together when none is busy. Every call goes to all of
 // them at once. One that has ended by itself is left out; Exited is closed when all have ended.
 //
-// Each must return the same channel from every call of Changes. Where one returns nil, Activity of
-// all is polled.
+// Each must return the same channel from every call of Changes. Where one returns nil, Activity of all is polled.
 //
 // The planes belong to the joined one. Its goroutines end when every plane has ended.
 func Join(planes ...DataPlane) DataPlane {

@@ -61,9 +61,7 @@ func (t Termination) Run(ctx context.Context) (Report, error) {
 	if err := t.Config.Validate(); err != nil {
 		return Report{}, fmt.Errorf("drain: %w", err)
 	}
-	if t.Log == nil {
-		t.Log = slog.Default()
-	}
+	t.Log = cmp.Or(t.Log, slog.Default())
 	t.IstioLog = cmp.Or(t.IstioLog, t.Log)
 	return t.run(ctx), nil
 }

@@ -21,8 +21,7 @@ const (
 	// as Hook does, but the listeners stay open until Hook or Terminate announces the end of the pod.
 	AppHook
 
-	// Hurry is a notice that the deadline has moved up (a spot node, a node shutdown): the last call
-	// is made at once.
+	// Hurry is a notice that the deadline has moved up (a spot node, a node shutdown): the last call is made at once.
 	Hurry
 
 	// QuitNow is /quitquitquit: end at once, without a drain.

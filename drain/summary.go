@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -139,10 +140,7 @@ func listed(all []Conversation, most, leftOut int) string {
 }
 
 func (c Conversation) sentence() string {
-	what := c.Request
-	if what == "" {
-		what = "a " + c.Protocol + " connection"
-	}
+	what := cmp.Or(c.Request, "a "+c.Protocol+" connection")
 	peer := c.Peer
 	if host, _, err := net.SplitHostPort(c.Peer); err == nil {
 		peer = host // the port of a client has no meaning

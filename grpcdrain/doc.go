@@ -1,5 +1,4 @@
-// Package grpcdrain makes a gRPC server a drain.DataPlane: it ends as a pod with lastcall does, without
-// a failed call.
+// Package grpcdrain makes a gRPC server a drain.DataPlane: it ends as a pod with lastcall does, without a failed call.
 //
 //	plane := grpcdrain.New(func(opts ...grpc.ServerOption) *grpc.Server {
 //		s := grpc.NewServer(append(opts, grpc.Creds(creds))...)
@@ -43,12 +42,11 @@
 //
 // # Health service
 //
-// With Options.Health, the health service says NOT_SERVING once the listeners close. Clients and load
-// balancers that check health stop sending at once, so an earlier NOT_SERVING takes away a
-// server that still serves: a client whose only known address it is fails its calls, and kube-proxy no longer
-// uses the pod as a last resort. Set Options.NotServingAtDrain where health checks are the only way by
-// which the load balancer learns of the end; the minimum drain must then be longer than the
-// load balancer's interval times its threshold.
+// With Options.Health, the health service says NOT_SERVING once the listeners close. Clients and load balancers that
+// check health stop sending at once, so an earlier NOT_SERVING takes away a server that still serves: a client whose
+// only known address it is fails its calls, and kube-proxy no longer uses the pod as a last resort. Set
+// Options.NotServingAtDrain where health checks are the only way by which the load balancer learns of the end; the
+// minimum drain must then be longer than the load balancer's interval times its threshold.
 //
 // # grpc.Server.ServeHTTP
 //

@@ -21,8 +21,7 @@ type Options struct {
 	// the health service, whose clients call for as long as the server listens.
 	Uncounted func(fullMethod string) bool
 
-	// Health is the server's health service, a *health.Server, or nil. It is set to NOT_SERVING when the
-	// listeners close.
+	// Health is the server's health service, a *health.Server, or nil. It is set to NOT_SERVING when the listeners close.
 	Health interface {
 		Shutdown() // every service: NOT_SERVING
 		Resume()   // every service: SERVING
@@ -82,9 +81,7 @@ func New(newServer func(opts ...grpc.ServerOption) *grpc.Server, o Options) *Pla
 
 // Serve serves on ln, which it takes over. It returns nil after Close or Kill, and an error when ln
 // fails before. It may be called for several listeners.
-func (p *Plane) Serve(ln net.Listener) error {
-	return p.listeners.Serve(ln, p.accepted, p.accept)
-}
+func (p *Plane) Serve(ln net.Listener) error { return p.listeners.Serve(ln, p.accepted, p.accept) }
 
 // accept hands each connection to a server until the listener ends.
 func (p *Plane) accept(l net.Listener) error {

@@ -2,6 +2,7 @@ package httpdrain
 
 import (
 	"bufio"
+	"cmp"
 	"net"
 	"net/http"
 	"strings"
@@ -276,10 +277,7 @@ func (x *exchange) conversation() drain.Conversation {
 	protocol := "http/1.1"
 	switch {
 	case x.hijacked.Load():
-		protocol = strings.ToLower(x.r.Header.Get("Upgrade"))
-		if protocol == "" {
-			protocol = "tcp"
-		}
+		protocol = cmp.Or(strings.ToLower(x.r.Header.Get("Upgrade")), "tcp")
 	case isGRPC(x.r):
 		protocol = "grpc"
 	case x.c.h2 != nil:

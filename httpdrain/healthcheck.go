@@ -2,6 +2,7 @@ package httpdrain
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -21,10 +22,5 @@ var healthCheckers = []string{
 // drain does not wait for a client that pretends to be one.
 func IsHealthCheck(r *http.Request) bool {
 	agent := r.UserAgent()
-	for _, part := range healthCheckers {
-		if strings.Contains(agent, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(healthCheckers, func(part string) bool { return strings.Contains(agent, part) })
 }

@@ -1,6 +1,7 @@
 package httpdrain
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,14 +20,12 @@ import (
 
 // Options of a Plane. The zero value is valid.
 type Options struct {
-	// Answer responds, at the last call, to a request without a response. Nil is a 503 in plain text, and
-	// UNAVAILABLE for gRPC. It is called in another goroutine than the request's own and must not read
-	// the body.
+	// Answer responds, at the last call, to a request without a response. Nil is a 503 in plain text, and UNAVAILABLE for
+	// gRPC. It is called in another goroutine than the request's own and must not read the body.
 	Answer http.HandlerFunc
 
 	// Uncounted reports whether a request counts neither as busy nor as an arrival, such as a health check
-	// (IsHealthCheck). A connection then counts as an arrival from its first request that counts. Nil
-	// counts all requests.
+	// (IsHealthCheck). A connection then counts as an arrival from its first request that counts. Nil counts all requests.
 	Uncounted func(*http.Request) bool
 
 	// OnShutdown is called when the program has called the server's own Shutdown or Close; the caller should
@@ -87,9 +86,7 @@ func New(s *http.Server, o Options) *Plane {
 		conns: map[*conn]struct{}{},
 	}
 	p.listeners = listen.NewGroup(&p.mu)
-	if p.handler == nil {
-		p.handler = http.DefaultServeMux
-	}
+	p.handler = cmp.Or[http.Handler](p.handler, http.DefaultServeMux)
 	if p.answer == nil {
 		p.answer = unavailable
 	}

@@ -37,7 +37,8 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 	e := expectation{
 		lost: true, answered: lag.Between(ending.Cut, p.Grace), named: true,
 		gone: lag.Between(ending.Cut, p.Grace), idle: s.Idle,
-		why: fmt.Sprintf("the last call of a grace period of %s is at %s", terminal.Seconds(p.Grace), terminal.Seconds(p.LastCall)),
+		why: fmt.Sprintf("the last call of a grace period of %s is at %s",
+			terminal.Seconds(p.Grace), terminal.Seconds(p.LastCall)),
 	}
 	if c.app == strategy.Exits {
 		e.killed = &no

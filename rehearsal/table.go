@@ -52,7 +52,8 @@ func (t *table) head(r *Result) {
 	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
 	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf(
 		"client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		real(r.Proxy), terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS)))))))
+		real(r.Proxy),
+		terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -27,9 +28,12 @@ import (
 
 const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod stops.
 
-Runs next to the app as a sidecar. At SIGTERM, or when the app's preStop hook (lastcall wait) requests it, it asks every client to close its connection, serves the requests in flight and those that still arrive, and exits as soon as none is left, always before the kubelet's SIGKILL. A second SIGTERM ends the remaining requests at once.
+Runs next to the app as a sidecar. At SIGTERM, or when the app's preStop hook (lastcall wait) requests it, it asks every
+client to close its connection, serves the requests in flight and those that still arrive, and exits as soon as none is
+left, always before the kubelet's SIGKILL. A second SIGTERM ends the remaining requests at once.
 
-Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings, 3 for a cut with --fail-on-cut.`
+Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings, 3
+for a cut with --fail-on-cut.`
 
 func agentCommand() *cobra.Command {
 	var f agentFlags
@@ -42,20 +46,27 @@ func agentCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.runAgent(cmd) },
 	}
 	f.register(cmd.Flags(), f.registerAgent)
-	cli.Common(cmd, "inbound", "capture", "sidecar", "minimum-drain", "grace-period", "app", "websocket", "access-log", "fail-on-cut", "proxy")
+	cli.Common(cmd, "inbound", "capture", "sidecar", "minimum-drain", "grace-period", "app",
+		"websocket", "access-log", "fail-on-cut", "proxy")
 	cli.Environment(cmd, environment(cmd))
 	return cmd
 }
 
 const runHelp = `Start an app, carry its inbound traffic, and drain it before the app stops.
 
-At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal overrides this). After Ctrl-C on a terminal new connections are not waited for. A second signal ends the remaining requests at once.
+At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the
+app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal
+overrides this). After Ctrl-C on a terminal new connections are not waited for. A second signal ends the remaining
+requests at once.
 
-{port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free one. SIGHUP, where there is no terminal, makes lastcall read its certificates again.
+{port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free
+one. SIGHUP, where there is no terminal, makes lastcall read its certificates again.
 
-/healthz/ready, lastcall ready and systemd (Type=notify, WatchdogSec) report ready when the app accepts connections on the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
+/healthz/ready, lastcall ready and systemd (Type=notify, WatchdogSec) report ready when the app accepts connections on
+the port of each --inbound. Without --inbound the app is a job: lastcall carries no connections to it.
 
-Exit code: the app's own, except that an app which ends by the signal from lastcall (SIGTERM: 143) counts as 0 unless it is a job; 2 for wrong flags or settings; 3 for a cut with --fail-on-cut.`
+Exit code: the app's own, except that an app which ends by the signal from lastcall (SIGTERM: 143) counts as 0 unless it
+is a job; 2 for wrong flags or settings; 3 for a cut with --fail-on-cut.`
 
 func runCommand() *cobra.Command {
 	var f agentFlags
@@ -75,7 +86,8 @@ func runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return f.runApp(cmd, args) },
 	}
 	f.register(cmd.Flags(), f.stop.registerRun)
-	cli.Common(cmd, "inbound", "minimum-drain", "grace-period", "app", "websocket", "stop-signal", "app-stop-signal", "access-log", "fail-on-cut")
+	cli.Common(cmd, "inbound", "minimum-drain", "grace-period", "app",
+		"websocket", "stop-signal", "app-stop-signal", "access-log", "fail-on-cut")
 	cli.Environment(cmd, environment(cmd))
 	return cmd
 }
@@ -207,9 +219,7 @@ func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool) agent.Admin {
 	if address == "off" || address == "" && isRun {
 		return agent.Admin{}
 	}
-	if address == "" {
-		address = "127.0.0.1"
-	}
+	address = cmp.Or(address, "127.0.0.1")
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(s.AdminPort.Value))
 	}

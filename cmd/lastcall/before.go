@@ -29,7 +29,9 @@ type before struct {
 }
 
 func (b *before) register(flags *pflag.FlagSet) {
-	flags.DurationVar(&b.limit, "before", 0, "first run the command after --, or request the URL there (and send the header fields after it, as NAME: VALUE), for this `duration` at most: the app's own preStop hook")
+	flags.DurationVar(&b.limit, "before", 0,
+		"first run the command after --, or request the URL there "+
+			"(and send the header fields after it, as NAME: VALUE), for this `duration` at most: the app's own preStop hook")
 }
 
 // check takes the arguments of the command line, which only --before has.

@@ -15,13 +15,21 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
-const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006, the app's outbound connections to :15001. Made for an init container with the capability NET_ADMIN, or for the sidecar's own start. It needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and IPv6.
+const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006, the app's outbound
+connections to :15001. Made for an init container with the capability NET_ADMIN, or for the sidecar's own start. It
+needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and IPv6.
 
-It never captures the agent's own connections (user or group 1337), loopback traffic, and connections to the ports 15000, 15001, 15004, 15006, 15020, 15021, 15053 and 15090 and to the agent's status and admin port. Exclusions override inclusions.
+It never captures the agent's own connections (user or group 1337), loopback traffic, and connections to the ports
+15000, 15001, 15004, 15006, 15020, 15021, 15053 and 15090 and to the agent's status and admin port. Exclusions override
+inclusions.
 
-A second run replaces the rules of the first one atomically; a run that fails changes nothing. Run it before the app starts: a connection that is already open may break. Outside a pod it would capture the whole machine, and needs --whole-machine.
+A second run replaces the rules of the first one atomically; a run that fails changes nothing. Run it before the app
+starts: a connection that is already open may break. Outside a pod it would capture the whole machine, and needs
+--whole-machine.
 
-With -- COMMAND it then becomes this command, and first gives up every right for good: no capability in any set, and no_new_privs. A sidecar can so set its own rules: lastcall capture -- /lastcall agent --capture, run as user and group 1337, with the capabilities NET_ADMIN and SETPCAP.
+With -- COMMAND it then becomes this command, and first gives up every right for good: no capability in any set, and
+no_new_privs. A sidecar can so set its own rules: lastcall capture -- /lastcall agent --capture, run as user and group
+1337, with the capabilities NET_ADMIN and SETPCAP.
 
 The flags of istio-init are accepted too, long and short, and the command is also called istio-iptables.`
 
@@ -44,7 +52,8 @@ func captureCommand() *cobra.Command {
 		RunE: f.run,
 	}
 	f.register(cmd.Flags())
-	cli.Common(cmd, "include-inbound-ports", "exclude-inbound-ports", "include-outbound-ports", "exclude-outbound-ports", "exclude-outbound-ranges", "annotations", "dry-run")
+	cli.Common(cmd, "include-inbound-ports", "exclude-inbound-ports", "include-outbound-ports",
+		"exclude-outbound-ports", "exclude-outbound-ranges", "annotations", "dry-run")
 	return cmd
 }
 
@@ -158,11 +167,14 @@ type captureFlags struct {
 }
 
 func (f *captureFlags) register(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.on, "capture", false, "carry the traffic that lastcall capture redirects: the same as --inbound-captured "+capturedInbound+" --outbound "+capturedOutbound)
+	flags.BoolVar(&f.on, "capture", false, "carry the traffic that lastcall capture redirects: "+
+		"the same as --inbound-captured "+capturedInbound+" --outbound "+capturedOutbound)
 	flags.StringVar(&f.in, "inbound-captured", "", "`address` that receives captured inbound connections; they are carried to their original port")
 	cli.ChoiceFlag(flags, &f.protocol, "inbound-captured-protocol", "auto", []string{"auto", "http", "tcp"},
 		"protocol of captured inbound connections")
-	flags.StringVar(&f.out, "outbound", "", "`address` that receives captured outbound connections; they are carried to their original destination until the app has ended")
+	flags.StringVar(&f.out, "outbound", "",
+		"`address` that receives captured outbound connections; "+
+			"they are carried to their original destination until the app has ended")
 	flags.UintSliceVar(&f.ignore, "ignore-inbound-port", nil,
 		"`port` of the app whose connections never hold the drain (probes, scrapes); may be repeated")
 }
@@ -170,7 +182,10 @@ func (f *captureFlags) register(flags *pflag.FlagSet) {
 // inbound is the listener for captured connections; nil without one.
 func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if f.on && os.Geteuid() != istio.ProxyID && os.Getegid() != istio.ProxyID {
-		return nil, usagef("--capture: user %d, group %d is itself captured, so that connections would loop: run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), use --inbound-captured %s --outbound %s", os.Geteuid(), os.Getegid(), istio.ProxyID, capturedInbound, capturedOutbound)
+		return nil, usagef("--capture: user %d, group %d is itself captured, so that connections would loop: "+
+			"run the agent as user or group %d or, if lastcall capture excludes another one (--proxy-uid), "+
+			"use --inbound-captured %s --outbound %s",
+			os.Geteuid(), os.Getegid(), istio.ProxyID, capturedInbound, capturedOutbound)
 	}
 	listen := f.in
 	if listen == "" && f.on {
@@ -197,7 +212,9 @@ func (f *captureFlags) verify(terminationLog string) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("%s: %w; the node's network plugin lastcall-cni did not set the rules when the pod was made: see whether the DaemonSet lastcall-cni is ready on this node, then delete the pod, so that a new one is made (docs/cni.md)", capture.NotCaptured, err)
+	err = fmt.Errorf("%s: %w; the node's network plugin lastcall-cni did not set the rules when the pod was made: "+
+		"see whether the DaemonSet lastcall-cni is ready on this node, "+
+		"then delete the pod, so that a new one is made (docs/cni.md)", capture.NotCaptured, err)
 	if terminationLog != "" {
 		_ = os.WriteFile(terminationLog, []byte(err.Error()), 0o644)
 	}

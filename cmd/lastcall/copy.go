@@ -16,7 +16,9 @@ import (
 
 const copyHelp = `Copy this program to DEST, a file or an existing folder.
 
-Made for an init container: the image has no shell and no cp, and the preStop hook of an app without a sidecar (lastcall wait --ports) needs the program in a volume of the pod. DEST is replaced atomically. All users may read and run the copy, none may write it (mode 0555).`
+Made for an init container: the image has no shell and no cp, and the preStop hook of an app without a sidecar (lastcall
+wait --ports) needs the program in a volume of the pod. DEST is replaced atomically. All users may read and run the
+copy, none may write it (mode 0555).`
 
 func copyCommand() *cobra.Command {
 	return &cobra.Command{

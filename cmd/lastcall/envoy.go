@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"strconv"
@@ -53,11 +54,8 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 	if f.startTimeout <= 0 {
 		return nil, usagef("--envoy-start-timeout %v: must be positive", f.startTimeout)
 	}
-	if admin == "" {
-		admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))
-	}
 	o := &envoy.Options{
-		Admin:           admin,
+		Admin:           cmp.Or(admin, net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))),
 		Attach:          attach,
 		Path:            f.path,
 		Config:          f.config,

@@ -35,7 +35,9 @@ type agentFlags struct {
 	stop           stopFlags
 }
 
-const inboundUsage = "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, such as :8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=auto|http|tcp|postgres|redis, name=NAME, max-connections=N; to terminate TLS tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3"
+const inboundUsage = "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, such as :8000=127.0.0.1:8080,protocol=http; may be repeated. " +
+	"Options: protocol=auto|http|tcp|postgres|redis, name=NAME, max-connections=N; " +
+	"to terminate TLS tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3"
 
 // register registers the flags in groups. own registers those that only agent or only run has.
 func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
@@ -45,7 +47,8 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 		flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
 		f.settings.registerStatusPort(flags)
 		flags.StringVar(&f.adminAddress, "admin-address", "",
-			"serve Envoy's admin API at this `address`, host or host:port, or off (default of agent: 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run: off). With --proxy envoy: host:port or unix:PATH of a running Envoy to drain")
+			"serve Envoy's admin API at this `address`, host or host:port, or off (default of agent: 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run: off). "+
+				"With --proxy envoy: host:port or unix:PATH of a running Envoy to drain")
 	})
 	f.settings.register(flags)
 	cli.Group(flags, "App and pod", func(flags *pflag.FlagSet) {
@@ -73,10 +76,15 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 // registerAgent registers the flags that only agent has.
 func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 	cli.ChoiceFlag(flags, &f.sidecar, "sidecar", "", []string{"native", "classic"},
-		"form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, and no client is refused. native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
+		"form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, "+
+			"and no client is refused. "+
+			"native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); "+
+			"classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
 	flags.BoolVar(&f.capture.check, "check-capture", false,
 		"fail at the start unless the traffic is redirected already: in a pod that the node's network plugin lastcall-cni captures")
-	flags.StringVar(&f.copyTo, "copy-to", "", "first copy this program to `file`, in a volume of the pod, for preStop hooks that run in the apps' containers (lastcall wait)")
+	flags.StringVar(&f.copyTo, "copy-to", "",
+		"first copy this program to `file`, in a volume of the pod, "+
+			"for preStop hooks that run in the apps' containers (lastcall wait)")
 	setting, _ := meshconfig.FlagOverrides("app-containers")
 	flags.UintVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
 }
@@ -93,7 +101,8 @@ func (f *stopFlags) register(flags *pflag.FlagSet) {
 }
 
 func (f *stopFlags) registerRun(flags *pflag.FlagSet) {
-	flags.StringVar(&f.app, "app-stop-signal", "", "`signal` that stops the app (default: the one that stopped lastcall, and SIGTERM for SIGINT, SIGHUP and hooks)")
+	flags.StringVar(&f.app, "app-stop-signal", "",
+		"`signal` that stops the app (default: the one that stopped lastcall, and SIGTERM for SIGINT, SIGHUP and hooks)")
 }
 
 // parse reads the flags: the signals to receive, and the one for the app. SIGHUP reloads the certificates, except from

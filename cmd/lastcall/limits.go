@@ -19,7 +19,7 @@ type limitsFlags struct {
 }
 
 // times are the flags with a time limit; for those that have optional, 0 is no limit.
-func (f *limitsFlags) times(do func(to *time.Duration, optional bool, name string, preset time.Duration, usage string)) {
+func (f *limitsFlags) times(do func(to *time.Duration, optional bool, name string, preset time.Duration, text string)) {
 	do(&f.HeadTimeout, false, "head-timeout", pipe.DefaultHeadTimeout,
 		"time limit for a request's head, from its first byte; then 408")
 	do(&f.RequestTimeout, true, "request-timeout", 0,
@@ -38,14 +38,18 @@ func (f *limitsFlags) times(do func(to *time.Duration, optional bool, name strin
 
 func (f *limitsFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.Int64Var(&f.Memory, "memory-limit", 0, "`bytes` that this process may use, from which the limits of connections and of unfinished requests follow (default the container's limit or GOMEMLIMIT)")
+	flags.Int64Var(&f.Memory, "memory-limit", 0,
+		"`bytes` that this process may use, from which the limits of connections and of "+
+			"unfinished requests follow (default the container's limit or GOMEMLIMIT)")
 	flags.IntVar(&f.MaxHead, "max-head-bytes", pipe.DefaultMaxHead, "size limit of a message's head, in bytes; then 431")
 	flags.IntVar(&f.MaxFields, "max-headers", pipe.DefaultMaxFields, "limit of header fields in a request; then 431")
 	f.times(func(to *time.Duration, _ bool, name string, preset time.Duration, usage string) {
 		flags.DurationVar(to, name, preset, usage)
 	})
 	flags.IntVar(&f.MaxConnections, "max-connections", 0,
-		"limit of connections at once for each inbound that does not set max-connections=N itself; then 503. 0 for no limit (default one for each 40 KiB of --memory-limit; beyond it the oldest that is unfinished or idle is ended)")
+		"limit of connections at once for each inbound that does not set max-connections=N itself; then 503. "+
+			"0 for no limit (default one for each 40 KiB of --memory-limit; "+
+			"beyond it the oldest that is unfinished or idle is ended)")
 }
 
 // leastMemory is about the memory of the process without connections, bytes.

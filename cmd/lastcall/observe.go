@@ -13,17 +13,25 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 )
 
-const observeHelp = `Observe one termination of an app, and print what its clients lost. The command touches neither the app nor its traffic: the kernel reports how each connection ended.
+const observeHelp = `Observe one termination of an app, and print what its clients lost. The command touches neither the
+app nor its traffic: the kernel reports how each connection ended.
 
-Name the app by a process, a systemd unit or a container, or give its command after --. The command ends when the app has ended. Its beginning, from which it counts, is the SIGTERM where the command knows it: when it starts the app (it passes SIGTERM and Ctrl-C on), with --terminate, and with --pod. Otherwise it is the moment when the app closes a listener or exits, because a process does not show the signals that it receives.
+Name the app by a process, a systemd unit or a container, or give its command after --. The command ends when the app
+has ended. Its beginning, from which it counts, is the SIGTERM where the command knows it: when it starts the app (it
+passes SIGTERM and Ctrl-C on), with --terminate, and with --pod. Otherwise it is the moment when the app closes a
+listener or exits, because a process does not show the signals that it receives.
 
---pod is for an ephemeral container: it observes the pod's network namespace, which needs no right, until SIGTERM has come and every listener and connection is gone.
+--pod is for an ephemeral container: it observes the pod's network namespace, which needs no right, until SIGTERM has
+come and every listener and connection is gone.
 
-To observe an app on this machine takes its user or root; one in another network namespace, such as a container, takes CAP_SYS_ADMIN and CAP_SYS_PTRACE.
+To observe an app on this machine takes its user or root; one in another network namespace, such as a container, takes
+CAP_SYS_ADMIN and CAP_SYS_PTRACE.
 
-What the kernel cannot show is in the report as "cannot know"; the sum of it is the difference between what was lost at least and at most.
+What the kernel cannot show is in the report as "cannot know"; the sum of it is the difference between what was lost at
+least and at most.
 
-Exit code: 0 when no request was lost for certain (--strict: and none may have been), 1 when one was lost or on an error, 2 for wrong flags. The code of the app is in the report.`
+Exit code: 0 when no request was lost for certain (--strict: and none may have been), 1 when one was lost or on an
+error, 2 for wrong flags. The code of the app is in the report.`
 
 // observeFlags are those of lastcall observe.
 type observeFlags struct {
@@ -37,11 +45,14 @@ type observeFlags struct {
 func observeCommand() *cobra.Command {
 	var f observeFlags
 	cmd := &cobra.Command{
-		Use:     "observe {--pid PID | --unit UNIT | --container ID | --pod | -- COMMAND…}",
-		Short:   "Print what a termination of an app loses, without touching it",
-		Long:    observeHelp,
-		Example: "  lastcall observe --pid 4711\n  lastcall observe --unit web.service --json\n  lastcall observe --container 3f1c9a0b --terminate\n  lastcall observe -- gunicorn -b :8000 web:app",
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		Use:   "observe {--pid PID | --unit UNIT | --container ID | --pod | -- COMMAND…}",
+		Short: "Print what a termination of an app loses, without touching it",
+		Long:  observeHelp,
+		Example: `  lastcall observe --pid 4711
+  lastcall observe --unit web.service --json
+  lastcall observe --container 3f1c9a0b --terminate
+  lastcall observe -- gunicorn -b :8000 web:app`,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	cli.Group(cmd.Flags(), "The app", func(flags *pflag.FlagSet) {
 		flags.IntVar(&f.app.PID, "pid", 0, "observe this `process` and its descendants")

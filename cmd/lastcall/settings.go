@@ -131,7 +131,9 @@ func (f *settingsFlags) given() (map[string]meshconfig.Flag, error) {
 }
 
 // precedence explains the sources of the configuration.
-const precedence = "A flag overrides the container's environment, which overrides proxyMetadata and the fields of the pod annotation proxy.istio.io/config, then PROXY_CONFIG, then the mesh config file, then the default. `lastcall config` prints the values in force and where each comes from."
+const precedence = "A flag overrides the container's environment, which overrides proxyMetadata and the fields of the pod " +
+	"annotation proxy.istio.io/config, then PROXY_CONFIG, then the mesh config file, then the default. " +
+	"`lastcall config` prints the values in force and where each comes from."
 
 // environment lists the variables of a command for its help.
 func environment(cmd *cobra.Command) func() (string, []cli.Variable) {

@@ -128,9 +128,12 @@ func (f *statusFlags) wait(cmd *cobra.Command, path string) error {
 	return nil
 }
 
-const connectionsHelp = `List the clients' connections, the oldest first: the client, its protocol, whether the connection is busy, and its open requests. The command asks the agent on its status port; GET /connections on the admin port returns the same.
+const connectionsHelp = `List the clients' connections, the oldest first: the client, its protocol, whether the
+connection is busy, and its open requests. The command asks the agent on its status port; GET /connections on the admin
+port returns the same.
 
-States: busy, idle, quiet (a probe's request, which does not hold the drain), handshake (TLS), closing (closed by lastcall, not yet by the client). TLS "passed" is terminated by the app. RECEIVED and SENT are bytes on the wire.`
+States: busy, idle, quiet (a probe's request, which does not hold the drain), handshake (TLS), closing (closed by
+lastcall, not yet by the client). TLS "passed" is terminated by the app. RECEIVED and SENT are bytes on the wire.`
 
 func connectionsCommand() *cobra.Command {
 	var f statusFlags
@@ -158,9 +161,11 @@ func connectionsCommand() *cobra.Command {
 	return cmd
 }
 
-const readyHelp = `Return when the agent serves and, with lastcall run, the app accepts connections on each of its ports.
+const readyHelp = `Return when the agent serves and, with lastcall run, the app accepts connections on each of its
+ports.
 
-Made for the postStart hook of a sidecar that starts before the app (holdApplicationUntilProxyStarts), as pilot-agent wait: the kubelet starts the next container only when the hook has returned.`
+Made for the postStart hook of a sidecar that starts before the app (holdApplicationUntilProxyStarts), as pilot-agent
+wait: the kubelet starts the next container only when the hook has returned.`
 
 func readyCommand() *cobra.Command {
 	var f statusFlags

@@ -31,23 +31,57 @@ import (
 
 const waitHelp = `Begin the drain, and return when no inbound request is left.
 
-Made for the app's preStop hook: the kubelet sends the app its SIGTERM only after the hook, so the app serves as before until then. The command returns no later than the last call, in time for the app to end within the grace period. If the agent does not answer, it fails when the grace period less the last-call margin has passed: by TERMINATION_GRACE_PERIOD_SECONDS (30), or by the agent's own value once that has received the request.
+Made for the app's preStop hook: the kubelet sends the app its SIGTERM only after the hook, so the app serves as before
+until then. The command returns no later than the last call, in time for the app to end within the grace period. If the
+agent does not answer, it fails when the grace period less the last-call margin has passed: by
+TERMINATION_GRACE_PERIOD_SECONDS (30), or by the agent's own value once that has received the request.
 
-The kubelet runs the hook also when it restarts only the app's container. If the agent runs with --sidecar native or classic, the hook then returns within a second: no client is refused, and new connections wait for the container. A native sidecar needs a preStop hook of its own for this: lastcall wait --sidecar. For a classic sidecar with captured traffic the command leaves a process (lastcall present) that ends with this container, so that the sidecar knows how long the app needs its outbound connections.
+The kubelet runs the hook also when it restarts only the app's container. If the agent runs with --sidecar native or
+classic, the hook then returns within a second: no client is refused, and new connections wait for the container. A
+native sidecar needs a preStop hook of its own for this: lastcall wait --sidecar. For a classic sidecar with captured
+traffic the command leaves a process (lastcall present) that ends with this container, so that the sidecar knows how
+long the app needs its outbound connections.
 
-With --ports there is neither agent nor proxy: the kernel's socket table shows the activity at the app's own ports. The command waits for clients that have sent a request and have no response yet, and not for idle keep-alive connections. It returns after the minimum drain, and after the quiet time without a new connection; and no later than 5 s before the end of TERMINATION_GRACE_PERIOD_SECONDS (30), or after --timeout. For HTTP/2, gRPC, WebSocket and TLS the kernel does not show whether a request is in flight: append the protocol to the port, as in 9090/grpc, and the command waits until these connections are closed. Otherwise it assumes HTTP/1.1: connections that stay open after a response count as idle, and the report lists them as assumed. A port without a listener is assumed too, with a warning. With --app-probes the command recognises a restart of the container alone: if the app fails its liveness probe, it returns at once.
+With --ports there is neither agent nor proxy: the kernel's socket table shows the activity at the app's own ports. The
+command waits for clients that have sent a request and have no response yet, and not for idle keep-alive connections. It
+returns after the minimum drain, and after the quiet time without a new connection; and no later than 5 s before the end
+of TERMINATION_GRACE_PERIOD_SECONDS (30), or after --timeout. For HTTP/2, gRPC, WebSocket and TLS the kernel does not
+show whether a request is in flight: append the protocol to the port, as in 9090/grpc, and the command waits until these
+connections are closed. Otherwise it assumes HTTP/1.1: connections that stay open after a response count as idle, and
+the report lists them as assumed. A port without a listener is assumed too, with a warning. With --app-probes the
+command recognises a restart of the container alone: if the app fails its liveness probe, it returns at once.
 
-An app that finishes its requests at SIGTERM (--app finishes) needs the command only for the minimum drain and the quiet time: it then returns although connections are open.
+An app that finishes its requests at SIGTERM (--app finishes) needs the command only for the minimum drain and the quiet
+time: it then returns although connections are open.
 
-Next to linkerd's proxy, --linkerd reads its counters: while they show no request in flight at a port, its connections of HTTP/1.1, HTTP/2 and gRPC are idle for certain. All clients of the port must come through the proxy. --linkerd-shutdown, in addition, shuts the proxy down when the quiet time has passed, for clients outside the mesh that keep their connections: the proxy must allow it (annotation config.linkerd.io/proxy-admin-shutdown: enabled), and from then on the app's new outbound connections are refused.
+Next to linkerd's proxy, --linkerd reads its counters: while they show no request in flight at a port, its connections
+of HTTP/1.1, HTTP/2 and gRPC are idle for certain. All clients of the port must come through the proxy.
+--linkerd-shutdown, in addition, shuts the proxy down when the quiet time has passed, for clients outside the mesh that
+keep their connections: the proxy must allow it (annotation config.linkerd.io/proxy-admin-shutdown: enabled), and from
+then on the app's new outbound connections are refused.
 
-With --envoy the command attaches to the Envoy that already runs in the pod, such as Istio's. Envoy's counters and the kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet also runs the hook when it restarts that container alone, which --app-probes recognises here, too. As the hook of Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy; if its admin API cannot be used, the ports of --ports are watched.
+With --envoy the command attaches to the Envoy that already runs in the pod, such as Istio's. Envoy's counters and the
+kernel show which connections are busy; idle ones do not hold it. In an app's hook it only watches, because the kubelet
+also runs the hook when it restarts that container alone, which --app-probes recognises here, too. As the hook of
+Envoy's own container (--sidecar) it drains Envoy, waits, then waits until the app's containers have exited, and ends
+Envoy by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as
+busy; if its admin API cannot be used, the ports of --ports are watched.
 
-With --until the command waits for a worker that consumes a queue, until signals of its own report that it is idle: exec:COMMAND (exit code 0 is idle, 1 to 125 busy; blanks separate the arguments, or it is a JSON list; no shell reads it), http://HOST:PORT/PATH (2xx is idle, 503 busy; with Prefer: wait=10 the server may delay its answer), metric:http://HOST:PORT/PATH NAME{LABEL="VALUE"} <= N (the sum of the series with these labels), file:PATH (idle when there is one), !file:PATH (idle when there is none), unix:PATH (the worker keeps the connection open while it is busy). All signals must be idle at the same time. A signal that fails counts as busy, and after --until-stale no longer; the verdict is then assumed. --until alone has no minimum drain and no quiet time, because no client connects to a worker. --ports and --envoy add theirs.
+With --until the command waits for a worker that consumes a queue, until signals of its own report that it is idle:
+exec:COMMAND (exit code 0 is idle, 1 to 125 busy; blanks separate the arguments, or it is a JSON list; no shell reads
+it), http://HOST:PORT/PATH (2xx is idle, 503 busy; with Prefer: wait=10 the server may delay its answer),
+metric:http://HOST:PORT/PATH NAME{LABEL="VALUE"} <= N (the sum of the series with these labels), file:PATH (idle when
+there is one), !file:PATH (idle when there is none), unix:PATH (the worker keeps the connection open while it is busy).
+All signals must be idle at the same time. A signal that fails counts as busy, and after --until-stale no longer; the
+verdict is then assumed. --until alone has no minimum drain and no quiet time, because no client connects to a worker.
+--ports and --envoy add theirs.
 
---before runs the app's own preStop hook first: the command or the request after --. The wait follows whatever becomes of it; if it fails, the command exits with 1 after the wait, which the kubelet reports. Without an agent, the deadline and the minimum drain count from the start of the command.
+--before runs the app's own preStop hook first: the command or the request after --. The wait follows whatever becomes
+of it; if it fails, the command exits with 1 after the wait, which the kubelet reports. Without an agent, the deadline
+and the minimum drain count from the start of the command.
 
-Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the deadline and 4 when open connections were assumed idle.`
+Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the
+deadline and 4 when open connections were assumed idle.`
 
 func waitCommand() *cobra.Command {
 	var f statusFlags
@@ -56,11 +90,19 @@ func waitCommand() *cobra.Command {
 	var appPorts string
 	var b before
 	cmd := &cobra.Command{
-		Use:     "wait [--until SIGNAL]… [--ports PORT,… | --envoy ADDRESS] [--before DURATION -- COMMAND…|URL]",
-		Short:   "Drain, and return when no request is left: the preStop hook",
-		Long:    waitHelp,
-		Example: "  lastcall wait\n  lastcall wait --ports 8080,9090/grpc\n  lastcall wait --ports 8080 --timeout 20s -o json\n  lastcall wait --envoy 127.0.0.1:15000 --ports 8080\n  lastcall wait --linkerd 4191 --ports 8080,9090/grpc\n  lastcall wait --until file:/run/worker/idle\n  lastcall wait --until 'metric:http://127.0.0.1:9090/metrics jobs_active <= 0'\n  lastcall wait --before 20s -- /app/leave-the-registry\n  lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar",
-		Args:    b.check,
+		Use:   "wait [--until SIGNAL]… [--ports PORT,… | --envoy ADDRESS] [--before DURATION -- COMMAND…|URL]",
+		Short: "Drain, and return when no request is left: the preStop hook",
+		Long:  waitHelp,
+		Example: `  lastcall wait
+  lastcall wait --ports 8080,9090/grpc
+  lastcall wait --ports 8080 --timeout 20s -o json
+  lastcall wait --envoy 127.0.0.1:15000 --ports 8080
+  lastcall wait --linkerd 4191 --ports 8080,9090/grpc
+  lastcall wait --until file:/run/worker/idle
+  lastcall wait --until 'metric:http://127.0.0.1:9090/metrics jobs_active <= 0'
+  lastcall wait --before 20s -- /app/leave-the-registry
+  lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar`,
+		Args: b.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.timeout < 0 {
 				return usagef("--timeout %v: must not be negative", f.timeout)
@@ -85,12 +127,15 @@ func waitCommand() *cobra.Command {
 	}
 	cli.Group(cmd.Flags(), "With an agent; --timeout, --before and --sidecar also without", func(flags *pflag.FlagSet) {
 		f.register(flags, 0)
-		flags.StringVar(&appPorts, "app-ports", "", "the `ports` of this container, separated by commas, or none, in a pod with several app containers: its restart then does not affect connections to the others")
+		flags.StringVar(&appPorts, "app-ports", "",
+			"the `ports` of this container, separated by commas, or none, in a pod with several app containers: "+
+				"its restart then does not affect connections to the others")
 		b.register(flags)
 		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
 	})
 	cli.Group(cmd.Flags(), "Without an agent", p.register)
-	cli.Common(cmd, "until", "ports", "envoy", "linkerd", "sidecar", "before", "timeout", "minimum-drain", "grace-period", "app-probes", "fail-on-busy")
+	cli.Common(cmd, "until", "ports", "envoy", "linkerd", "sidecar", "before", "timeout",
+		"minimum-drain", "grace-period", "app-probes", "fail-on-busy")
 	return cmd
 }
 

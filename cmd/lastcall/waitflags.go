@@ -46,13 +46,18 @@ func (f *waitFlags) register(flags *pflag.FlagSet) {
 	f.mesh.register(flags)
 	f.until.register(flags)
 	flags.StringSliceVar(&f.ports, "ports", nil, "watch the connections of the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc. "+
-		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
+		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy "+
+		"while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
 	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil,
 		"clients that do not count, such as probes: `CIDR` or address, separated by commas (default $"+variableIgnoreFrom+")")
 	flags.BoolVar(&f.opaque, "opaque", false, "count every open connection of every port as busy")
-	flags.Uint16Var(&f.linkerd, "linkerd", 0, "admin `port` of linkerd's proxy in this pod, such as 4191: by its counters, connections of HTTP/1.1, HTTP/2 and gRPC are idle as soon as no request is in flight at their port")
+	flags.Uint16Var(&f.linkerd, "linkerd", 0,
+		"admin `port` of linkerd's proxy in this pod, such as 4191: "+
+			"by its counters, connections of HTTP/1.1, HTTP/2 and gRPC are idle as soon as no request is in flight at their port")
 	flags.BoolVar(&f.shutdown, "linkerd-shutdown", false,
-		"with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. It asks clients to close their kept connections, finishes their requests, and refuses new connections, the app's own to others included")
+		"with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. "+
+			"It asks clients to close their kept connections, finishes their requests, "+
+			"and refuses new connections, the app's own to others included")
 	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause,
 		"how long a response that arrives in pieces may pause before it counts as complete")
 	for _, s := range meshconfig.Table() {
@@ -81,8 +86,12 @@ type meshFlags struct {
 }
 
 func (f *meshFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.envoy, "envoy", "", "`address` of the admin API of the Envoy in this pod: host:port or unix:PATH. With --ports, those are watched if it cannot be used")
-	flags.Uint16Var(&f.pilotAgent, "pilot-agent", 0, "status `port` of Istio's agent, such as 15020: begin with POST /drain, after which the agent ends at once at its SIGTERM")
+	flags.StringVar(&f.envoy, "envoy", "",
+		"`address` of the admin API of the Envoy in this pod: host:port or unix:PATH. "+
+			"With --ports, those are watched if it cannot be used")
+	flags.Uint16Var(&f.pilotAgent, "pilot-agent", 0,
+		"status `port` of Istio's agent, such as 15020: "+
+			"begin with POST /drain, after which the agent ends at once at its SIGTERM")
 	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil,
 		"`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
 	f.registerSidecar(flags)

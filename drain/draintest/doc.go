@@ -27,6 +27,5 @@
 //   - It does no more than the contract of drain.DataPlane demands: changes are pushed only after a
 //     successful Drain, and merged.
 //
-// All times are offsets from New. In a testing/synctest bubble they are virtual; a Plane works outside of
-// one, too.
+// All times are offsets from New. In a testing/synctest bubble they are virtual; a Plane works outside of one, too.
 package draintest

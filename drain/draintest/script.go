@@ -24,8 +24,7 @@ type Client struct {
 	// the script: 192.0.2.1:40000, 192.0.2.2:40000, …
 	Peer string
 
-	// Protocol is "http/1.1" when empty. A connection of "tcp" is busy for as
-	// long as it is open: from At until Leaves.
+	// Protocol is "http/1.1" when empty. A connection of "tcp" is busy for as long as it is open: from At until Leaves.
 	Protocol string
 
 	// At is when it connects; negative: before the test began.

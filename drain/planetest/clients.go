@@ -104,11 +104,10 @@ func get(f *http2.Framer, id uint32) {
 	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true})
 }
 
-// Clients has clients of every kind connect to a data plane that serves HTTP/1.1 and HTTP/2 without TLS
-// while it is drained and closed in the steps of drain.Termination, and fails the test if one of
-// them keeps it from closing. start is called in each round: it makes the data plane, and returns it
-// with a function that connects to it. The app has to answer within 20 ms, and the data plane has to
-// end a connection whose request head takes longer than 300 ms.
+// Clients has clients of every kind connect to a data plane that serves HTTP/1.1 and HTTP/2 without TLS while it is
+// drained and closed in the steps of drain.Termination, and fails the test if one of them keeps it from closing. start
+// is called in each round: it makes the data plane, and returns it with a function that connects to it. The app has to
+// answer within 20 ms, and the data plane has to end a connection whose request head takes longer than 300 ms.
 func Clients(t *testing.T, start func(t *testing.T, round int) (plane drain.DataPlane, dial func() (net.Conn, error))) {
 	const rounds, each, patience = 6, 4, 20 * time.Second
 	for round := range rounds {

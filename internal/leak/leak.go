@@ -40,8 +40,7 @@ func await(patience time.Duration) []string {
 	}
 }
 
-// others returns the stacks of all goroutines but the calling one and those of the runtime and of
-// package testing.
+// others returns the stacks of all goroutines but the calling one and those of the runtime and of package testing.
 func others() []string {
 	all := make([]byte, 1<<22)
 	all = all[:runtime.Stack(all, true)]

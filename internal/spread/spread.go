@@ -26,9 +26,7 @@ func Over(n int, least, window time.Duration) time.Duration {
 
 // Retries returns over how long the clients of n streams that end over a time should spread their return,
 // if that time was too short for PerSecond; 0 if it was not.
-func Retries(n int, over time.Duration) time.Duration {
-	return min(max(0, wanted(n)-over), mostRetry)
-}
+func Retries(n int, over time.Duration) time.Duration { return min(max(0, wanted(n)-over), mostRetry) }
 
 // At returns when the end with index i of n is due, at even intervals: random ones might coincide.
 func At(i, n int, over time.Duration) time.Duration {

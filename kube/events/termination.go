@@ -67,9 +67,12 @@ func eventOf(
 		kind = corev1.EventTypeWarning
 	}
 	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace,
+		},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+			UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			FieldPath: "spec." + fieldOf(pod, container) + "{" + container + "}",
 		},
 		Type: kind, Reason: reason, Message: terminal.Shorten(message, eventwriter.MaxMessage), Action: "Terminating",

@@ -91,7 +91,8 @@ func inject(
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) { // the Go types have one in any case
+		// The Go types have metadata in any case.
+		if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) {
 			operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: struct{}{}})
 		}
 		for _, op := range operations {

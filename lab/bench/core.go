@@ -40,7 +40,8 @@ func bindSelf() error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	return onCore(loadCore, func() error {
-		return fmt.Errorf("start again on core %d: %w", loadCore, syscall.Exec(self, os.Args, append(os.Environ(), bound+"=1")))
+		err := syscall.Exec(self, os.Args, append(os.Environ(), bound+"=1"))
+		return fmt.Errorf("start again on core %d: %w", loadCore, err)
 	})
 }
 

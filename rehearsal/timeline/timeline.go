@@ -143,8 +143,10 @@ func (c Chart) SVG() ([]byte, error) {
 		y += rowHeight
 	}
 	for at, step := time.Duration(0), Step(until); at <= until; at += step {
-		fmt.Fprintf(&d.behind, `<line class="line" x1="%[1]v" x2="%[1]v" y1="%d" y2="%d" stroke-dasharray="2 4"/>`+"\n", d.x(at), top, y)
-		d.text("faint", d.x(at), y+15, ` text-anchor="middle" font-size="13"`, strconv.FormatFloat(at.Seconds(), 'f', -1, 64)+" s")
+		fmt.Fprintf(&d.behind, `<line class="line" x1="%[1]v" x2="%[1]v" y1="%d" y2="%d" stroke-dasharray="2 4"/>`+"\n",
+			d.x(at), top, y)
+		seconds := strconv.FormatFloat(at.Seconds(), 'f', -1, 64) + " s"
+		d.text("faint", d.x(at), y+15, ` text-anchor="middle" font-size="13"`, seconds)
 	}
 	height := d.legend(y+axisHeight) + margin
 	var out bytes.Buffer
@@ -180,7 +182,8 @@ func (d *drawing) row(r Row, y int) {
 	weight := ""
 	if r.IsOurs {
 		weight = ` font-weight="600"`
-		fmt.Fprintf(&d.behind, `<rect class="ours" x="%d" y="%d" width="%d" height="68" rx="4"/>`+"\n", margin, y, width-2*margin)
+		fmt.Fprintf(&d.behind, `<rect class="ours" x="%d" y="%d" width="%d" height="68" rx="4"/>`+"\n",
+			margin, y, width-2*margin)
 		fmt.Fprintf(&d.behind, `<rect class="edge" x="%d" y="%d" width="4" height="68" rx="2"/>`+"\n", margin, y)
 	}
 	d.text("text", 2*margin, y+18, weight, r.Label)
@@ -229,9 +232,11 @@ func (d *drawing) legend(y int) int {
 
 // Step is the time between two ticks of a clock that ends at until: there are at most 8, at round times.
 func Step(until time.Duration) time.Duration {
-	for _, step := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second,
+	for _, step := range []time.Duration{
+		100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second,
 		2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute,
-		5 * time.Minute, 10 * time.Minute, 30 * time.Minute} {
+		5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+	} {
 		if until/step <= 7 {
 			return step
 		}

@@ -168,9 +168,7 @@ type Log struct {
 const maxBuffered = 4 << 20
 
 // New starts a log on w. The caller must call Close.
-func New(w io.Writer, format Format) *Log {
-	return &Log{out: logs.New(w, maxBuffered), format: format}
-}
+func New(w io.Writer, format Format) *Log { return &Log{out: logs.New(w, maxBuffered), format: format} }
 
 // Close writes the buffered lines. It gives up on a writer that hangs.
 func (l *Log) Close() { l.out.Close() }
@@ -284,9 +282,4 @@ type Reply struct {
 }
 
 // Message is the grpc-message.
-func (r *Reply) Message() string {
-	if r.GRPCMessage != "" {
-		return r.GRPCMessage
-	}
-	return r.Body
-}
+func (r *Reply) Message() string { return cmp.Or(r.GRPCMessage, r.Body) }

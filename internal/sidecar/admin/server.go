@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -51,9 +52,7 @@ func Start(address string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the admin API on %s: %w", address, err)
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s := &Server{
 		Options:  o,
 		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
@@ -124,12 +123,7 @@ func statAddress(l *pipe.Listener) string {
 
 // statPrefix is the middle of http.….downstream_cx_active. The semicolon is Istio's: it ends a prefix that contains
 // dots.
-func statPrefix(l *pipe.Listener) string {
-	if l.Name != "" {
-		return l.Name
-	}
-	return "inbound_" + statAddress(l) + ";"
-}
+func statPrefix(l *pipe.Listener) string { return cmp.Or(l.Name, "inbound_"+statAddress(l)+";") }
 
 // clusterOf is Istio's name for the app behind its own inbound listener.
 func clusterOf(l *pipe.Listener) string {

@@ -72,9 +72,8 @@ func statsJSON(stats []*stat) answer {
 	return answer{status: http.StatusOK, media: mediaJSON, body: b}
 }
 
-// prometheus writes the text format as Envoy does: counters first, then gauges,
-// each family under its type, {} where there is no label. The client library
-// does neither, and needs a type of its own for each family.
+// prometheus writes the text format as Envoy does: counters first, then gauges, each family under its type, {} where
+// there is no label. The client library does neither, and needs a type of its own for each family.
 func prometheus(stats []*stat) string {
 	stats = slices.Clone(stats)
 	slices.SortStableFunc(stats, func(x, y *stat) int { // within a family in the order of names

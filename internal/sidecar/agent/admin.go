@@ -61,9 +61,7 @@ func (p adminPlane) CloseIdle() {
 	_ = p.Pipe.CloseIdle(context.Background(), p.a.Settings.IdleGrace.Value)
 }
 
-func (p adminPlane) StopAccepting() {
-	_ = p.Pipe.StopAccepting(context.Background())
-}
+func (p adminPlane) StopAccepting() { _ = p.Pipe.StopAccepting(context.Background()) }
 
 // Resume does nothing once a termination has begun: it controls the pipe from then on.
 func (p adminPlane) Resume() {

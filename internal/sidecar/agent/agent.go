@@ -259,10 +259,7 @@ func (a *agent) startPlane(ctx context.Context) error {
 	}
 	a.plane = p
 	for i, in := range a.Pipe.Inbound {
-		app := in.App
-		if app == "" {
-			app = "(original destination)"
-		}
+		app := cmp.Or(in.App, "(original destination)")
 		a.log.Info("serving inbound", "listen", p.Addr(i).String(), "app", app, "protocol", in.Protocol.String())
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -194,15 +195,9 @@ func (a *agent) isOwn(to netip.AddrPort) bool {
 		return true
 	}
 	p, ok := a.plane.(*pipe.Pipe)
-	if !ok {
-		return false
-	}
-	for _, l := range p.Listeners() {
-		if l.App == "" && netip.MustParseAddrPort(l.Addr.String()).Port() == to.Port() {
-			return true
-		}
-	}
-	return false
+	return ok && slices.ContainsFunc(p.Listeners(), func(l pipe.Listener) bool {
+		return l.App == "" && netip.MustParseAddrPort(l.Addr.String()).Port() == to.Port()
+	})
 }
 
 // endOutbound waits until the app has exited, until the deadline by at most, and closes the outbound side. The app is
@@ -251,7 +246,8 @@ func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
 	if err != nil {
 		a.log.Warn("app still running at the deadline; closing its outbound connections", "open", a.outbound.Stats().Open,
 			"error", err,
-			"hint", "a native sidecar ends after the app; a classic one detects its exit with shareProcessNamespace, or with lastcall wait as the preStop hook of every app container")
+			"hint", "a native sidecar ends after the app; a classic one detects its exit with "+
+				"shareProcessNamespace, or with lastcall wait as the preStop hook of every app container")
 		return false
 	}
 	a.log.Info("app exited", "after", time.Since(began).Round(time.Millisecond))

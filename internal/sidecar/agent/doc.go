@@ -12,7 +12,7 @@
 //
 //	agent.go                      options, start, signals, termination, exit code
 //	app.go                        the app as a child process; its captured outbound connections
-//	restart.go, hooks.go          hooks: the end of the pod or the restart of one container; the app's containers, and its exit
+//	restart.go, hooks.go          hooks: the end of the pod or the restart of a container; the app's containers and exit
 //	status.go, phases.go          the status port; the phase that it shows
 //	probes.go                     the app's probes, redirected to the status port; Go's profiles
 //	metrics.go, merge.go          the agent's metrics; the scrape that includes the app's

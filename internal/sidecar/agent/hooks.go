@@ -73,10 +73,7 @@ func (h *hooks) join(ctx context.Context, key string, wait func(context.Context)
 		w.cancel()
 		<-w.done // wait has an owner to its end
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return w.err
+	return cmp.Or(ctx.Err(), w.err)
 }
 
 // containersMost is how many containers of a pod the ports of their hooks distinguish. A peer chooses the ports.
@@ -133,9 +130,7 @@ type presences struct {
 	close  sync.Once
 }
 
-func newPresences() *presences {
-	return &presences{closed: make(chan struct{})}
-}
+func newPresences() *presences { return &presences{closed: make(chan struct{})} }
 
 // begin starts to count at the beginning of a termination. Containers that exited before were restarted.
 func (p *presences) begin() { p.Set(func() { p.ended = 0 }) }

@@ -131,15 +131,15 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 
 // pipe sends the sums of all listeners, with Envoy's names where it has them, for existing dashboards.
 func (s sender) pipe(p *pipe.Pipe, activity drain.Activity) {
-	const manager, inbound = "envoy_http_conn_manager_prefix", "inbound"
+	const prefix, inbound = "envoy_http_conn_manager_prefix", "inbound"
 	sum := p.Stats()
-	s.gauge("envoy_http_downstream_cx_active", "Open inbound connections.", float64(activity.Connections), manager, inbound)
-	s.counter("envoy_http_downstream_cx_total", "Accepted inbound connections.", sum.Connections, manager, inbound)
-	s.gauge("envoy_http_downstream_rq_active", "Busy inbound connections.", float64(activity.Busy), manager, inbound)
-	s.counter("envoy_http_downstream_rq_total", "Inbound requests.", sum.Requests, manager, inbound)
+	s.gauge("envoy_http_downstream_cx_active", "Open inbound connections.", float64(activity.Connections), prefix, inbound)
+	s.counter("envoy_http_downstream_cx_total", "Accepted inbound connections.", sum.Connections, prefix, inbound)
+	s.gauge("envoy_http_downstream_rq_active", "Busy inbound connections.", float64(activity.Busy), prefix, inbound)
+	s.counter("envoy_http_downstream_rq_total", "Inbound requests.", sum.Requests, prefix, inbound)
 	for i := 1; i < len(sum.Responses); i++ {
 		s.counter("envoy_http_downstream_rq_xx", "Responses by class.", sum.Responses[i],
-			"envoy_response_code_class", strconv.Itoa(i), manager, inbound)
+			"envoy_response_code_class", strconv.Itoa(i), prefix, inbound)
 	}
 	s.counter("envoy_cluster_upstream_cx_connect_fail", "Failed connections to the app.", sum.ConnectFailed,
 		"envoy_cluster_name", inbound)
@@ -214,7 +214,8 @@ func (s sender) listener(l pipe.Listener, durations []counters.Durations) {
 	for reason, n := range l.TLS.Failures {
 		of(n, "tls_handshake_failures_total", "Failed TLS handshakes.", "reason", reason)
 	}
-	for result, n := range map[string]uint64{"read": l.TLS.Reloads - l.TLS.ReloadFailures, "failed": l.TLS.ReloadFailures} {
+	failed := l.TLS.ReloadFailures
+	for result, n := range map[string]uint64{"read": l.TLS.Reloads - failed, "failed": failed} {
 		of(n, "certificate_reloads_total",
 			"Reloads of a certificate's files; after a failed one the previous certificate stays in use.", "result", result)
 	}

@@ -42,9 +42,8 @@ const (
 	// restartHook limits an app's hook in a restart: requests still in flight are left to the app and its SIGTERM.
 	restartHook = time.Second
 
-	// restartSettle is how long new connections are held after the hook, until the container has received its signal
-	// and closed its listener. A container that still listens then keeps serving; where none listens, connections wait
-	// anyway.
+	// restartSettle is how long new connections are held after the hook, until the container has received its signal and
+	// closed its listener. A container that still listens then keeps serving; where none listens, connections wait anyway.
 	restartSettle = time.Second
 
 	// restartPoll is how often the app's listeners are checked while new connections are held: the kernel does not report

@@ -42,7 +42,8 @@ func (a *agent) startStatus() (*status, error) {
 	address := a.statusAddress()
 	ln, err := listen.Open("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the status server on %s (from %s; choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
+		return nil, fmt.Errorf("listen for the status server on %s (from %s; "+
+			"choose another by statusPort or --status-port): %w", address, a.Settings.StatusPort.Source, err)
 	}
 	s := &status{a: a, address: ln.Addr(), metrics: newMetrics(a.phases, a.Status.Metrics...)}
 	mux := http.NewServeMux()

@@ -168,20 +168,23 @@ func (v verdict) expressions() []expr.Any {
 
 // explain adds the meaning of the kernel's error and the remedy.
 func explain(err error) error {
-	var refusal *netlink.OpError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*netlink.OpError](err); ok {
 		err = refusal // the first; the library joins one for each message
 	}
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the pod's network namespace (in Kubernetes securityContext.capabilities.add: [NET_ADMIN]; for a user other than 0 the program must also have the file capability, which copies of the image may have lost)", err)
+		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the pod's network namespace "+
+			"(in Kubernetes securityContext.capabilities.add: [NET_ADMIN]; "+
+			"for a user other than 0 the program needs the file capability, too, which a copy of the image may lack)", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the kernel's nf_tables did not respond within %v: %w", responseTime, err)
 	case errors.Is(err, unix.EMSGSIZE):
 		return fmt.Errorf("%w: the lists of ranges and ports must be shorter (a few thousand items fit)", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ESOCKTNOSUPPORT),
 		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w: this kernel has no nf_tables, or no NAT in it: must be Linux 4.18 or later with CONFIG_NF_TABLES, CONFIG_NFT_NAT and CONFIG_NFT_REDIR for IPv4 and, unless IPv6 is off, IPv6; where they are modules that a container may not load, load nft_chain_nat and nft_redir on the node", err)
+		return fmt.Errorf("%w: this kernel has no nf_tables, or no NAT in it: must be Linux 4.18 or later with "+
+			"CONFIG_NF_TABLES, CONFIG_NFT_NAT and CONFIG_NFT_REDIR for IPv4 and, unless IPv6 is off, IPv6; where they are "+
+			"modules that a container may not load, load nft_chain_nat and nft_redir on the node", err)
 	}
 	return err
 }

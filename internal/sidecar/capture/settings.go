@@ -140,7 +140,8 @@ func Resolve(in Input) (Config, error) {
 		c.OwnPorts = append(c.OwnPorts, own)
 	}
 	if len(errs) == 0 && c.InboundPort == c.OutboundPort {
-		errs = append(errs, fmt.Errorf("--inbound-port and --outbound-port are both %d: must be different, since they distinguish inbound from outbound", c.InboundPort))
+		errs = append(errs, fmt.Errorf("--inbound-port and --outbound-port are both %d: must be different, "+
+			"since they distinguish inbound from outbound", c.InboundPort))
 	}
 	return c, errors.Join(errs...)
 }

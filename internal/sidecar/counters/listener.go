@@ -4,6 +4,7 @@ package counters
 import (
 	"bytes"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -177,12 +178,7 @@ var probeAgents = [][]byte{
 
 // IsProbe reports whether a User-Agent is that of a health check or of a scrape, which does not count.
 func IsProbe(userAgent []byte) bool {
-	for _, prefix := range probeAgents {
-		if bytes.HasPrefix(userAgent, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(probeAgents, func(prefix []byte) bool { return bytes.HasPrefix(userAgent, prefix) })
 }
 
 // Protocol is that of a request.

@@ -212,9 +212,7 @@ func (p *Pod) draining(tr Traffic) time.Duration {
 }
 
 // drained is when lastcall has no request in flight, or makes the last call.
-func (p *Pod) drained(tr Traffic) time.Duration {
-	return min(max(p.draining(tr), tr.Busy), p.LastCall)
-}
+func (p *Pod) drained(tr Traffic) time.Duration { return min(max(p.draining(tr), tr.Busy), p.LastCall) }
 
 // limit lowers Accepts and Cut to the times of one container.
 func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {

@@ -14,6 +14,7 @@ package course
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -137,12 +138,7 @@ func (p *Pod) SetDrain(c drain.Config) {
 
 // HasProxy reports whether a container of the pod carries its traffic.
 func (p *Pod) HasProxy() bool {
-	for i := range p.Containers {
-		if p.Containers[i].Role == Proxy {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Role == Proxy })
 }
 
 // Spare is the part of a grace period beyond the end of the last request: the app gets its stop signal, and exits.

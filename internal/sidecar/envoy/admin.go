@@ -77,8 +77,7 @@ func (a *Admin) do(ctx context.Context, method, path string) (*http.Response, er
 	}
 	resp, err := a.client.Do(req)
 	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
+		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // our error names the URL
 		}
 		return nil, fmt.Errorf("envoy's admin at %s: %s %s: %w", a.address, method, path, err)

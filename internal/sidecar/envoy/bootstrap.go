@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -25,10 +26,7 @@ type Route struct {
 // StatPrefix names the stats of an inbound listener as Istio does.
 func (r Route) StatPrefix() string {
 	host, port, _ := net.SplitHostPort(r.Listen)
-	if host == "" {
-		host = "::"
-	}
-	return "inbound_" + host + "_" + port + ";"
+	return "inbound_" + cmp.Or(host, "::") + "_" + port + ";"
 }
 
 // m is a message of Envoy's configuration, field by field.
@@ -114,7 +112,8 @@ func (r Route) cluster(name string) (m, error) {
 	}
 	app, err := address(r.App)
 	c["type"] = "STATIC"
-	c["load_assignment"] = m{"cluster_name": name, "endpoints": []m{{"lb_endpoints": []m{{"endpoint": m{"address": app}}}}}}
+	endpoint := m{"endpoint": m{"address": app}}
+	c["load_assignment"] = m{"cluster_name": name, "endpoints": []m{{"lb_endpoints": []m{endpoint}}}}
 	return c, err
 }
 
@@ -198,5 +197,9 @@ func address(at string) (m, error) {
 }
 
 // accessLogFormat is Istio's default.
-const accessLogFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER% %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%
-`
+const accessLogFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" ` +
+	`%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% ` +
+	`"%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +
+	`%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" ` +
+	`"%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER% %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% ` +
+	`%DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%` + "\n"

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,13 +106,8 @@ type dumpedChain struct {
 // listener converts it. It returns false when it has no connections of its own. bound has the addresses of listeners
 // whose ports the kernel has chosen.
 func (d *dumpedListener) listener(bound map[string][]netip.AddrPort) (Listener, bool) {
-	l := Listener{Name: d.Name, Direction: d.Direction, Known: true, Unseen: d.Transparent, Stats: statName(d.StatPrefix)}
-	if l.Direction == "" {
-		l.Direction = "UNSPECIFIED"
-	}
-	if l.Stats == "" {
-		l.Stats = statName(d.Address.String())
-	}
+	l := Listener{Name: d.Name, Direction: cmp.Or(d.Direction, "UNSPECIFIED"), Known: true, Unseen: d.Transparent}
+	l.Stats = cmp.Or(statName(d.StatPrefix), statName(d.Address.String()))
 	chains := d.Chains
 	if d.Default != nil {
 		chains = append(chains, *d.Default)
@@ -270,7 +266,8 @@ func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
 }
 
 // istioKnown are the lines of a poll that pilot-agent ignores (pkg/envoy/admin.go): the names are its own.
-var istioKnown = regexp.MustCompile(`^listener\.(0\.0\.0\.0_(15021|15090)|admin|admin\.main_thread)\.downstream_cx_active$`)
+var istioKnown = regexp.MustCompile(`^listener\.(` +
+	`0\.0\.0\.0_(15021|15090)|admin|admin\.main_thread)\.downstream_cx_active$`)
 
 // istioFilter is the filter of pilot-agent's poll.
 const istioFilter = `downstream_cx_active$`

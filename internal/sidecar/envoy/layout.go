@@ -191,7 +191,8 @@ func (l *layout) want(shown Stats) {
 }
 
 // matcherHint is the setting that shows hidden stats.
-const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive + `", "` + connectionsActive + `", "` + requestsTotal + `", "` + connectionsTotal + `"]}`
+const matcherHint = `proxyStatsMatcher: {inclusionSuffixes: ["` + requestsActive + `", "` + connectionsActive + `", "` +
+	requestsTotal + `", "` + connectionsTotal + `"]}`
 
 // counts reports whether a connection to a local address counts: on a machine with several addresses, other programs
 // may listen on the same port.

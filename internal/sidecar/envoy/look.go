@@ -199,7 +199,7 @@ func (p *Plane) begin() {
 	}
 	p.ledger.arrivals.count(w.Reports != nil, time.Now())
 	if p.ledger.cannotCount() {
-		p.log.Warn("new connections cannot be counted by the kernel or by Envoy's stats; draining until the cap of the quiet time", "hint", "set "+matcherHint)
+		p.log.Warn("neither the kernel nor Envoy's stats count new connections; draining until the cap of the quiet time", "hint", "set "+matcherHint)
 	}
 	p.watch, p.closing, p.ignoresArrivals = w, false, false
 	w.Start(p.life)

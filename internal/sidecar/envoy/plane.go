@@ -237,7 +237,8 @@ func (p *Plane) Hidden() string {
 	if len(hidden) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Envoy's stats matcher hides %d stats, such as %s: their connections count as busy while they are open; set %s", len(hidden), hidden[0], matcherHint)
+	return fmt.Sprintf("Envoy's stats matcher hides %d stats, such as %s: their connections count as busy while they "+
+		"are open; set %s", len(hidden), hidden[0], matcherHint)
 }
 
 // Changes receives after each change that the watch has seen.

@@ -18,8 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
 
-// DefaultStartTimeout is how long an Envoy may take until it serves. With thousands of
-// clusters it takes seconds.
+// DefaultStartTimeout is how long an Envoy may take until it serves. With thousands of clusters it takes seconds.
 const DefaultStartTimeout = time.Minute
 
 // running is Envoy's process; nil when it is not ours.
@@ -128,7 +127,8 @@ func (o *Options) args(config string) []string {
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
 // errCannotResume is Envoy's own limit.
-var errCannotResume = errors.New("cannot undo the drain of an Envoy that lastcall has not started: it keeps sending Connection: close and does not listen again until it is restarted")
+var errCannotResume = errors.New("cannot undo the drain of an Envoy that lastcall has not started: " +
+	"it keeps sending Connection: close and does not listen again until it is restarted")
 
 // replaceTime bounds how long busy connections are waited for before Envoy is replaced.
 const replaceTime = time.Second

@@ -2,6 +2,7 @@
 package inbound
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -23,7 +24,9 @@ import (
 func Parse(s string) (pipe.Inbound, error) {
 	in, err := parse(s)
 	if err != nil {
-		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp|postgres|redis][,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1][,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp|postgres|redis]"+
+			"[,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1]"+
+			"[,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
 	}
 	return in, nil
 }
@@ -53,9 +56,7 @@ func parse(s string) (in pipe.Inbound, err error) {
 		case "max-connections":
 			in.MaxConnections, err = maxConnections(value)
 		default:
-			if in.TLS == nil {
-				in.TLS = new(tlsserver.Options)
-			}
+			in.TLS = cmp.Or(in.TLS, new(tlsserver.Options))
 			err = parseTLS(in.TLS, name, value)
 		}
 		if err != nil {

@@ -258,9 +258,7 @@ const socketPrefix = "@lastcall.dev/hook"
 
 // socketOf is the name for the hooks of one Envoy: with hostNetwork pods share the network namespace, and each Envoy
 // has an admin port of its own.
-func socketOf(admin string) string {
-	return socketPrefix + admin[strings.LastIndexAny(admin, ":/"):]
-}
+func socketOf(admin string) string { return socketPrefix + admin[strings.LastIndexAny(admin, ":/"):] }
 
 // connectEvery is how often an app's hook looks for the sidecar's. The kubelet starts both at the same time, but on a
 // busy node one of them later.

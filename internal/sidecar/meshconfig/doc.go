@@ -23,8 +23,8 @@
 //
 // # Fields of ProxyConfig and variables
 //
-// Table lists the fields and variables that lastcall uses, their flags and defaults. Other fields are in Settings.Proxy as
-// they are written.
+// Table lists the fields and variables that lastcall uses, their flags and defaults. Other fields are in Settings.Proxy
+// as they are written.
 //
 // # What is corrected, with a warning
 //

@@ -100,8 +100,7 @@ func furtherDocument(text string) int {
 	return 0
 }
 
-// unwrap finds the MeshConfig inside its usual wrappings: an IstioOperator, Helm values, or the ConfigMap
-// named istio.
+// unwrap finds the MeshConfig inside its usual wrappings: an IstioOperator, Helm values, or the ConfigMap named istio.
 func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 	var path []string
 	for range 3 { // a ConfigMap of Helm values is the deepest
@@ -119,7 +118,8 @@ func (r *resolver) unwrap(l *layer, content tree) (tree, []string) {
 			var err error
 			if inner, _, err = parseTree(text); err != nil {
 				at := join(path, key...)
-				r.fail(&FieldError{Field: dotted(at), Value: "not readable", Source: l.at(at), Accepts: "a MeshConfig as YAML", Err: err})
+				r.fail(&FieldError{Field: dotted(at), Value: "not readable", Source: l.at(at),
+					Accepts: "a MeshConfig as YAML", Err: err})
 				return tree{}, path
 			}
 			kind = "a ConfigMap"

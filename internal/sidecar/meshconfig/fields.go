@@ -29,18 +29,18 @@ const (
 // statsParts are the lists of proxyStatsMatcher.
 var statsParts = []string{"inclusionPrefixes", "inclusionSuffixes", "inclusionRegexps"}
 
-// proxyFields are all fields of ProxyConfig: of istio.io/api 1.31, and parentShutdownDuration, which Istio removed in 2022
-// and manifests still have. Those without a setting have no effect here.
-var proxyFields = strings.Fields(`availabilityZone binaryPath caCertificatesPem concurrency configPath connectionSettings
-	controlPlaneAuthPolicy customConfigFile discoveryAddress discoveryRefreshDelay drainDuration envoyAccessLogService
-	envoyMetricsService envoyMetricsServiceAddress extraStatTags fileFlushInterval fileFlushMinSizeKb gatewayTopology
-	holdApplicationUntilProxyStarts image interceptionMode meshId parentShutdownDuration privateKeyProvider proxyAdminPort
-	proxyBootstrapTemplatePath proxyHeaders proxyMetadata proxyStatsMatcher readinessProbe runtimeValues sds serviceCluster
-	statNameLength statsCompression statsdUdpAddress statusPort terminationDrainDuration tracing tracingServiceName
-	zipkinAddress`)
+// proxyFields are all fields of ProxyConfig: of istio.io/api 1.31, and parentShutdownDuration, which Istio removed in
+// 2022 and manifests still have. Those without a setting have no effect here.
+var proxyFields = strings.Fields(`availabilityZone binaryPath caCertificatesPem concurrency configPath
+	connectionSettings controlPlaneAuthPolicy customConfigFile discoveryAddress discoveryRefreshDelay drainDuration
+	envoyAccessLogService envoyMetricsService envoyMetricsServiceAddress extraStatTags fileFlushInterval fileFlushMinSizeKb
+	gatewayTopology holdApplicationUntilProxyStarts image interceptionMode meshId parentShutdownDuration privateKeyProvider
+	proxyAdminPort proxyBootstrapTemplatePath proxyHeaders proxyMetadata proxyStatsMatcher readinessProbe runtimeValues sds
+	serviceCluster statNameLength statsCompression statsdUdpAddress statusPort terminationDrainDuration tracing
+	tracingServiceName zipkinAddress`)
 
-// fieldOf is the JSON name of a field of ProxyConfig by that name or by the one in the .proto file: Istio accepts both in
-// all YAML. It is "" for another key.
+// fieldOf is the JSON name of a field of ProxyConfig by that name or by the one in the .proto file: Istio accepts both
+// in all YAML. It is "" for another key.
 func fieldOf(key string) string {
 	words := strings.Split(key, "_")
 	for i, word := range words[1:] {
@@ -103,8 +103,8 @@ func gracePeriod(in func(*Settings) *Value[time.Duration]) kind {
 	return value[time.Duration]{in, timers.GracePeriodFormat, timers.ParseGracePeriod}
 }
 
-// boolean is parsed by strconv.ParseBool, as in Istio's env package. (Istio logs an invalid one and uses the default; here
-// it is an error.)
+// boolean is parsed by strconv.ParseBool, as in Istio's env package. (Istio logs an invalid one and uses the default;
+// here it is an error.)
 func boolean(in func(*Settings) *Value[bool]) kind {
 	return value[bool]{in, "true or false (or 1, t, T, TRUE, True, 0, f, F, FALSE, False)",
 		func(text string) (bool, bool) {
@@ -167,7 +167,8 @@ func optional(in func(*Settings) *Value[*bool]) kind {
 }
 
 func mediaTypes(in func(*Settings) *Value[[]string]) kind {
-	return value[[]string]{in, "media types, comma-separated, such as application/x-ndjson", func(text string) ([]string, bool) {
+	const accepts = "media types, comma-separated, such as application/x-ndjson"
+	return value[[]string]{in, accepts, func(text string) ([]string, bool) {
 		types := []string{}
 		if text == "" {
 			return types, true
@@ -191,8 +192,8 @@ func list(in func(*Settings) *Value[[]string]) kind {
 }
 
 func expressions(in func(*Settings) *Value[[]string]) kind {
-	return value[[]string]{in, "a list of regular expressions of RE2's syntax", func(text string) (list []string, ok bool) {
-		ok = text == "" || json.Unmarshal([]byte(text), &list) == nil
+	return value[[]string]{in, "a list of regular expressions of RE2's syntax", func(s string) (list []string, ok bool) {
+		ok = s == "" || json.Unmarshal([]byte(s), &list) == nil
 		return list, ok && !slices.ContainsFunc(list, func(expression string) bool {
 			_, err := regexp.Compile(expression)
 			return err != nil
@@ -201,9 +202,7 @@ func expressions(in func(*Settings) *Value[[]string]) kind {
 }
 
 // join appends to a path without sharing its memory.
-func join(path []string, keys ...string) []string {
-	return append(slices.Clip(path), keys...)
-}
+func join(path []string, keys ...string) []string { return append(slices.Clip(path), keys...) }
 
 // dotted writes a path in the form that users know. Names that would disturb a terminal or a log are quoted.
 func dotted(path []string) string {
@@ -218,6 +217,4 @@ func dotted(path []string) string {
 	return strings.Join(names, ".")
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

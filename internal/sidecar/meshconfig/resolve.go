@@ -1,6 +1,7 @@
 package meshconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,7 +22,8 @@ const (
 // annotationConfig is the pod annotation with a ProxyConfig.
 const annotationConfig = "proxy.istio.io/config"
 
-// statsAnnotations are the pod annotations that replace lists of proxyStatsMatcher, as in Istio's bootstrap, by the list.
+// statsAnnotations are the pod annotations that replace lists of proxyStatsMatcher, as in Istio's bootstrap, by the
+// list.
 var statsAnnotations = map[string]string{
 	"inclusionPrefixes": "sidecar.istio.io/statsInclusionPrefixes",
 	"inclusionSuffixes": "sidecar.istio.io/statsInclusionSuffixes",
@@ -144,8 +146,8 @@ func (r *resolver) find(s *Setting) (entry, bool) {
 	return configured, ok && (s.Field || configured.text != "")
 }
 
-// merge puts the layers on each other: a field of a higher one replaces that of a lower one, and proxyMetadata is merged
-// key by key.
+// merge puts the layers on each other: a field of a higher one replaces that of a lower one, and proxyMetadata is
+// merged key by key.
 func (r *resolver) merge(s *Settings) {
 	r.merged, s.Proxy, s.Metadata = map[string]entry{}, tree{}, map[string]string{}
 	for _, l := range r.layers {
@@ -235,9 +237,7 @@ func (f *findings) adviseVariable(name string, src Source, path string) {
 	}
 }
 
-func isVariable(name string) bool {
-	return slices.Contains(variables, name)
-}
+func isVariable(name string) bool { return slices.Contains(variables, name) }
 
 // The annotations that make a pod a scrape target. Istio's injector moves them to the variable and points the
 // annotations at the merged metrics of the status port.
@@ -268,9 +268,7 @@ func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 	if yes, _ := strconv.ParseBool(target.Scrape); !yes {
 		return Value[string]{}
 	}
-	if target.Port == "" {
-		target.Port = "80" // Istio's agent's default
-	}
+	target.Port = cmp.Or(target.Port, "80") // Istio's agent's default
 	port, err := strconv.ParseUint(target.Port, 10, 16)
 	switch {
 	case err != nil || port == 0:
@@ -280,7 +278,8 @@ func (r *resolver) scrapeTarget(statusPort int) Value[string] {
 	case int(port) == statusPort:
 		return Value[string]{}
 	case target.Scheme != "" && target.Scheme != "http":
-		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: must be http", brief(target.Scheme))
+		r.warn(source, annotationScheme, "%s is not used, the app's metrics are not merged: must be http",
+			brief(target.Scheme))
 		return Value[string]{}
 	}
 	path := "/" + strings.TrimPrefix(target.Path, "/")

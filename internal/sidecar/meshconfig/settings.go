@@ -132,7 +132,9 @@ func (r *resolver) adviseCombination(s *Settings) {
 		unused(s.TerminationDrain, "not used with %s=true, as in Istio; set it to false to wait for this time",
 			VariableExitOnZero)
 	default:
-		unused(s.TerminationDrain, "not used: lastcall leaves as soon as nothing is in flight, and always before the grace period (%v) ends; set %s=false in proxyMetadata to wait for this time instead", s.GracePeriod.Value, VariableExitOnZero)
+		unused(s.TerminationDrain, "not used: lastcall leaves as soon as nothing is in flight, "+
+			"and always before the grace period (%v) ends; set %s=false in "+
+			"proxyMetadata to wait for this time instead", s.GracePeriod.Value, VariableExitOnZero)
 	}
 	if mode != drain.ExitOnZero {
 		for _, v := range []Value[time.Duration]{s.QuietTime, s.Margin, s.IdleGrace} {

@@ -73,8 +73,10 @@ var table = []Setting{
 
 	{Name: VariableApp, Flag: "app", Type: "finishes|exits|auto", Values: []string{"finishes", "exits", "auto"},
 		Default: "auto", Group: GroupEndings,
-		Usage: "what the app does at its SIGTERM with connections that only it can end (its own TLS, opaque TCP): finishes (it answers and closes them, so it gets its SIGTERM when the draining phase ends), exits (they stay until the last call) or auto (it gets its SIGTERM 3s before the last call)",
-		kind:  appEnd(func(s *Settings) *Value[drain.AppEnd] { return &s.App })},
+		Usage: "what the app does at its SIGTERM with connections that only it can end (its own TLS, opaque TCP): " +
+			"finishes (it answers and closes them, so it gets its SIGTERM when the draining phase " +
+			"ends), exits (they stay until the last call) or auto (it gets its SIGTERM 3s before the last call)",
+		kind: appEnd(func(s *Settings) *Value[drain.AppEnd] { return &s.App })},
 	{Name: variableWebSocket, Flag: "websocket", Type: "wait|close", Values: []string{"wait", "close"}, Default: "wait",
 		Group: GroupEndings,
 		Usage: "when a drain closes WebSockets: wait (at the last call) or close (when the draining phase ends)",

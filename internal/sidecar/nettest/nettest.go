@@ -257,9 +257,8 @@ func Serve(t testing.TB, ln net.Listener, h http.Handler) (stop func()) {
 	return stop
 }
 
-// FreeAddress returns host, an IP address, with a port that is reserved until the
-// end of the test, as the listening address of a program. It skips the test if the
-// host is not available.
+// FreeAddress returns host, an IP address, with a port that is reserved until the end of the test, as the listening
+// address of a program. It skips the test if the host is not available.
 func FreeAddress(t testing.TB, host string) string {
 	t.Helper()
 	port, release, err := reserve(host)
@@ -270,11 +269,9 @@ func FreeAddress(t testing.TB, host string) string {
 	return net.JoinHostPort(host, fmt.Sprint(port))
 }
 
-// reserve holds a port by a socket that is bound to it and does not listen. Bound
-// without SO_REUSEADDR, it does not share the port with any outgoing
-// connection, any other socket on port 0, or another reservation. With the option
-// set afterwards, it shares the port with sockets that set it as well, as servers do
-// (inet_csk_bind_conflict of Linux).
+// reserve holds a port by a socket that is bound to it and does not listen. Bound without SO_REUSEADDR, it does not
+// share the port with any outgoing connection, any other socket on port 0, or another reservation. With the option set
+// afterwards, it shares the port with sockets that set it as well, as servers do (inet_csk_bind_conflict of Linux).
 func reserve(host string) (port int, release func(), err error) {
 	ip, err := netip.ParseAddr(host)
 	if err != nil {

@@ -22,7 +22,7 @@ type App struct {
 	PID       int      // a process and its descendants
 	Unit      string   // the main process of a systemd unit
 	Container string   // of any runtime: its ID, or 8 digits of it
-	Pod       bool     // all in this process's own network namespace; it ends when every socket has gone, after its SIGTERM
+	Pod       bool     // all in this network namespace; it ends when every socket has gone, after its SIGTERM
 	Command   []string // is started, and receives the signals of this process
 
 	Options   Options       // the ports, and what the spec of a pod shows
@@ -46,8 +46,8 @@ const (
 )
 
 // Follow prints and returns what the termination has lost once the app has ended, or at a signal of this process after
-// the beginning. The beginning is the SIGTERM that the app gets from this process, or a pod receives, otherwise the moment
-// when the app closes a listener or exits.
+// the beginning. The beginning is the SIGTERM that the app gets from this process, or a pod receives, otherwise the
+// moment when the app closes a listener or exits.
 func (a App) Follow(ctx context.Context) (t Termination, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -120,7 +120,8 @@ func (a *App) find(ctx context.Context, o *Options) (namespace string, exited <-
 }
 
 // await returns what the termination has lost.
-func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited <-chan struct{}, received <-chan os.Signal) (t Termination, err error) {
+func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited <-chan struct{},
+	received <-chan os.Signal) (t Termination, err error) {
 	look := time.NewTicker(followInterval)
 	defer look.Stop()
 	limit, early, closing := after(a.Limit), (<-chan time.Time)(nil), w.Closing()

@@ -58,9 +58,7 @@ func unread(s sockdiag.Socket) uint32 {
 func (c *connection) queued() bool { return c.Inode == 0 && c.State == sockdiag.Established }
 
 // busy reports whether a request is in flight, as far as visible.
-func (c *connection) busy() bool {
-	return unread(c.Socket) > 0 || c.WriteQueue > 1 || c.turn == client
-}
+func (c *connection) busy() bool { return unread(c.Socket) > 0 || c.WriteQueue > 1 || c.turn == client }
 
 // turnOf determines which side sent last on s; was is the last sighting of the connection, or nil.
 func turnOf(s sockdiag.Socket, was *connection) turn {

@@ -43,13 +43,13 @@ type ledger struct {
 	refusals      []refusal
 	halfClosed    map[ends]halfClosed
 	wasHalfClosed []halfClosed               // whose peers may have been reset
-	attempts      int                        // those of them, since Begin, that were the proxy's attempts to connect to the app
+	attempts      int                        // those since Begin that were the proxy's attempts to connect to the app
 	unheard       int                        // likewise, that were the app's answers to a proxy that had ended
 	unpaired      []lostRequest              // lost requests that are not counted at another connection so far
 	sentinels     map[uint64]bool            // whose reports are missing
 	blind         bool                       // reports from before Begin are missing
 	since         time.Time                  // see Watch.Reacted
-	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as the app's to its database
+	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's: to a database
 
 	begun    bool
 	result   Termination
@@ -57,7 +57,11 @@ type ledger struct {
 }
 
 func newLedger(o Options) *ledger {
-	g := &ledger{options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time), open: make(map[uint64]*connection), halfClosed: make(map[ends]halfClosed), evidence: make(map[uint16]evidence), probes: newProbes(o.Probes, o.Node)}
+	g := &ledger{
+		options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time),
+		open: make(map[uint64]*connection), halfClosed: make(map[ends]halfClosed), evidence: make(map[uint16]evidence),
+		probes: newProbes(o.Probes, o.Node),
+	}
 	g.probes.isPassed = len(o.ProxyPorts) > 0
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
@@ -66,8 +70,8 @@ func newLedger(o Options) *ledger {
 }
 
 // states are those of listeners and of connections that are not yet at rest.
-var states = sockdiag.Of(sockdiag.Listen, sockdiag.Established, sockdiag.CloseWait, sockdiag.FinWait1, sockdiag.FinWait2,
-	sockdiag.Closing, sockdiag.LastAck)
+var states = sockdiag.Of(sockdiag.Listen, sockdiag.Established, sockdiag.CloseWait,
+	sockdiag.FinWait1, sockdiag.FinWait2, sockdiag.Closing, sockdiag.LastAck)
 
 // counts reports whether a socket is a client's connection, to the app or to its proxy, or isInner: the proxy's to the
 // app.
@@ -310,9 +314,11 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	default:
 		g.noteHalfClosed(s, &c.Socket, f)
 	}
-	e := ending{at: now, fate: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now), moved: now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived), sample: Sample{
-		Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived),
-	}}
+	e := ending{
+		at: now, fate: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now),
+		moved: now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
+		sample: Sample{Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived)},
+	}
 	if c != nil {
 		e.arrived, e.known, e.busy, e.active, e.isInner, e.probe = c.arrived, true, c.busy(), c.active, c.isInner, c.probe
 	}

@@ -178,7 +178,8 @@ func (g *ledger) peek(now time.Time) Termination {
 // that has left the table and whose report has not come is unseen.
 func (g *ledger) conclude(now time.Time) {
 	for cookie, c := range g.open {
-		waits := c.appFirst || c.missed == 0 && (c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1)
+		isFinSent := c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1
+		waits := c.appFirst || c.missed == 0 && isFinSent
 		switch {
 		case waits && c.turn == client:
 			g.end(c, wasUnanswered, now)
@@ -195,7 +196,11 @@ func (g *ledger) conclude(now time.Time) {
 // end counts a connection whose report has not come.
 func (g *ledger) end(c *connection, f fate, now time.Time) {
 	f = g.refine(f, c.Socket, c, func() bool { return true })
-	g.count(ending{at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, requestedAt: g.looked.Add(-c.LastReceived), sample: Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)}})
+	g.count(ending{
+		at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active,
+		requestedAt: g.looked.Add(-c.LastReceived),
+		sample:      Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)},
+	})
 }
 
 func later(a, b time.Time) time.Time {

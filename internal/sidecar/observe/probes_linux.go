@@ -132,7 +132,8 @@ func (p *probes) ask() {
 // later.
 func (p *probes) takeRefused(r refusal, late time.Duration) (n int) {
 	p.refused = slices.DeleteFunc(p.refused, func(s sockdiag.Socket) bool {
-		if n == r.n || s.Ended.Before(r.since.Add(-probeSlack)) || s.Ended.After(r.now.Add(late)) || p.hasOthers(s.Remote.Port(), r.now) {
+		isSoon := !s.Ended.Before(r.since.Add(-probeSlack)) && !s.Ended.After(r.now.Add(late))
+		if n == r.n || !isSoon || p.hasOthers(s.Remote.Port(), r.now) {
 			return false
 		}
 		p.note(s.Remote.Port(), s.Ended)
@@ -159,7 +160,8 @@ func (p *probes) waits(r refusal) bool { return p.completeUntil.Before(r.now.Add
 func (p *probes) isConfirmed(one Probe) bool {
 	seen := p.seen[one.Port]
 	return slices.ContainsFunc(seen, func(at time.Time) bool {
-		return slices.ContainsFunc(seen, func(next time.Time) bool { return next.Sub(at.Add(one.Period)).Abs() <= probeSlack })
+		isNext := func(next time.Time) bool { return next.Sub(at.Add(one.Period)).Abs() <= probeSlack }
+		return slices.ContainsFunc(seen, isNext)
 	})
 }
 
@@ -284,7 +286,7 @@ func (n *Node) collectLocked() {
 
 // since returns the connections to some addresses that were refused after a moment, until another one. known is false
 // if some are missing.
-func (n *Node) since(at time.Time, is func(to netip.AddrPort) bool) (all []sockdiag.Socket, until time.Time, known bool) {
+func (n *Node) since(at time.Time, is func(netip.AddrPort) bool) (all []sockdiag.Socket, until time.Time, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.collectLocked()

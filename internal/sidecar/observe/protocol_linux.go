@@ -13,7 +13,7 @@ import (
 //	HTTP/1.1          request 25+ → ← response, one at a time
 //	TLS 1.3           ClientHello 220+ → ← ServerHello … Finished 500+, Finished, request → ← tickets, response
 //	                  and at the end close_notify 24 →, after which nothing follows
-//	HTTP/2            SETTINGS, HEADERS 15+ → ← SETTINGS, responses, WINDOW_UPDATE 13 →: which side sent last shows nothing
+//	HTTP/2            SETTINGS, HEADERS 15+ → ← SETTINGS, responses, WINDOW_UPDATE 13 →: which was last shows nothing
 //	streamed response request → ← part ← part ← part: the last one looks like the others
 const (
 	leastRequest    = 25 // of HTTP/1.1, bytes: "GET / HTTP/1.1", an empty Host and the line ends (RFC 9112, 3.2)
@@ -24,7 +24,7 @@ const (
 	upgraded        = 129
 
 	learned     = 3                      // connections that show a port to be TLS, while none shows the opposite
-	inUse       = 5 * time.Second        // a connection with several requests at a time was in use so long after its last byte
+	inUse       = 5 * time.Second        // after its last byte, a connection with several requests at a time
 	leastPause  = 50 * time.Millisecond  // between the first and the last part of a streamed response
 	exitSpread  = 100 * time.Millisecond // between the ends of an app's sockets
 	streamsMost = 100                    // of an HTTP/2 connection (RFC 9113, 6.5.2: at least)
@@ -216,7 +216,8 @@ func (g *ledger) isInner(from netip.Addr, port uint16) bool {
 // isAttempt reports whether a destroyed socket is an attempt of the sidecar to connect, which the app's port refused:
 // its SYN was not acknowledged.
 func (g *ledger) isAttempt(s sockdiag.Socket) bool {
-	return isWithin(s.Remote.Addr(), s.Local.Addr()) && g.isInner(s.Local.Addr(), s.Remote.Port()) && s.Acked == 0 && s.Received == 0
+	return isWithin(s.Remote.Addr(), s.Local.Addr()) && g.isInner(s.Local.Addr(), s.Remote.Port()) &&
+		s.Acked == 0 && s.Received == 0
 }
 
 // lostRequest is one of a client's connection to the sidecar or of an inner one.

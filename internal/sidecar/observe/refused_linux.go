@@ -181,7 +181,8 @@ type halfClosed struct {
 // isOpen reports whether neither the table nor the report of a destroyed socket shows a FIN of its peer. was is the
 // last sighting.
 func isOpen(was, s sockdiag.Socket) bool {
-	return was.Received == s.Received && (was.State == sockdiag.Established || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2)
+	return was.Received == s.Received &&
+		(was.State == sockdiag.Established || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2)
 }
 
 // noteHalfClosed notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that
@@ -234,7 +235,8 @@ func (g *ledger) explain(hasFIN func(ends) bool) {
 			return true
 		}
 		r.n--
-		if !p.isTLS && (p.fate == answered || p.fate == doubtful || p.fate == nothing) { // others count already, or are no client's
+		// The others count already, or are no client's.
+		if !p.isTLS && (p.fate == answered || p.fate == doubtful || p.fate == nothing) {
 			g.result.Maybe.Crossed++
 		}
 		explained = append(explained, p)
@@ -263,6 +265,4 @@ func (g *ledger) refusalOf(p halfClosed) *refusal {
 }
 
 // isDoubtful reports whether another look may explain a reset.
-func (g *ledger) isDoubtful() bool {
-	return len(g.wasHalfClosed)+len(g.halfClosed) > 0
-}
+func (g *ledger) isDoubtful() bool { return len(g.wasHalfClosed)+len(g.halfClosed) > 0 }

@@ -95,7 +95,9 @@ func (l Lost) Reasons() map[Reason]int {
 
 // Why lists the reasons that occurred: "3 reset, 1 refused"; empty without any.
 func (l Lost) Why() string {
-	return strings.Join(counts{{l.Reset, string(Reset)}, {l.Unanswered, string(Unanswered)}, {l.Refused, string(Refused)}, {l.Cut, string(Cut)}}.texts(), ", ")
+	return strings.Join(counts{
+		{l.Reset, string(Reset)}, {l.Unanswered, string(Unanswered)}, {l.Refused, string(Refused)}, {l.Cut, string(Cut)},
+	}.texts(), ", ")
 }
 
 // Maybe counts requests that may have been lost, by the reason of the doubt: one for each connection, but of Opaque.
@@ -216,7 +218,8 @@ func (t Termination) Text() string {
 		line("  began        %s, by %s", t.Begin.Local().Format("15:04:05.000"), t.BeginBy)
 	}
 	line("  open then    %s, %d busy, %d idle", terminal.Count(t.Open, "connection"), t.Busy, t.Open-t.Busy)
-	line("  lost         %s: %d reset, %d unanswered, %d refused", terminal.Count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
+	line("  lost         %s: %d reset, %d unanswered, %d refused",
+		terminal.Count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
 	for _, s := range t.Samples {
 		line("               %s", s)
 	}
@@ -266,7 +269,8 @@ func (t Termination) exit() string {
 // doubts are the gaps of the result.
 func (t Termination) doubts() (out []string) {
 	out = append(t.Maybe.counts(), counts{
-		{t.Unseen, "whose end the kernel could not report"}, {t.ForeignResets, "refused on this machine, by any of its processes"},
+		{t.Unseen, "whose end the kernel could not report"},
+		{t.ForeignResets, "refused on this machine, by any of its processes"},
 	}...).texts()
 	if t.Overruns > 0 {
 		out = append(out, terminal.Count(t.Overruns, "overrun")+" of the kernel's reports")

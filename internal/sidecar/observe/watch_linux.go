@@ -51,7 +51,8 @@ type Watch struct {
 // Another one needs CAP_SYS_ADMIN, and ptrace access to the process behind the path. An open Watch that has not started
 // costs one file descriptor, and keeps the namespace alive after its last process.
 func Open(path string, o Options) (*Watch, error) {
-	w := &Watch{ledger: newLedger(o), begun: make(chan struct{}, 1), closes: make(chan struct{}, 1), stop: make(chan struct{})}
+	w := &Watch{ledger: newLedger(o), begun: make(chan struct{}, 1), closes: make(chan struct{}, 1),
+		stop: make(chan struct{})}
 	if path == "" {
 		return w, nil
 	}
@@ -305,7 +306,7 @@ func (w *Watch) readLocked() (still bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	readAt := time.Now() // the kernel answers within the call; when this process reads the answer is its scheduler's business
+	readAt := time.Now() // the kernel answers within the call; this process may read the answer later
 	sockets, err := w.kernel.table.All(states)
 	if err != nil {
 		return false, err

@@ -92,9 +92,7 @@ func (c *Config) setDefaults() {
 	c.Limits.setDefaults()
 	c.WebSocketCode = cmp.Or(c.WebSocketCode, ws.CloseGoingAway)
 	c.H2.SetDefaults()
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.open == nil {
 		c.open = listen.Open
 	}

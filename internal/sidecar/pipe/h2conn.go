@@ -167,8 +167,7 @@ func (u *up) admitOversized(err error) {
 	c := u.c
 	h := c.h2
 	id := h.up.Last().Stream
-	var flood http2.Flood
-	if !errors.As(err, &flood) || !flood.IsHead() {
+	if flood, ok := errors.AsType[http2.Flood](err); !ok || !flood.IsHead() {
 		return
 	}
 	c.mu.Lock()

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -185,12 +186,7 @@ type Listener struct {
 // Label is the listener's name in metrics and lists: its own, or its address.
 func (l *Listener) Label() string { return label(&l.Inbound, l.Addr) }
 
-func label(in *Inbound, addr net.Addr) string {
-	if in.Name != "" {
-		return in.Name
-	}
-	return addr.String()
-}
+func label(in *Inbound, addr net.Addr) string { return cmp.Or(in.Name, addr.String()) }
 
 // Listeners describes the listeners in the order of the configuration.
 func (p *Pipe) Listeners() []Listener {

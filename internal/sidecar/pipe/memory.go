@@ -47,8 +47,7 @@ func (l *Limits) shares(terminatesTLS bool) (connections, unfinished int64) {
 	return connections, rest / 4
 }
 
-// account notifies the budget of the connection's memory while up waits. It returns false if the connection has to
-// end.
+// account notifies the budget of the connection's memory while up waits. It returns false if the connection has to end.
 func (u *up) account() bool {
 	held := 0
 	if u.buf != nil {

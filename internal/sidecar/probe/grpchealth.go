@@ -137,7 +137,8 @@ func (h *healthCheck) read(conn net.Conn) (done bool, err error) {
 	case at.Type == http2.RSTStream && at.Length == 4:
 		err = fmt.Errorf("the app reset the stream, error code %d", binary.BigEndian.Uint32(payload))
 	case at.Type == http2.GoAway && at.Length >= 8 && binary.BigEndian.Uint32(payload) < 1:
-		err = fmt.Errorf("the app refused the call: GOAWAY, error code %d %s", binary.BigEndian.Uint32(payload[4:]), payload[8:])
+		err = fmt.Errorf("the app refused the call: GOAWAY, error code %d %s",
+			binary.BigEndian.Uint32(payload[4:]), payload[8:])
 	}
 	return false, err
 }

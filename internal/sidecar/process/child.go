@@ -6,6 +6,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,9 +40,7 @@ var owned = struct {
 // Start runs a program. It leads a process group of its own, so that a signal for this process (Ctrl-C, a node's
 // shutdown) does not reach it directly, and it does not outlive this process: the kernel then sends it SIGKILL.
 func Start(cmd *exec.Cmd) (*Child, error) {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
+	cmd.SysProcAttr = cmp.Or(cmd.SysProcAttr, &syscall.SysProcAttr{})
 	cmd.SysProcAttr.Setpgid = true
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	c := &Child{cmd: cmd, done: make(chan struct{})}

@@ -38,9 +38,7 @@ type Slot struct {
 }
 
 // NewSlots returns slots of which limit can be taken in all.
-func NewSlots(limit int) *Slots {
-	return &Slots{limit: limit, taken: make(map[netip.Addr]*taker)}
-}
+func NewSlots(limit int) *Slots { return &Slots{limit: limit, taken: make(map[netip.Addr]*taker)} }
 
 // Take takes n for a peer, host:port. end ends its user; it is called at most once, and not after Release.
 func (c *Slots) Take(peer string, n int, end func()) *Slot {

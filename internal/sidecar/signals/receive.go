@@ -3,6 +3,7 @@
 package signals
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -49,9 +50,7 @@ func (r *Received) First() syscall.Signal { return syscall.Signal(r.first.Load()
 func Receive(o Options) (r *Received, end func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	o.Stop = slices.Concat(DefaultStop, o.Stop)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	in := make(chan os.Signal, 8)
 	for _, sig := range slices.Concat(o.Stop, o.Reload) {
 		signal.Notify(in, sig)

@@ -14,8 +14,7 @@ const (
 	opLocalPortAtMost  = 3
 )
 
-// perSpan is the length of the filter of one span of ports, bytes: two
-// comparisons of two words each, and a jump.
+// perSpan is the length of the filter of one span of ports, bytes: two comparisons of two words each, and a jump.
 const perSpan = 20
 
 // maxSpans bounds the filter, which the kernel runs for every socket. If there are more ports, spans include other

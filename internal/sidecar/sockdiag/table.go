@@ -163,8 +163,8 @@ func (t *Table) execute(request []byte, on func([]byte)) error {
 	}
 }
 
-// request is for both families at once, with tcp_info, in the older form (struct inet_diag_req of linux/inet_diag.h): the
-// newer one has a family, and would double the walks.
+// request is for both families at once, with tcp_info, in the older form (struct inet_diag_req of linux/inet_diag.h):
+// the newer one has a family, and would double the walks.
 func request(states States, filter []byte, sequence uint32) []byte {
 	b := make([]byte, unix.NLMSG_HDRLEN+60)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)+len(filter)))
@@ -215,7 +215,8 @@ func (s *Socket) tcpInfo(b []byte) {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	s.LastSent, s.LastReceived, s.LastAcked = ms(i.Last_data_sent), ms(i.Last_data_recv), ms(i.Last_ack_recv)
 	s.Acked, s.Received, s.Sent = i.Bytes_acked, i.Bytes_received, i.Bytes_sent-min(i.Bytes_sent, i.Bytes_retrans)
-	s.MSS, s.SegmentsReceived, s.SegmentsSent = i.Snd_mss, i.Data_segs_in, i.Data_segs_out-min(i.Data_segs_out, i.Total_retrans)
+	lost := min(i.Data_segs_out, i.Total_retrans)
+	s.MSS, s.SegmentsReceived, s.SegmentsSent = i.Snd_mss, i.Data_segs_in, i.Data_segs_out-lost
 	s.EmptyReceived, s.EmptySent = i.Segs_in-i.Data_segs_in, i.Segs_out-i.Data_segs_out
 }
 

@@ -34,7 +34,7 @@ type Options struct {
 	// protocols for which the kernel's counters do not distinguish idle from busy.
 	OpaquePorts     []uint16
 	MuxedPorts      []uint16      // those of OpaquePorts whose requests linkerd's proxy counts: HTTP/2, gRPC
-	Linkerd         uint16        // the admin port of linkerd's proxy, which all clients of Ports must come through; 0: none
+	Linkerd         uint16        // the admin port of linkerd's proxy, which carries all clients of Ports; 0: none
 	LinkerdShutdown bool          // CloseIdle shuts that proxy down
 	StreamPause     time.Duration // for which a streaming response may pause before it counts as complete
 	IdleGrace       time.Duration // for which a connection is quiet before it is idle
@@ -297,7 +297,8 @@ func (p *Plane) Assumed() (out []string) {
 		out = append(out, fmt.Sprintf("port %d: assumed to be the app's, although no process listened on it", port))
 	}
 	for _, port := range slices.Sorted(maps.Keys(p.assumed)) {
-		out = append(out, fmt.Sprintf("port %d: HTTP/1.1, one request at a time; open connections on which the app was the last to send, taken for idle: %d", port, p.assumed[port]))
+		out = append(out, fmt.Sprintf("port %d: HTTP/1.1, one request at a time; open connections on which the app was "+
+			"the last to send, taken for idle: %d", port, p.assumed[port]))
 	}
 	return out
 }

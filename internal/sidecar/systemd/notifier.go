@@ -74,8 +74,8 @@ func (n *Notifier) send(lines ...string) {
 	}
 }
 
-// Watch notifies the service manager that the service is alive, if alive returns nil, until ctx ends: four times in each
-// period, so that one late check does not look like a failure.
+// Watch notifies the service manager that the service is alive, if alive returns nil, until ctx ends: four times in
+// each period, so that one late check does not look like a failure.
 func (n *Notifier) Watch(ctx context.Context, alive func(context.Context) error) {
 	if n == nil || n.watchdog == 0 {
 		return

@@ -247,9 +247,7 @@ func (s *Socket) SetNoDelay() {
 }
 
 // LocalAddr is our end; empty if the socket is closed.
-func (s *Socket) LocalAddr() net.Addr {
-	return net.TCPAddrFromAddrPort(s.local())
-}
+func (s *Socket) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(s.local()) }
 
 func (s *Socket) local() netip.AddrPort {
 	at, size := unix.RawSockaddrInet6{}, uint32(unix.SizeofSockaddrInet6)

@@ -202,8 +202,7 @@ func ReasonOf(err error) Reason {
 	case errors.As(err, &op) && op.Op == "remote error":
 		return ClientAlert
 	}
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) {
+	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		return BadCertificate
 	}
 	for _, known := range texts {

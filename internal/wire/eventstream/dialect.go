@@ -2,8 +2,9 @@ package eventstream
 
 import "bytes"
 
-// dialect is a protocol on top of event streams or JSON lines that has an end of its own, and an event that its client libraries
-// raise as an error. It is recognized by its first event and never guessed: other clients would ignore our event.
+// dialect is a protocol on top of event streams or JSON lines that has an end of its own, and an event that its client
+// libraries raise as an error. It is recognized by its first event and never guessed: other clients would ignore our
+// event.
 type dialect uint8
 
 const (

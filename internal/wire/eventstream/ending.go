@@ -43,7 +43,9 @@ func (s *Stream) Ending() Ending {
 			`data: {"error":{"message":%q,"type":"server_error","param":null,"code":"server_shutting_down"}}`+"\n\n", message)}
 	case openAIReplies:
 		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
-			`event: error`+"\n"+`data: {"type":"error","sequence_number":%[2]d,"code":"server_error","message":%[1]q,"param":null,"error":{"type":"server_error","code":"server_error","message":%[1]q,"param":null}}`+"\n\n", message, s.sequence+1)}
+			`event: error`+"\n"+`data: {"type":"error","sequence_number":%[2]d,"code":"server_error","message":%[1]q,`+
+				`"param":null,"error":{"type":"server_error","code":"server_error","message":%[1]q,"param":null}}`+"\n\n",
+			message, s.sequence+1)}
 	case anthropic:
 		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
 			"event: error\n"+`data: {"type":"error","error":{"type":"overloaded_error","message":%q}}`+"\n\n", message)}

@@ -30,9 +30,8 @@ const (
 	// maxTrailers bounds a trailer section, bytes.
 	maxTrailers = 16 << 10
 
-	// maxExcess bounds the overhead of a body's chunk lines, bytes. Each chunk is granted 16 bytes and twice the
-	// size of its data; a body of tiny chunks with long extensions only makes work. net/http has the same rule
-	// (CVE-2023-39326).
+	// maxExcess bounds the overhead of a body's chunk lines, bytes. Each chunk is granted 16 bytes and twice the size of
+	// its data; a body of tiny chunks with long extensions only makes work. net/http has the same rule (CVE-2023-39326).
 	maxExcess = 16 << 10
 )
 

@@ -72,9 +72,7 @@ func ReadHeader(b []byte) FrameHeader {
 func (h FrameHeader) Has(flag byte) bool { return h.Flags&flag != 0 }
 
 // PayloadLen returns the length of the payload from at least the first three bytes of a frame header.
-func PayloadLen(header []byte) int {
-	return int(header[0])<<16 | int(header[1])<<8 | int(header[2])
-}
+func PayloadLen(header []byte) int { return int(header[0])<<16 | int(header[1])<<8 | int(header[2]) }
 
 // Unpad returns a payload without its padding (RFC 9113, 6.1) and its first skip bytes, or ErrSize or ErrPadding.
 func Unpad(p []byte, padded bool, skip int) ([]byte, error) {

@@ -64,9 +64,7 @@ type TableLimit struct {
 }
 
 // NewTableLimit returns the limit before any SETTINGS.
-func NewTableLimit() TableLimit {
-	return TableLimit{latest: DefaultTableSize, most: DefaultTableSize}
-}
+func NewTableLimit() TableLimit { return TableLimit{latest: DefaultTableSize, most: DefaultTableSize} }
 
 // Announce takes the payload of a SETTINGS frame.
 func (l *TableLimit) Announce(payload []byte) {

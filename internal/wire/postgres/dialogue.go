@@ -71,9 +71,7 @@ func errorResponse(fields string) []byte {
 }
 
 // IsStartup reports whether these can be the first bytes of a client.
-func IsStartup(p []byte) bool {
-	return len(p) >= startupHeader && isStartup(p)
-}
+func IsStartup(p []byte) bool { return len(p) >= startupHeader && isStartup(p) }
 
 func isStartup(header []byte) bool {
 	length, code := binary.BigEndian.Uint32(header), binary.BigEndian.Uint32(header[4:])

@@ -1,5 +1,4 @@
-// Package certificatetest makes certificates for tests, and files of them as they
-// are found on machines and in pods.
+// Package certificatetest makes certificates for tests, and files of them as they are found on machines and in pods.
 package certificatetest
 
 import (
