@@ -2,9 +2,9 @@ package outcome
 
 import (
 	"bufio"
-	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,22 +112,13 @@ func (t *table) byLoss(r Row, text string) string {
 	return t.style.Good(text)
 }
 
-// reasons lists the rows' reasons in a constant order: those that are no statuses first.
-func reasons(rows []Row) (all []traffic.Failure) {
+// reasons lists the rows' reasons, sorted.
+func reasons(rows []Row) []traffic.Failure {
+	all := map[traffic.Failure]int{}
 	for _, row := range rows {
-		for reason, n := range row.Reasons {
-			if n > 0 && !slices.Contains(all, reason) {
-				all = append(all, reason)
-			}
-		}
+		maps.Copy(all, row.Reasons)
 	}
-	first := []traffic.Failure{
-		traffic.NoClose, traffic.Late, traffic.Short, traffic.Truncated, traffic.Ended, traffic.Refused,
-	}
-	slices.SortFunc(all, func(a, b traffic.Failure) int {
-		return cmp.Or(slices.Index(first, b)-slices.Index(first, a), cmp.Compare(a, b))
-	})
-	return all
+	return slices.Sorted(maps.Keys(all))
 }
 
 func (t *table) losses(row Row) {

@@ -88,58 +88,44 @@ func (c *Client) Do(ctx context.Context, r Request) (o Outcome) {
 	return o
 }
 
-// connect returns a connection for a request, or nil with the failure in the outcome.
+// connect returns a connection for a request, or nil with the failure in the outcome, whose address is then the last
+// one that refused.
 func (c *Client) connect(ctx context.Context, r Request, o *Outcome) *kept {
-	k, failure, err := c.connection(ctx, r)
-	if o.Failure = failure; err != nil {
-		o.Detail = err.Error()
-	}
-	if k == nil {
-		return nil
-	}
-	o.Address, o.Conn, o.Tries = k.address, k.number, k.tries
-	if failure != "" {
-		return nil
-	}
-	return k
-}
-
-// connection returns a connection for a request, or why there is none. The address of a refused one is that of the
-// last.
-func (c *Client) connection(ctx context.Context, r Request) (*kept, Failure, error) {
 	isAlone := r.Protocol == TCP || r.Protocol == WebSocket
 	if c.ClusterIP && !isAlone {
 		if k := c.take(""); k != nil {
-			return k, "", nil
+			return o.over(k)
 		}
 	}
 	addresses := c.Targets()
-	if len(addresses) == 0 {
-		return nil, NoPods, nil
-	}
-	var refused error
-	last := ""
+	o.Failure = NoPods
 	for tried, i := range rand.Perm(len(addresses)) {
-		last = addresses[i]
+		address := addresses[i]
 		if !c.ClusterIP && !isAlone {
-			if k := c.take(last); k != nil {
-				return k, "", nil
+			if k := c.take(address); k != nil {
+				return o.over(k)
 			}
 		}
-		k, err := c.dial(ctx, last)
+		k, err := c.dial(ctx, address)
 		if err == nil {
 			k.tries = tried + 1
-			return k, "", nil
+			return o.over(k)
 		}
-		if ctx.Err() != nil {
-			return nil, Stopped, err
+		if o.fail(ctx, err, Refused); o.Failure == Stopped {
+			return nil
 		}
-		refused = err
+		o.Failure, o.Address, o.Tries = Refused, address, len(addresses)
 		if c.ClusterIP {
 			break
 		}
 	}
-	return &kept{address: last, tries: len(addresses)}, Refused, refused
+	return nil
+}
+
+// over notes the connection of a request.
+func (o *Outcome) over(k *kept) *kept {
+	o.Failure, o.Detail, o.Address, o.Conn, o.Tries = "", "", k.address, k.number, k.tries
+	return k
 }
 
 // take returns an idle connection that is still open, or nil.
