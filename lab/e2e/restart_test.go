@@ -12,14 +12,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
 // liveness has the kubelet ask this machine, and not the container, whether it is to be restarted. It fails once, after fail.
@@ -44,63 +44,21 @@ const second = `
         args: [httpbin, --listen, ":8081"]
         ports: [{containerPort: 8081}]`
 
-// fresh are 20 requests a second, each on a connection of its own.
-type fresh struct {
-	mu       sync.Mutex
-	refused  int
-	failed   map[string]int
-	answered int
-	slowest  time.Duration
-	gap      time.Duration // between two answers, at most
-	latest   time.Time
-
-	cancel context.CancelFunc
-	all    sync.WaitGroup
-}
-
-func startFresh(url string) *fresh {
+// fresh begins 20 requests a second, each on a connection of its own, which end ends.
+func fresh(url string) (end func() *loadtest.Load) {
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &fresh{failed: map[string]int{}, cancel: cancel}
-	f.all.Go(func() {
-		for tick := time.NewTicker(50 * time.Millisecond); ; {
-			select {
-			case <-tick.C:
-				f.all.Go(func() { f.ask(url) })
-			case <-ctx.Done():
-				tick.Stop()
-				return
+	made := make(chan *loadtest.Load, 1)
+	go func() {
+		made <- loadtest.AtRate(ctx, 20, func(int) (why string) {
+			request, err := http.NewRequest(http.MethodGet, url, nil)
+			if err != nil {
+				return err.Error()
 			}
-		}
-	})
-	return f
-}
-
-func (f *fresh) ask(url string) {
-	code, took, err := get(context.Background(), url)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		f.refused++
-	case err != nil:
-		f.failed[err.Error()]++
-	case code != http.StatusOK:
-		f.failed[fmt.Sprint(code)]++
-	default:
-		now := time.Now()
-		if !f.latest.IsZero() {
-			f.gap = max(f.gap, now.Sub(f.latest))
-		}
-		f.latest = now
-		f.answered++
-		f.slowest = max(f.slowest, took)
-	}
-}
-
-func (f *fresh) stop() { f.cancel(); f.all.Wait() }
-
-func (f *fresh) String() string {
-	return fmt.Sprintf("%d answered, %d refused, failed %v; the slowest took %.2f s, the longest gap was %.2f s", f.answered, f.refused, f.failed, f.slowest.Seconds(), f.gap.Seconds())
+			return loadtest.Send(c, request)
+		})
+	}()
+	return func() *loadtest.Load { cancel(); return <-made }
 }
 
 // restarted waits until the pod's first app container runs for the second time, and is ready.
@@ -163,15 +121,15 @@ func TestContainerRestarts(t *testing.T) {
 			n := newNamespace(t, labels)
 			probe, fail := liveness(t)
 			p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/sidecar": sidecar}, more: probe})
-			load := startFresh(url(p, "/get"))
+			end := fresh(url(p, "/get"))
 			fail()
 			n.restarted(p)
-			load.stop()
+			load := end()
 			t.Log(load)
 			if sidecar == "none" {
 				return
 			}
-			if load.refused > 0 || len(load.failed) > 0 {
+			if load.Failed() > 0 {
 				t.Error("requests were lost")
 			}
 			// The end of the pod is still an end.
@@ -191,7 +149,7 @@ func TestContainerRestartsHanging(t *testing.T) {
 	probe, fail := liveness(t)
 	p := n.start(app{name: "web", more: probe})
 	hanging := n.begin(p, "/delay/60")
-	load := startFresh(url(p, "/get"))
+	end := fresh(url(p, "/get"))
 	fail()
 	if a := <-hanging; a.err != nil || a.code != http.StatusServiceUnavailable {
 		t.Errorf("the request that hangs: %d after %v, %v; want 503 when its container ends", a.code, a.took, a.err)
@@ -199,12 +157,12 @@ func TestContainerRestartsHanging(t *testing.T) {
 	ended := time.Now()
 	held := ended.Sub(n.killed(p))
 	n.restarted(p)
-	load.stop()
+	load := end()
 	t.Logf("the request has ended %v after the kubelet began the restart; %v", held.Round(100*time.Millisecond), load)
 	if held > 15*time.Second {
 		t.Errorf("the request has held its container for %v", held)
 	}
-	if load.refused > 0 || len(load.failed) > 0 {
+	if load.Failed() > 0 {
 		t.Error("requests were lost")
 	}
 }
@@ -241,16 +199,16 @@ func TestOneOfTwoContainersRestarts(t *testing.T) {
 			}
 		}
 	}()
-	load := startFresh(url(p, "/get"))
+	end := fresh(url(p, "/get"))
 	fail()
 	n.restarted(p)
 	close(stop)
 	if err := <-done; err != nil {
 		t.Errorf("the other container, after %d answers: %v", reply, err)
 	}
-	load.stop()
+	load := end()
 	t.Logf("%v; the other container has answered %d times on one connection", load, reply)
-	if load.refused > 0 || len(load.failed) > 0 {
+	if load.Failed() > 0 {
 		t.Error("requests were lost")
 	}
 	out, err := n.TryKubectl("", "logs", p.Name, "-c", "lastcall")
