@@ -10,14 +10,14 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
-// askOn asks 50 times a second, for as long as a client takes that learns late of the pod's end, requests that take 300 ms,
+// keepAsking asks 50 times a second, for as long as a client takes that learns late of the pod's end, requests that take 300 ms,
 // and first of all one that outlasts the minimum drain. It returns when all are answered, with the time of the last answer.
-func (p *pod) askOn(d time.Duration) (asked *loadtest.Load, latest time.Time) {
+func (p *pod) keepAsking(d time.Duration) (sent *loadtest.Load, latest time.Time) {
 	ctx, cancel := context.WithTimeout(p.t.Context(), d)
 	defer cancel()
 	var mu sync.Mutex // guards latest
 	addresses := []string{p.Pod.TCP4(appPort), p.Pod.TCP6(appPort)}
-	asked = loadtest.AtRate(ctx, 50, func(i int) (why string) {
+	sent = loadtest.AtRate(ctx, 50, func(i int) (why string) {
 		path := "/?after=300ms"
 		if i == 0 {
 			path = "/?after=2500ms"
@@ -36,7 +36,7 @@ func (p *pod) askOn(d time.Duration) (asked *loadtest.Load, latest time.Time) {
 		}
 		return ""
 	})
-	return asked, latest
+	return sent, latest
 }
 
 // The order of the end, by the clock: the last inbound response, then the app's SIGTERM, then the app's end, then the
@@ -50,9 +50,9 @@ func TestOrder(t *testing.T) {
 			w.env = append(w.env[:len(w.env):len(w.env)], "MINIMUM_DRAIN_DURATION=1500ms")
 			a := p.begin(w, lastWords{})
 			var asking sync.WaitGroup
-			var asked *loadtest.Load
+			var sent *loadtest.Load
 			var latest time.Time
-			asking.Go(func() { asked, latest = p.askOn(900 * time.Millisecond) })
+			asking.Go(func() { sent, latest = p.keepAsking(900 * time.Millisecond) })
 			<-time.After(200 * time.Millisecond) // the pod ends in the midst of it
 			began := time.Now()
 			app, sidecar := p.end(t, w, a)
@@ -63,14 +63,14 @@ func TestOrder(t *testing.T) {
 			}
 			since := func(at time.Time) time.Duration { return at.Sub(began).Round(time.Millisecond) }
 			t.Logf("%v, the last answer after %v; the app's SIGTERM after %v, its end %v; the sidecar's SIGTERM %v, its end %v",
-				asked, since(latest), since(sigterm.At), since(app.Gone), since(sidecar.Terminated), since(sidecar.Gone))
+				sent, since(latest), since(sigterm.At), since(app.Gone), since(sidecar.Terminated), since(sidecar.Gone))
 			if w.app == nil { // Istio's
-				if !sigterm.At.Before(latest) || asked.Failed() == 0 {
+				if !sigterm.At.Before(latest) || sent.Failed() == 0 {
 					t.Error("Istio's rules do better than they should: is it they?")
 				}
 				return
 			}
-			if asked.Failed() > 0 {
+			if sent.Failed() > 0 {
 				t.Error("some were not served")
 			}
 			// A client may look at its answer late. Without the order the SIGTERM comes 800 ms before it.

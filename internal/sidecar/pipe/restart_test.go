@@ -147,7 +147,7 @@ func TestRestartInFlight(t *testing.T) {
 	}
 }
 
-// TestRestartH2 checks that HTTP/2 connections get a GOAWAY, and that their streams finish.
+// TestRestartHTTP checks that HTTP/2 connections get a GOAWAY, and that their streams finish.
 func TestRestartHTTP(t *testing.T) {
 	t.Parallel()
 	g := startGate(t)
