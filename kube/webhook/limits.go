@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 )
 
@@ -37,45 +39,37 @@ const (
 
 // limits are the limits of one server.
 type limits struct {
-	held  *sideport.Slots // bytes
-	slots chan struct{}   // to examine reviews: as many as processors
-	large chan struct{}   // no more than one of them
+	held  *sideport.Slots     // bytes
+	slots *semaphore.Weighted // to examine reviews: as many as processors
+	large *semaphore.Weighted // no more than one of them
 }
 
 func newLimits() limits {
 	return limits{
-		held: sideport.NewSlots(maxHeld), slots: make(chan struct{}, runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1),
+		held: sideport.NewSlots(maxHeld), slots: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
+		large: semaphore.NewWeighted(1),
 	}
 }
 
 // slot waits until a review of this size may be examined; false if its time has passed before.
 func (l *limits) slot(ctx context.Context, size, values int) (leave func(), isMine bool) {
 	isLarge := size > smallObject || values > smallValues
-	if isLarge && !enter(ctx, l.large) {
+	if isLarge && l.large.Acquire(ctx, 1) != nil {
 		return nil, false
 	}
-	if !enter(ctx, l.slots) {
+	if l.slots.Acquire(ctx, 1) != nil {
 		if isLarge {
-			<-l.large
+			l.large.Release(1)
 		}
 		return nil, false
 	}
 	began := time.Now()
 	return func() {
-		<-l.slots
+		l.slots.Release(1)
 		if isLarge {
-			time.AfterFunc(largePause*time.Since(began), func() { <-l.large })
+			time.AfterFunc(largePause*time.Since(began), func() { l.large.Release(1) })
 		}
 	}, true
-}
-
-func enter(ctx context.Context, room chan struct{}) bool {
-	select {
-	case room <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // timeFor is the time limit of a request.
