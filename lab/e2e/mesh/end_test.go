@@ -4,7 +4,6 @@ package mesh
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
