@@ -137,10 +137,14 @@ func (o *outcome) write(out io.Writer) {
 	for _, what := range o.failed {
 		notes = append(notes, "Failed: "+what+".")
 	}
-	for _, note := range notes {
-		fmt.Fprintln(out, "- "+note)
+	writeList(out, notes)
+}
+
+func writeList(out io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(out, "- "+line)
 	}
-	if len(notes) > 0 {
+	if len(lines) > 0 {
 		fmt.Fprintln(out)
 	}
 }
@@ -216,12 +220,7 @@ func (o *outcome) writeRatios(out io.Writer, kase string) {
 		lines = append(lines, "Caution: less than 85 % of the core was used by "+strings.Join(limited, ", ")+
 			": load and app were the limit there, or something else ran. Processor time for each unit of work holds.")
 	}
-	for _, line := range lines {
-		fmt.Fprintln(out, "- "+line)
-	}
-	if len(lines) > 0 {
-		fmt.Fprintln(out)
-	}
+	writeList(out, lines)
 }
 
 // ratio is that of two medians, ours first.
@@ -252,8 +251,7 @@ func (o *outcome) writeAims(out io.Writer) {
 			continue
 		}
 		wanted, theirs, ratio := bound+" "+a.of.show(a.limit), "–", "–"
-		value := median(ours)
-		measure := value
+		measure := median(ours)
 		if a.theirs != "" {
 			times, _, other, ok := o.ratio(a.kase, a.ours, a.theirs, a.of)
 			if !ok {
@@ -268,7 +266,7 @@ func (o *outcome) writeAims(out io.Writer) {
 			answer = "**not reached**"
 		}
 		rows = append(rows, fmt.Sprintf("| %s: %s %s | %s | %s | %s | %s |",
-			who, a.of.title, wanted, a.of.show(value), theirs, ratio, answer))
+			who, a.of.title, wanted, a.of.show(median(ours)), theirs, ratio, answer))
 	}
 	if len(rows) == 0 {
 		return
