@@ -207,14 +207,6 @@ func TestH2RequestAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkH2Request(b *testing.B) {
-	c, request, response := aRequest(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		carry(b, c, request, response)
-	}
-}
-
 // aRequest is a connection, and 32 requests with their responses as h2load and
 // nginx send them.
 func aRequest(t testing.TB) (c *conn, request, response []byte) {

@@ -290,19 +290,6 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-func BenchmarkSockets(b *testing.B) {
-	table, err := OpenTable()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer table.Close()
-	for b.Loop() {
-		if _, err := table.Sockets(Of(Established, CloseWait), []uint16{1}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

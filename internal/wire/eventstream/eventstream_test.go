@@ -226,12 +226,3 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkFollow(b *testing.B) {
-	body := []byte(chunkEvent)
-	b.SetBytes(int64(len(body)))
-	s := Follow(Events, false)
-	for b.Loop() {
-		s.Follow(body)
-	}
-}

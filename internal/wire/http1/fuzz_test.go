@@ -157,29 +157,26 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, in := range stormtest.Mutations(t, b, words) {
-			requestsAsNetHTTP(t, in)
+			sameMessages(t, in, nextRequest, theirRequest)
 		}
 	})
 }
 
-func requestsAsNetHTTP(t *testing.T, b []byte) {
+// sameMessages reads all messages of b with both parsers.
+func sameMessages(t *testing.T, b []byte, next func([]byte) (message, error), theirNext func(*bufio.Reader) (message, error)) {
 	theirs := newCounted(string(b))
 	for pos := 0; pos < len(b); {
-		ours, err := nextRequest(b[pos:])
+		ours, err := next(b[pos:])
 		if errors.Is(err, errIncomplete) {
-			return // up waits for more
+			return // the pipe waits for more
 		}
-		req, theirErr := http.ReadRequest(theirs.r)
-		var body []byte
-		if theirErr == nil {
-			body, theirErr = io.ReadAll(req.Body)
-		}
+		want, theirErr := theirNext(theirs.r)
 		switch {
 		case err != nil:
 			if !listed(weRefuse, err) {
 				t.Fatalf("we refuse for a reason that is not listed: %v", err)
 			}
-			return // 400 and the end: nothing after it is read
+			return // 400, 502 or the end: nothing after it is read
 		case theirErr != nil:
 			if !listed(theyRefuse, theirErr) {
 				t.Fatalf("net/http refuses what we forward: %v: %q", theirErr, b[pos:])
@@ -187,13 +184,27 @@ func requestsAsNetHTTP(t *testing.T, b []byte) {
 			return
 		}
 		pos += ours.end
-		if first := req.Method + " " + req.RequestURI; theirs.consumed() != pos || first != ours.first || string(body) != ours.body {
-			t.Fatalf("we read %q with %q until %d, net/http %q with %q until %d", ours.first, ours.body, pos, first, body, theirs.consumed())
+		if want.end = theirs.consumed(); want.end != pos || want.first != ours.first || want.body != ours.body {
+			t.Fatalf("we read %+v until %d, net/http %+v", ours, pos, want)
 		}
 		if ours.open {
 			return
 		}
 	}
+}
+
+// theirMessage has the body of a message whose head net/http has read.
+func theirMessage(first string, body io.Reader) (message, error) {
+	b, err := io.ReadAll(body)
+	return message{first: first, body: string(b)}, err
+}
+
+func theirRequest(r *bufio.Reader) (message, error) {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return message{}, err
+	}
+	return theirMessage(req.Method+" "+req.RequestURI, req.Body)
 }
 
 // nextResponse reads what the pipe would pass on as one response.
@@ -237,45 +248,17 @@ func FuzzResponses(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, head bool) {
 		for i, in := range stormtest.Mutations(t, b, words) {
-			responsesAsNetHTTP(t, in, head != (i%8 == 7))
+			method := http.MethodGet
+			if head != (i%8 == 7) {
+				method = http.MethodHead
+			}
+			sameMessages(t, in, func(b []byte) (message, error) { return nextResponse(method, b) }, func(r *bufio.Reader) (message, error) {
+				resp, err := http.ReadResponse(r, &http.Request{Method: method})
+				if err != nil {
+					return message{}, err
+				}
+				return theirMessage(resp.Status[:3], resp.Body)
+			})
 		}
 	})
-}
-
-func responsesAsNetHTTP(t *testing.T, b []byte, head bool) {
-	method := http.MethodGet
-	if head {
-		method = http.MethodHead
-	}
-	theirs := newCounted(string(b))
-	for pos := 0; pos < len(b); {
-		ours, err := nextResponse(method, b[pos:])
-		if errors.Is(err, errIncomplete) {
-			return
-		}
-		resp, theirErr := http.ReadResponse(theirs.r, &http.Request{Method: method})
-		var body []byte
-		if theirErr == nil {
-			body, theirErr = io.ReadAll(resp.Body)
-		}
-		switch {
-		case err != nil:
-			if !listed(weRefuse, err) {
-				t.Fatalf("we refuse for a reason that is not listed: %v", err)
-			}
-			return // 502 or the end of the connection
-		case theirErr != nil:
-			if !listed(theyRefuse, theirErr) {
-				t.Fatalf("net/http refuses what we pass on: %v: %q", theirErr, b[pos:])
-			}
-			return
-		}
-		pos += ours.end
-		if theirs.consumed() != pos || resp.Status[:3] != ours.first || string(body) != ours.body {
-			t.Fatalf("we read %s with %q until %d, net/http %s with %q until %d", ours.first, ours.body, pos, resp.Status, body, theirs.consumed())
-		}
-		if ours.open {
-			return
-		}
-	}
 }

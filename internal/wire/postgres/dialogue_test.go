@@ -169,19 +169,3 @@ func FuzzDialogue(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkDialogue(b *testing.B) {
-	var d Dialogue
-	feed(&d, true, []byte(login), 1000)
-	feed(&d, false, []byte(welcome), 1000)
-	client := []byte(parse + typed('S', ""))
-	server := []byte(typed('1', "") + typed('2', "") + row + typed('C', "SELECT 1\x00") + ready('I'))
-	b.ReportAllocs()
-	for b.Loop() {
-		d.FromClient(client)
-		d.FromServer(server)
-	}
-	if !d.Idle() {
-		b.Fatalf("%+v", d)
-	}
-}

@@ -158,16 +158,3 @@ func FuzzDialogue(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkDialogue(b *testing.B) {
-	var d Dialogue
-	client, server := []byte(command("GET", "key:000000000001")), []byte("$5\r\nvalue\r\n")
-	b.ReportAllocs()
-	for b.Loop() {
-		d.FromClient(client)
-		d.FromServer(server)
-	}
-	if !d.Idle() {
-		b.Fatalf("%+v", d)
-	}
-}

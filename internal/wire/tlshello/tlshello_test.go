@@ -103,14 +103,3 @@ type recorded struct {
 
 func (c recorded) Read(p []byte) (int, error)  { return c.r.Read(p) }
 func (c recorded) Write(p []byte) (int, error) { return len(p), nil }
-
-func BenchmarkClientHello(b *testing.B) {
-	hello := helloOf(b, &tls.Config{ServerName: "shop.example", NextProtos: []string{"h2", "http/1.1"}})
-	b.ReportAllocs()
-	for b.Loop() {
-		found, _ := Find(hello)
-		if names := Parse(found); names.ServerName == "" {
-			b.Fatal("no name")
-		}
-	}
-}
