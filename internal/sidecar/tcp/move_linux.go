@@ -46,7 +46,7 @@ func Splice(to, from *Socket, n int64) (moved int64, err error) {
 		}
 		raw, err := to.poll()
 		for err == nil && m.in > 0 {
-			m.most = m.in
+			m.n, m.most = 0, m.in // n stays 0 if the deadline passes
 			err = raw.Write(func(fd uintptr) bool { return m.some(p.r, int(fd)) })
 			err = errors.Join(err, m.err)
 			m.in, moved = m.in-m.n, moved+m.n

@@ -206,6 +206,34 @@ func TestSplice(t *testing.T) {
 	}
 }
 
+// A splice that ends while its target takes nothing leaves no bytes for the next one, of another connection.
+func TestSpliceThatIsCut(t *testing.T) {
+	for len(sparePipes) > 0 { // else the next one takes another
+		(<-sparePipes).release(true)
+	}
+	from, source := pair(t, "127.0.0.1:0")
+	_, full := pair(t, "127.0.0.1:0")
+	go func() { _, _ = source.Write(make([]byte, 64<<20)) }()
+	for range 3 { // the first one fills what is between them
+		_ = full.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := Splice(full, from, 64<<20); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	_ = from.Close()
+
+	own, peer := pair(t, "127.0.0.1:0")
+	target, to := pair(t, "127.0.0.1:0")
+	_, _ = peer.Write([]byte("ours"))
+	got := make([]byte, 4)
+	if _, err := Splice(to, own, 4); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(target, got); err != nil || string(got) != "ours" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
