@@ -92,8 +92,6 @@ func TestWarnings(t *testing.T) {
 			"proxyStatsMatcher.inclusionRegexps", `[".*x"]`},
 		{"terminationDrainDuration in proxyMetadata", places{annotation: "proxyMetadata: {terminationDrainDuration: 30s, EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'false'}"},
 			[]string{"proxyMetadata.terminationDrainDuration (annotation proxy.istio.io/config): belongs next to proxyMetadata"}, "terminationDrainDuration", "30s"},
-		{"drainDuration in proxyMetadata", places{mesh: "defaultConfig: {proxyMetadata: {drainDuration: 20s}}"},
-			[]string{"defaultConfig.proxyMetadata.drainDuration (mesh file mesh.yaml): belongs next to proxyMetadata"}, "drainDuration", "20s"},
 		{"a boolean field in proxyMetadata, as a string", places{annotation: "proxyMetadata: {holdApplicationUntilProxyStarts: 'true'}"},
 			[]string{"belongs next to proxyMetadata"}, "holdApplicationUntilProxyStarts", "true"},
 		{"proxyStatsMatcher in proxyMetadata, as a string", places{annotation: "proxyMetadata:\n  proxyStatsMatcher: |\n    inclusionRegexps: ['.*x']\n"},
@@ -139,7 +137,6 @@ func TestWarnings(t *testing.T) {
 		{"a second document", places{mesh: "---\ndefaultConfig: {drainDuration: 10s}\n---\ndefaultConfig: {drainDuration: 20s}\n"},
 			[]string{"the whole text (mesh file mesh.yaml, line 3): a second document begins here; ignored"}, "drainDuration", "10s"},
 		{"a name that would do something to the terminal", places{annotation: "\"drain\\e[2J\": 10s"}, []string{`"drain\x1b[2J" (annotation proxy.istio.io/config): unknown field`}, "", ""},
-		{"an annotation of the stats", places{others: map[string]string{"sidecar.istio.io/statsInclusionPrefix": "a"}}, []string{"no annotation of this name, has no effect: did you mean sidecar.istio.io/statsInclusionPrefixes?"}, "", ""},
 
 		{"no longer in Istio: variable", places{env: []string{"TERMINATION_DRAIN_DURATION_SECONDS=20"}}, []string{"TERMINATION_DRAIN_DURATION_SECONDS (environment TERMINATION_DRAIN_DURATION_SECONDS): removed from Istio, has no effect: write terminationDrainDuration in the ProxyConfig instead"}, "terminationDrainDuration", "5s"},
 		{"no longer in Istio: field", places{mesh: "defaultConfig: {parentShutdownDuration: 70s}"}, nil, "", ""},

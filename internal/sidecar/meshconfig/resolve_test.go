@@ -92,7 +92,6 @@ func TestWhichPlaceWins(t *testing.T) {
 
 		{"mesh over default", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}"}, termination, "8s", "mesh file mesh.yaml"},
 		{"PROXY_CONFIG over mesh", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}", proxy: "terminationDrainDuration: 9s"}, termination, "9s", "PROXY_CONFIG"},
-		{"annotation over PROXY_CONFIG (env 9s, annotation 2s)", places{proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: 2s"}, termination, "2s", "annotation proxy.istio.io/config"},
 		{"annotation over all three", places{mesh: "defaultConfig: {terminationDrainDuration: 8s}", proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: 2s"}, termination, "2s", "annotation proxy.istio.io/config"},
 		{"a layer that says other things leaves it", places{proxy: "terminationDrainDuration: 9s", annotation: "drainDuration: 20s"}, termination, "9s", "PROXY_CONFIG"},
 		{"null sets nothing", places{proxy: "terminationDrainDuration: 9s", annotation: "terminationDrainDuration: null"}, termination, "9s", "PROXY_CONFIG"},
@@ -115,14 +114,10 @@ func TestWhichPlaceWins(t *testing.T) {
 		{"the container's environment over proxyMetadata", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}", env: []string{"MINIMUM_DRAIN_DURATION=3s"}}, minimum, "3s", "environment MINIMUM_DRAIN_DURATION"},
 		{"an empty variable is not set", places{annotation: "proxyMetadata: {MINIMUM_DRAIN_DURATION: 7s}", env: []string{"MINIMUM_DRAIN_DURATION="}}, minimum, "7s", "proxyMetadata of annotation proxy.istio.io/config"},
 		{"ParseBool's words", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=F"}}, zero, "false", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
-		{"set over Istio's default", places{env: []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=1"}, compat: "istio"}, zero, "true", "environment EXIT_ON_ZERO_ACTIVE_CONNECTIONS"},
-		{"grace period", places{env: []string{"TERMINATION_GRACE_PERIOD_SECONDS=60"}}, "TERMINATION_GRACE_PERIOD_SECONDS", "60", "environment TERMINATION_GRACE_PERIOD_SECONDS"},
 		{"lastcall's own by proxyMetadata", places{mesh: "defaultConfig: {proxyMetadata: {LASTCALL_QUIET_TIME: 500ms}}"}, "LASTCALL_QUIET_TIME", "500ms", "proxyMetadata of mesh file mesh.yaml"},
-		{"spread", places{env: []string{"LASTCALL_LAST_CALL_SPREAD=400ms"}}, "LASTCALL_LAST_CALL_SPREAD", "400ms", "environment LASTCALL_LAST_CALL_SPREAD"},
 		{"WebSockets", places{env: []string{"LASTCALL_WEBSOCKET=close"}}, "LASTCALL_WEBSOCKET", "close", "environment LASTCALL_WEBSOCKET"},
 		{"WebSockets' code", places{env: []string{"LASTCALL_WEBSOCKET_CLOSE=1012"}}, "LASTCALL_WEBSOCKET_CLOSE", "1012", "environment LASTCALL_WEBSOCKET_CLOSE"},
 		{"endless types", places{env: []string{"LASTCALL_ENDLESS_TYPES=application/X-NDJSON, text/a"}}, "LASTCALL_ENDLESS_TYPES", `["application/x-ndjson","text/a"]`, "environment LASTCALL_ENDLESS_TYPES"},
-		{"compat by variable", places{env: []string{"LASTCALL_COMPAT=istio"}}, "LASTCALL_COMPAT", "istio", "environment LASTCALL_COMPAT"},
 		{"compat by flag", places{compat: "istio"}, "LASTCALL_COMPAT", "istio", "flag --compat"},
 
 		{"proxyStatsMatcher is replaced whole", places{mesh: "defaultConfig: {proxyStatsMatcher: {inclusionPrefixes: [a]}}", annotation: "proxyStatsMatcher: {inclusionSuffixes: [b]}"}, "proxyStatsMatcher.inclusionPrefixes", "[]", "default"},
