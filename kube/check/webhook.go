@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -98,10 +99,7 @@ func (c *checker) compareVersions(name string, tags map[string]int) {
 // dryRun creates a pod that asks for lastcall, for the webhooks only.
 func (c *checker) dryRun() {
 	const name = "the API server reaches the webhook"
-	namespace := c.Pods
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	namespace := cmp.Or(c.Pods, metav1.NamespaceDefault)
 	began := time.Now()
 	made, isKnown := look(c, name, func(ctx context.Context) (*corev1.Pod, error) {
 		return c.Core.Pods(namespace).Create(ctx, probe(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -41,9 +41,8 @@ func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
 	return all
 }
 
-func eventOf(
-	pod *corev1.Pod, container string, restarts int32, end *corev1.ContainerStateTerminated, now time.Time,
-) *corev1.Event {
+func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.ContainerStateTerminated,
+	now time.Time) *corev1.Event {
 	if end == nil {
 		return nil
 	}

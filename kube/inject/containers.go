@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,8 +21,7 @@ func apps(spec *corev1.PodSpec) []*corev1.Container {
 	return out
 }
 
-// probed are the containers whose probes the kubelet runs: the apps and their own
-// native sidecars.
+// probed are the containers whose probes the kubelet runs: the apps and their own native sidecars.
 func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
 	for i := range spec.InitContainers {
@@ -50,9 +50,7 @@ func setDefault(c *corev1.Container, name, value string) {
 
 // setPreStop replaces a container's hook; nil removes it.
 func setPreStop(c *corev1.Container, h *corev1.LifecycleHandler) {
-	if c.Lifecycle == nil {
-		c.Lifecycle = &corev1.Lifecycle{}
-	}
+	c.Lifecycle = cmp.Or(c.Lifecycle, &corev1.Lifecycle{})
 	if c.Lifecycle.PreStop = h; *c.Lifecycle == (corev1.Lifecycle{}) {
 		c.Lifecycle = nil
 	}

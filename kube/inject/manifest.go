@@ -73,9 +73,8 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 }
 
 // inject injects into the workloads among the objects of a document.
-func inject(
-	document []byte, objects []*manifest.Object, options func(*manifest.Workload) Options,
-) ([]byte, []Done, error) {
+func inject(document []byte, objects []*manifest.Object,
+	options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	var patch []Operation
 	var done []Done
 	for _, o := range objects {

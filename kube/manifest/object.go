@@ -22,8 +22,7 @@ type Object struct {
 	Labels      map[string]string `json:"-"`
 	Annotations map[string]string `json:"-"`
 
-	// JSON is the whole object. Path is the object's JSON pointer in the document:
-	// empty, or that of a List's item.
+	// JSON is the whole object. Path is the object's JSON pointer in the document: empty, or that of a List's item.
 	JSON []byte `json:"-"`
 	Path string `json:"-"`
 
@@ -83,9 +82,7 @@ func (o *Object) String() string {
 }
 
 // Decode reads the object. As in the API server, field names are case-sensitive.
-func (o *Object) Decode(into any) error {
-	return json.UnmarshalCaseSensitivePreserveInts(o.JSON, into)
-}
+func (o *Object) Decode(into any) error { return json.UnmarshalCaseSensitivePreserveInts(o.JSON, into) }
 
 // node is the YAML node of the object in its document; nil if there is none.
 func (o *Object) node() *yaml.Node {

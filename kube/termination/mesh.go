@@ -1,6 +1,7 @@
 package termination
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -70,10 +71,7 @@ func (r *reader) istioForm() inject.Sidecar {
 	case "false":
 		return inject.Classic
 	}
-	if r.options.Istio == "" {
-		return inject.Native
-	}
-	return r.options.Istio
+	return cmp.Or(r.options.Istio, inject.Native)
 }
 
 // readProxy describes how a mesh's proxy ends at its stop signal.

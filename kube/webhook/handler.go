@@ -139,9 +139,8 @@ func outcome(r *admission.AdmissionResponse) string {
 	return "unchanged"
 }
 
-func (h *Handler) guarded(
-	ctx context.Context, endpoint string, r *review, f reviewer,
-) (response *admission.AdmissionResponse) {
+func (h *Handler) guarded(ctx context.Context, endpoint string, r *review,
+	f reviewer) (response *admission.AdmissionResponse) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			h.metrics.faults.Inc()

@@ -8,8 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics of the server. Names of pods or namespaces are no labels: there would be
-// too many.
+// metrics of the server. Names of pods or namespaces are no labels: there would be too many.
 type metrics struct {
 	registry *prometheus.Registry
 	duration *prometheus.HistogramVec

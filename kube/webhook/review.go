@@ -31,9 +31,8 @@ const firstRead = 8 << 10
 
 // readReview reads the API server's request, with the object if it is within the limits. If it is not, the review can
 // be answered nevertheless. The error is a refusal. Memory beyond firstRead is reserved as the body arrives.
-func (l *limits) readReview(
-	ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64, held *sideport.Slot,
-) (*review, error) {
+func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64,
+	held *sideport.Slot) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, refusal{http.StatusMethodNotAllowed, "the method must be POST"}
@@ -120,8 +119,7 @@ func encodeReview(request *review, response *admission.AdmissionResponse) ([]byt
 	})
 }
 
-// The API server may cut warnings longer than this, and drops those beyond 4096 in
-// all, bytes.
+// The API server may cut warnings longer than this, and drops those beyond 4096 in all, bytes.
 const (
 	maxWarning  = 256
 	maxWarnings = 4096

@@ -110,9 +110,8 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 
 // end drains, after the delay, which a second signal ends. The server stays ready: the endpoints no longer list this
 // pod, and callers with old endpoints still need an answer.
-func (s *Server) end(
-	ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{}, first drain.Signal,
-) error {
+func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{},
+	first drain.Signal) error {
 	if s.Delay > 0 {
 		s.Log.Info("delaying the drain until other replicas are ready", "drain_in", s.Delay)
 	}

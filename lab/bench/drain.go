@@ -27,8 +27,7 @@ var (
 // drainLimit is for all that a drain does.
 const drainLimit = 30 * time.Second
 
-// drainNow makes SIGTERM the moment at which idle connections are closed, so that the result is how long that
-// takes.
+// drainNow makes SIGTERM the moment at which idle connections are closed, so that the result is how long that takes.
 var drainNow = []string{
 	"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=0s", "LASTCALL_IDLE_GRACE=0s", "TERMINATION_GRACE_PERIOD_SECONDS=60",
 }

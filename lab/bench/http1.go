@@ -33,9 +33,8 @@ var http1Table = &table{
 }
 
 // load starts the subject in front of the app, loads it for b.duration, and ends it.
-func (b *bench) load(
-	ctx context.Context, t turn, app subject, p place, run func(context.Context, *process, time.Duration) (load, error),
-) (values, error) {
+func (b *bench) load(ctx context.Context, t turn, app subject, p place,
+	run func(context.Context, *process, time.Duration) (load, error)) (values, error) {
 	proxy, err := b.proxy(ctx, t.subject, t.apps[app.name], p)
 	if err != nil {
 		return nil, err

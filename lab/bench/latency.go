@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -68,9 +69,7 @@ func (b *bench) halfLoad(ctx context.Context, s subject, app *process, rate floa
 	if err != nil {
 		return 0, open.Result{}, err
 	}
-	if rate == 0 {
-		rate = most.perSecond() / 2
-	}
+	rate = cmp.Or(rate, most.perSecond()/2)
 	result, err := open.Run(ctx, open.Options{
 		Port: proxy.port, Path: "/get", Connections: connections, Rate: rate, Duration: b.duration,
 	})

@@ -24,8 +24,7 @@ type subject struct {
 	rival   string // of the program of --against: the subject that it is compared with
 }
 
-// place is where a subject runs: its folder, its port, the app's port, and two more ports.
-// All ports are on 127.0.0.1.
+// place is where a subject runs: its folder, its port, the app's port, and two more ports. All ports are on 127.0.0.1.
 type place struct {
 	Dir                            string
 	Listen, Backend, Admin, Status int

@@ -22,9 +22,8 @@ func (l load) perSecond() float64 { return float64(l.requests) / l.elapsed.Secon
 
 // wrk loads the address from one thread, each request with the header lines. A response other than 2xx, a refused or
 // broken connection or a timeout is an error: a proxy that loses requests is not to be called fast.
-func wrk(
-	ctx context.Context, program, url string, connections int, duration time.Duration, headers ...string,
-) (load, error) {
+func wrk(ctx context.Context, program, url string, connections int, duration time.Duration,
+	headers ...string) (load, error) {
 	args := []string{"-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency"}
 	for _, line := range headers {
 		args = append(args, "-H", line)

@@ -8,9 +8,8 @@
 // What it promises: the same files and flags give the same digests, on any machine. All times
 // are SOURCE_DATE_EPOCH, or else the commit's. The output appears whole or not at all.
 //
-// The tar is of an OCI layout, which holds one image, or an index of one image per platform, under
-// its full names (io.containerd.image.name), as `ctr images import`, `docker load` and
-// `skopeo copy oci-archive:` take it.
+// The tar is of an OCI layout, which holds one image, or an index of one image per platform, under its full names
+// (io.containerd.image.name), as `ctr images import`, `docker load` and `skopeo copy oci-archive:` take it.
 //
 // The list of the modules that a Go program was built from is in the program: `go version -m`, and scanners of images,
 // read it.

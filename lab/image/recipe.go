@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,9 +84,7 @@ func (r *recipe) read(named string, platforms, files, dirs, capabilities, labels
 		if err != nil {
 			return err
 		}
-		if mode == 0 {
-			mode = 0o755
-		}
+		mode = cmp.Or(mode, 0o755)
 		r.dirs = append(r.dirs, folder{dest, mode})
 	}
 	r.permitted = map[string]uint32{}

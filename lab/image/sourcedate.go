@@ -12,9 +12,8 @@ import (
 // epoch is the time of files without one.
 var epoch = time.Unix(0, 0).UTC()
 
-// sourceDate is the time of everything in the image: SOURCE_DATE_EPOCH
-// (reproducible-builds.org, seconds since 1970), or the time of the commit that is checked out, or,
-// in sources without a history, 1970.
+// sourceDate is the time of everything in the image: SOURCE_DATE_EPOCH (reproducible-builds.org, seconds since 1970),
+// or the time of the commit that is checked out, or, in sources without a history, 1970.
 func sourceDate() (time.Time, error) {
 	text, isSet := os.LookupEnv("SOURCE_DATE_EPOCH")
 	if !isSet || text == "" {

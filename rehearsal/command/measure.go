@@ -21,9 +21,8 @@ type result interface {
 
 // Measure runs an experiment until it or the process is ended, prints its result, and passes it to then. run gets the
 // path of this program.
-func Measure[R result](
-	cmd *cobra.Command, output cli.Format, run func(ctx context.Context, self string) (R, error), then ...func(R) error,
-) error {
+func Measure[R result](cmd *cobra.Command, output cli.Format,
+	run func(ctx context.Context, self string) (R, error), then ...func(R) error) error {
 	ctx, stop := cli.SignalContext(cmd.Context())
 	defer stop()
 	self, err := os.Executable()

@@ -69,9 +69,8 @@ func (l *Load) message(ctx context.Context, client *traffic.Client, r *Request) 
 }
 
 // service is the descriptor of a service: from the file, or by the server's reflection.
-func (l *Load) service(
-	ctx context.Context, client *traffic.Client, r *Request, name string,
-) (protoreflect.ServiceDescriptor, error) {
+func (l *Load) service(ctx context.Context, client *traffic.Client, r *Request,
+	name string) (protoreflect.ServiceDescriptor, error) {
 	if l.Descriptors != "" {
 		return readService(l.Descriptors, name)
 	}
@@ -96,9 +95,8 @@ type streams struct {
 	header                   http.Header
 }
 
-func (s streams) NewStream(
-	ctx context.Context, _ *grpc.StreamDesc, method string, options ...grpc.CallOption,
-) (grpc.ClientStream, error) {
+func (s streams) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string,
+	options ...grpc.CallOption) (grpc.ClientStream, error) {
 	return s.client.Stream(ctx, method, s.header, options...)
 }
 

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -23,9 +24,7 @@ func (o *Options) Check() error {
 	if o.Rate < 0 || o.Rate > MaxRate {
 		errs = append(errs, fmt.Errorf("--load is %g/s: must be more than 0, at most %g/s", o.Rate, MaxRate))
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Timeout < time.Second || o.Timeout > time.Hour {
 		errs = append(errs, fmt.Errorf("--timeout is %v: must be 1s to 1h", o.Timeout))
 	}

@@ -36,9 +36,8 @@ type Ending struct {
 
 var errContainerGone = errors.New("the container is gone")
 
-// Terminate ends a pod as the kubelet does (killContainersWithSyncResult and
-// killContainer of pkg/kubelet/kuberuntime), and returns when its last container is
-// gone. The endings are in the members' order.
+// Terminate ends a pod as the kubelet does (killContainersWithSyncResult and killContainer of pkg/kubelet/kuberuntime),
+// and returns when its last container is gone. The endings are in the members' order.
 //
 //  1. Every container's preStop hook starts at once, a native sidecar's as well.
 //  2. Its duration is subtracted from the container's grace period, in whole seconds rounded down. At the end of the

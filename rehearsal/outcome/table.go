@@ -2,6 +2,7 @@ package outcome
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -47,10 +48,7 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func (t *table) head(r *Result) {
-	name := r.Workload
-	if name == "" {
-		name = "the app"
-	}
+	name := cmp.Or(r.Workload, "the app")
 	title := fmt.Sprintf("A pod of %s is replaced by another under load.", name)
 	if len(r.Rows[0].Runs[0].Pods) > 0 {
 		title = fmt.Sprintf("Pods of %s end under load.", name)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -55,15 +56,11 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 		errs = append(errs, err)
 	}
 	o.Replicas = max(1, o.Replicas)
-	if o.Pod.Grace == 0 {
-		o.Pod.Grace = DefaultGrace
-	}
+	o.Pod.Grace = cmp.Or(o.Pod.Grace, DefaultGrace)
 	if err := strategy.CheckGrace(o.Pod.Grace); err != nil {
 		bad("--grace %w", err)
 	}
-	if o.Repeat == 0 {
-		o.Repeat = 1
-	}
+	o.Repeat = cmp.Or(o.Repeat, 1)
 	if o.Repeat < 1 || o.Repeat > maxRepeat {
 		bad("--repeat is %d: must be 1 to %d", o.Repeat, maxRepeat)
 	}

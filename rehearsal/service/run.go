@@ -77,9 +77,8 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 }
 
 // runAll runs one trial of each strategy.
-func runAll(
-	ctx context.Context, env *strategy.Env, o *Options, strategies []strategy.Strategy, dir string,
-) ([]*trial, error) {
+func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []strategy.Strategy,
+	dir string) ([]*trial, error) {
 	trials := make([]*trial, len(strategies))
 	errs := make([]error, len(strategies))
 	var running sync.WaitGroup

@@ -58,9 +58,8 @@ func (c *Client) channel() (*grpc.ClientConn, error) {
 }
 
 // Stream opens a gRPC stream on the client's channel. The host of requests is a header Host, if there is one.
-func (c *Client) Stream(
-	ctx context.Context, method string, header http.Header, options ...grpc.CallOption,
-) (grpc.ClientStream, error) {
+func (c *Client) Stream(ctx context.Context, method string, header http.Header,
+	options ...grpc.CallOption) (grpc.ClientStream, error) {
 	channel, err := c.channel()
 	if err != nil {
 		return nil, err

@@ -201,9 +201,8 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 }
 
 // certificate gets the first certificate and returns the function that renews it.
-func (f *controllerFlags) certificate(
-	ctx context.Context, s *webhook.Server, cluster *webhook.Kubernetes,
-) (keeper, error) {
+func (f *controllerFlags) certificate(ctx context.Context, s *webhook.Server,
+	cluster *webhook.Kubernetes) (keeper, error) {
 	if f.cert != "" {
 		files := &certificate.Files{Cert: f.cert, Key: f.key, Log: s.Log}
 		if err := files.Load(); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -91,9 +92,7 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 		o.ByDefault = true
 		o.Job = w.IsJob()
 		o.Namespace.Name = w.Namespace
-		if o.Namespace.Name == "" {
-			o.Namespace.Name = f.namespace
-		}
+		o.Namespace.Name = cmp.Or(o.Namespace.Name, f.namespace)
 		o.Token = tokenFor(seed, w)
 		return o
 	})

@@ -16,9 +16,7 @@ const istioUser = "1337:1337"
 
 // istio makes Istio's two images from what lab/peers/istio/build has built in a folder, Envoy from PyPI and iptables of
 // this machine.
-func istio(folder string) error {
-	return errors.Join(pilot(folder), proxyv2(folder))
-}
+func istio(folder string) error { return errors.Join(pilot(folder), proxyv2(folder)) }
 
 func pilot(folder string) error {
 	return image("local/pilot", func(t *tree) error {

@@ -8,9 +8,8 @@
 //
 //	go run ./lab/e2e/images -tag TAG -lastcall bin/lastcall -rehearse bin/rehearse -talk bin/talk -output dist/e2e
 //
-// and with -istio FOLDER, instead of these, Istio's local/pilot:TAG and local/proxyv2:TAG, and
-// with -gateways local/envoy:TAG and those of local/contour:TAG and local/envoy-gateway:TAG that lab/peers/gateways has
-// built.
+// and with -istio FOLDER, instead of these, Istio's local/pilot:TAG and local/proxyv2:TAG, and with -gateways
+// local/envoy:TAG and those of local/contour:TAG and local/envoy-gateway:TAG that lab/peers/gateways has built.
 package main
 
 import (

@@ -98,9 +98,8 @@ type Namespace struct {
 }
 
 // New makes a namespace whose name begins with prefix; it is deleted when the test ends.
-func New(
-	t *testing.T, client *kubernetes.Clientset, patience time.Duration, prefix string, labels map[string]string,
-) *Namespace {
+func New(t *testing.T, client *kubernetes.Clientset, patience time.Duration, prefix string,
+	labels map[string]string) *Namespace {
 	t.Helper()
 	made, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: prefix + "-", Labels: labels, Annotations: map[string]string{"test": t.Name()},

@@ -188,9 +188,8 @@ type testService struct {
 	pb.UnimplementedTestServiceServer
 }
 
-func (testService) StreamingOutputCall(
-	request *pb.StreamingOutputCallRequest, call grpc.ServerStreamingServer[pb.StreamingOutputCallResponse],
-) error {
+func (testService) StreamingOutputCall(request *pb.StreamingOutputCallRequest,
+	call grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) error {
 	defer logged("StreamingOutputCall")()
 	for _, p := range request.GetResponseParameters() {
 		time.Sleep(time.Duration(p.GetIntervalUs()) * time.Microsecond)
