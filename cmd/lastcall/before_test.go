@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,7 +15,9 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // TestBefore: the app's own hook ends before the agent receives the hook's request, which follows whatever becomes of it.
@@ -41,8 +41,7 @@ func TestBefore(t *testing.T) {
 		note(r.Method + " " + r.URL.Path + " " + strings.TrimSpace(string(text)))
 	}))
 	defer agent.Close()
-	_, port, _ := net.SplitHostPort(agent.Listener.Addr().String())
-	_, appPort, _ := net.SplitHostPort(app.Listener.Addr().String())
+	port, appPort := portOf(agent.Listener.Addr().String()), portOf(app.Listener.Addr().String())
 	for _, c := range []struct {
 		name   string
 		args   []string
@@ -105,20 +104,10 @@ func TestBeforeLeavesTheRest(t *testing.T) {
 // When only the container restarts, the app's own hook runs all the same, for its limit at most, and nothing is waited for
 // after it. The arguments are in the order in which kube/inject writes them.
 func TestBeforeARestart(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // the app, which accepts nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	client, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	ln := nettest.Listen(t, "127.0.0.1:0") // the app, which accepts nothing
+	defer ln.Close()
+	loadtest.Keep(t, ln.Addr().String(), patience).Ask("/")
+	port := portOf(ln.Addr().String())
 	for _, c := range []struct {
 		name, own, limit, failed string
 	}{

@@ -45,13 +45,8 @@ func get(ctx context.Context, url, host string) error {
 		return err
 	}
 	request.Host = host
-	response, err := (&http.Client{Timeout: 5 * time.Second}).Do(request)
-	if err != nil {
-		return err
-	}
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
+	if why := loadtest.Send(&http.Client{Timeout: 5 * time.Second}, request); why != "" {
+		return errors.New(why)
 	}
 	return nil
 }
