@@ -97,15 +97,7 @@ func (p *Plane) conclude() drain.Activity {
 	return p.last
 }
 
-func (p *Plane) tell() { notify(p.changes) }
-
-// notify sends without blocking: one unread notification is enough.
-func notify(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
-}
+func (p *Plane) tell() { sockdiag.Notify(p.changes) }
 
 // statsTimeout is how long Envoy may take to respond. With 5,000 clusters and every stat it needs 0.2 s on a busy
 // machine (measured).
@@ -148,7 +140,7 @@ func (p *Plane) ask() {
 			}
 		}
 		p.conclude()
-		notify(p.answered) // the watch may look sooner now
+		sockdiag.Notify(p.answered) // the watch may look sooner now
 	})
 }
 

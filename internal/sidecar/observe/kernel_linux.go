@@ -34,7 +34,7 @@ func openKernel(namespace *os.File, buffer int) (*kernel, error) {
 		if k.table, err = sockdiag.OpenTable(); err != nil {
 			return err
 		}
-		k.reports, err = sockdiag.WatchAll(buffer, func() { notify(allStandby.now) })
+		k.reports, err = sockdiag.WatchAll(buffer, func() { sockdiag.Notify(allStandby.now) })
 		return err
 	})
 	if err != nil {

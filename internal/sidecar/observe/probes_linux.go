@@ -242,7 +242,7 @@ func OpenNode(ctx context.Context, path string) (*Node, error) {
 	defer namespace.Close()
 	n, many := new(Node), make(chan struct{}, 1)
 	err = in(namespace, func() (err error) {
-		n.watch, err = sockdiag.WatchAll(0, func() { notify(many) })
+		n.watch, err = sockdiag.WatchAll(0, func() { sockdiag.Notify(many) })
 		return err
 	})
 	if err != nil {

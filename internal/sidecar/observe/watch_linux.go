@@ -121,7 +121,7 @@ func (w *Watch) Begin(at time.Time, by string) error {
 		}
 		w.ledger.begin(at, by)
 		w.due = w.ledger.looked.Add(interval)
-		notify(w.begun)
+		sockdiag.Notify(w.begun)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (w *Watch) readLocked() (still bool, err error) {
 	w.ledger.explain(w.isWaiting())
 	w.segments, w.changed = segments, false
 	if len(w.ledger.listening) < len(w.ledger.ports) {
-		notify(w.closes)
+		sockdiag.Notify(w.closes)
 	}
 	return false, nil
 }
@@ -354,11 +354,4 @@ func (w *Watch) isWaiting() func(ends) bool {
 		return out
 	})
 	return func(e ends) bool { return waiting()[e] }
-}
-
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -188,7 +188,7 @@ func TestWatchDestroyed(t *testing.T) {
 // Reports wait for Receive until Follow, but the end of a listener wakes this process at once.
 func TestWatchAll(t *testing.T) {
 	woken := make(chan struct{}, 1)
-	w, err := WatchAll(0, func() { notify(woken) })
+	w, err := WatchAll(0, func() { Notify(woken) })
 	if err != nil {
 		t.Skip(err)
 	}

@@ -255,10 +255,11 @@ func (w *Watch) add(s *Socket) {
 		w.lost = true
 	}
 	w.mu.Unlock()
-	notify(w.gone)
+	Notify(w.gone)
 }
 
-func notify(c chan struct{}) {
+// Notify sends without blocking: one unread notification is enough.
+func Notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

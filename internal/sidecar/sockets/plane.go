@@ -210,12 +210,7 @@ func (p *Plane) resolve(now time.Time) {
 	}
 }
 
-func (p *Plane) tell() {
-	select {
-	case p.changes <- struct{}{}:
-	default:
-	}
-}
+func (p *Plane) tell() { sockdiag.Notify(p.changes) }
 
 // Changes receives after each change that the watch has seen.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
