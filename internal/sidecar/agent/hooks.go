@@ -73,7 +73,10 @@ func (h *hooks) join(ctx context.Context, key string, wait func(context.Context)
 		w.cancel()
 		<-w.done // wait has an owner to its end
 	}
-	return cmp.Or(ctx.Err(), w.err)
+	if err := ctx.Err(); err != nil { // w.err is written while others wait
+		return err
+	}
+	return w.err
 }
 
 // containersMost is how many containers of a pod the ports of their hooks distinguish. A peer chooses the ports.
