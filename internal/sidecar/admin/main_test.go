@@ -1,15 +1,18 @@
 package admin
 
 import (
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -99,5 +102,149 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The requests to the API at each second, and the calls of the data plane
+// then: closing at once, the idle after 5 s, the listeners after 45 s.
+func TestDraining(t *testing.T) {
+	type step struct {
+		at   int // seconds since the start
+		do   func(*draining)
+		want string // asked of the plane until the next step
+	}
+	graceful := func(d *draining) { d.drain(true, false) }
+	forever := func(d *draining) { d.drain(true, true) }
+	atOnce := func(d *draining) { d.drain(false, false) }
+	wait := func(*draining) {}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"graceful: listeners stop after the drain time", []step{
+			{0, graceful, "drain"}, {4, wait, "close-idle"}, {44, wait, "stop"}, {600, wait, ""},
+		}},
+		{"not graceful: listeners stop at once", []step{
+			{0, atOnce, "drain stop"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"skip_exit: listeners never stop", []step{
+			{0, forever, "drain"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"skip_exit without graceful is the same", []step{
+			{0, func(d *draining) { d.drain(false, true) }, "drain"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"a second graceful drain changes nothing", []step{
+			{0, graceful, "drain"}, {1, wait, "close-idle"}, {30, graceful, "drain"}, {44, wait, "stop"}, {600, wait, ""},
+		}},
+		{"after skip_exit a graceful drain stops nothing", []step{
+			{0, forever, "drain"}, {1, wait, "close-idle"}, {10, graceful, "drain"}, {600, wait, ""},
+		}},
+		{"one that is not graceful stops at once even then, and only once", []step{
+			{0, graceful, "drain"}, {1, wait, "close-idle"}, {10, atOnce, "drain stop"}, {600, wait, ""},
+		}},
+		{"a failed health check stops nothing", []step{
+			{0, (*draining).fail, "drain"}, {1, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"and is cancelled", []step{
+			{0, (*draining).fail, "drain"}, {1, (*draining).pass, "resume"}, {600, wait, ""},
+		}},
+		{"and may fail again", []step{
+			{0, (*draining).fail, "drain"}, {1, (*draining).pass, "resume"}, {2, (*draining).fail, "drain"}, {6, wait, "close-idle"}, {600, wait, ""},
+		}},
+		{"a drain is not cancelled by it", []step{
+			{0, (*draining).fail, "drain"}, {1, graceful, "drain"}, {2, (*draining).pass, "close-idle"}, {44, wait, "stop"}, {600, wait, ""},
+		}},
+		{"to pass without having failed is nothing", []step{
+			{0, (*draining).pass, ""}, {600, wait, ""},
+		}},
+		{"a reset forgets the drain and its timers", []step{
+			{0, graceful, "drain"}, {1, (*draining).reset, ""}, {600, graceful, "drain"}, {601, wait, "close-idle"}, {644, wait, "stop"}, {700, wait, ""},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				plane := &fakePlane{}
+				d := &draining{plane: plane, drainTime: 45 * time.Second, idleAfter: 5 * time.Second}
+				defer d.close()
+				for i, s := range tt.steps {
+					time.Sleep(time.Until(began.Add(time.Duration(s.at) * time.Second)))
+					s.do(d)
+					until := 2000
+					if i+1 < len(tt.steps) {
+						until = tt.steps[i+1].at
+					}
+					time.Sleep(time.Until(began.Add(time.Duration(until)*time.Second - time.Millisecond)))
+					synctest.Wait()
+					if was := plane.was(); was != s.want {
+						t.Fatalf("from second %d to %d the plane was called with %q, want %q", s.at, until, was, s.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestListenersOnEveryAddressAreNamedAsIstioDoes(t *testing.T) {
+	for address, want := range map[string]string{
+		"[::]:80":             "0.0.0.0_80",
+		"0.0.0.0:80":          "0.0.0.0_80",
+		"127.0.0.1:80":        "127.0.0.1_80",
+		"[::ffff:10.0.0.1]:1": "10.0.0.1_1",
+		"[::1]:80":            "[__1]_80",
+	} {
+		l := listenerOn(address, "", "")
+		if got := statAddress(&l); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
+func TestNamesAreSharedAsInEnvoy(t *testing.T) {
+	s, plane := startServer(t)
+	first, second := listenerOn("10.0.0.1:80", "web", "127.0.0.1:8080"), listenerOn("10.0.0.1:81", "web", "127.0.0.1:8080")
+	first.Open, first.Stats = 1, counters.Stats{Connections: 2, Requests: 3}
+	second.Open, second.Stats = 10, counters.Stats{Connections: 20, Requests: 30}
+	plane.listeners = []pipe.Listener{first, second}
+	if _, body := ask(t, s, "GET", "/stats?filter=^http.web.*(cx_active|rq_total)|^cluster.*rq_total|^listener.10.*active|total_connections"); body != `cluster.inbound|8080||.upstream_rq_total: 33
+http.web.downstream_cx_active: 11
+http.web.downstream_rq_total: 33
+listener.10.0.0.1_80.downstream_cx_active: 1
+listener.10.0.0.1_81.downstream_cx_active: 10
+server.total_connections: 11
+` {
+		t.Error(body)
+	}
+}
+
+// A reader in the middle of a change sees no negative numbers.
+func TestNoCountIsNegative(t *testing.T) {
+	s, plane := startServer(t)
+	web := &plane.listeners[0]
+	web.Open = int(web.Stats.Connections) + 1
+	web.Busy, web.Stats.Requests = 5, 1
+	for _, target := range []string{"/stats", "/stats/prometheus"} {
+		if _, body := ask(t, s, "GET", target); regexp.MustCompile(`\d{19}`).MatchString(body) {
+			t.Errorf("%s:\n%s", target, body)
+		}
+	}
+}
+
+func TestStatsAreInOrderAndValid(t *testing.T) {
+	s, _ := startServer(t)
+	_, body := ask(t, s, "GET", "/stats")
+	lines := strings.Split(strings.TrimSuffix(body, "\n"), "\n")
+	if !slices.IsSorted(lines) || len(lines) != len(slices.Compact(slices.Clone(lines))) {
+		t.Error(body)
+	}
+	for _, line := range lines {
+		if !regexp.MustCompile(`^[^:]+: \d+$`).MatchString(line) {
+			t.Errorf("line %q", line)
+		}
+	}
+	_, body = ask(t, s, "GET", "/stats?format=json")
+	var got struct{ Stats []struct{ Name string } }
+	if err := json.Unmarshal([]byte(body), &got); err != nil || len(got.Stats) != len(lines) {
+		t.Errorf("%v: %d of %d", err, len(got.Stats), len(lines))
 	}
 }
