@@ -70,14 +70,11 @@ func (m *splicing) some(from, to int) bool {
 	for {
 		n, err := unix.Splice(from, nil, to, nil, int(m.most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
 		switch err {
-		case nil:
-			m.n, m.err = n, nil
-			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
 			return false
 		default:
-			m.n, m.err = 0, os.NewSyscallError("splice", err)
+			m.n, m.err = max(n, 0), os.NewSyscallError("splice", err)
 			return true
 		}
 	}
