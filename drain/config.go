@@ -31,7 +31,7 @@ func (m Mode) String() string { return nameOf(m, "Mode", modeNames) }
 const (
 	DefaultTerminationDrain = 5 * time.Second        // ProxyConfig.terminationDrainDuration
 	DefaultMinimumDrain     = 5 * time.Second        // MINIMUM_DRAIN_DURATION
-	DefaultQuietTime        = 2 * time.Second        // how late load balancers learn that an endpoint has gone
+	DefaultQuietTime        = 2 * time.Second        // how late kube-proxy and load balancers get a removed endpoint
 	DefaultIdleGrace        = 2 * time.Second        // an idle keep-alive connection is closed after this
 	DefaultGracePeriod      = 30 * time.Second       // Kubernetes' terminationGracePeriodSeconds
 	DefaultMargin           = 2 * time.Second        // last call before the kubelet's SIGKILL

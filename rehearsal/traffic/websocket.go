@@ -17,7 +17,8 @@ func (k *kept) holdWebSocket(ctx context.Context, r Request, o *Outcome) {
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return k, nil },
 	}
 	head := r.to(k.address)
-	conn, resp, err := websocket.Dial(ctx, "ws://"+k.address+r.Path, &websocket.DialOptions{
+	url := "ws://" + k.address + r.Path
+	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // Dial closes it
 		HTTPClient: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -274,10 +274,11 @@ func (a *agent) hear(ctx context.Context) {
 	appGone := a.followApp(ctx)
 	var notifying sync.WaitGroup // the drain does not wait for the service manager, whose queue may be full
 	defer notifying.Wait()
+	stopping := sync.OnceFunc(func() { notifying.Go(a.Notifier.Stopping) })
 	for {
 		select {
 		case s := <-a.Stop.Signals:
-			notifying.Go(a.Notifier.Stopping)
+			stopping()
 			a.signal(ctx, s)
 		case <-a.Stop.Reload:
 			a.reload()

@@ -55,8 +55,8 @@ func (s *Share) Held() int { return s.held }
 // IsEvicted reports whether the connection is to end.
 func (s *Share) IsEvicted() bool { return s.evicted.Load() }
 
-// Group is the set of unfinished connections with which one is ended. The sizes keep a client that sends a small head,
-// or begins a handshake, apart from those that send all they may.
+// Group is the class of a connection, from which the one to be ended is chosen. The sizes keep a client that sends a
+// small head, or begins a handshake, apart from those that send all they may.
 type Group uint8
 
 const (

@@ -49,7 +49,7 @@ type ledger struct {
 	sentinels     map[uint64]bool            // whose reports are missing
 	blind         bool                       // reports from before Begin are missing
 	since         time.Time                  // see Watch.Reacted
-	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's: to a database
+	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as to a database
 
 	begun    bool
 	result   Termination

@@ -24,7 +24,7 @@ const (
 	upgraded        = 129
 
 	learned     = 3                      // connections that show a port to be TLS, while none shows the opposite
-	inUse       = 5 * time.Second        // after its last byte, a connection with several requests at a time
+	inUse       = 5 * time.Second        // after its last byte, a connection with several requests at a time is idle
 	leastPause  = 50 * time.Millisecond  // between the first and the last part of a streamed response
 	exitSpread  = 100 * time.Millisecond // between the ends of an app's sockets
 	streamsMost = 100                    // of an HTTP/2 connection (RFC 9113, 6.5.2: at least)

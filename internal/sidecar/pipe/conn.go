@@ -139,7 +139,7 @@ func (c *conn) modeNow() mode {
 	return c.mode
 }
 
-// reader is the buffer with which both sides read. It holds a buffer only while there is data in it.
+// reader is the state of reading from one side. It holds a buffer only while there is data in it.
 type reader struct {
 	buf     *tcp.Buffer
 	large   bool   // the last read filled its buffer

@@ -8,7 +8,7 @@ import (
 )
 
 // sniff decides from a client's first bytes what it speaks. Bytes that look like an HTTP/1 request are treated as one
-// even if it is malformed, and gets a 400: passed through as bytes it would have no limits. Protocols in which the
+// even if they are malformed, and get a 400: passed through as bytes it would have no limits. Protocols in which the
 // server speaks first are not seen here. TLS passes through as bytes; only the names in its ClientHello are read.
 func (u *up) sniff(b []byte) mode {
 	if http2.IsPreface(b) {

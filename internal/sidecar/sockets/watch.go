@@ -45,7 +45,7 @@ func (p *Plane) begin() {
 	if reports, err := p.kernel.watch(p.o.Ports); err == nil {
 		w.Reports = reports
 	} else {
-		p.o.Log.Warn("the kernel reports no closed connections here; short ones may be missed, so the quiet time lasts to its cap")
+		p.o.Log.Warn("the kernel does not report closed connections; short ones may be missed, so the quiet time lasts to its cap")
 	}
 	p.ledger.since, p.ledger.reports = time.Now(), w.Reports != nil
 	p.watch = w

@@ -5,6 +5,7 @@ package systemd
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -32,7 +33,7 @@ func FromEnvironment(log *slog.Logger) *Notifier {
 // watchdogTime is the unit's WatchdogSec; 0 when the service manager does not watch this process.
 func watchdogTime() time.Duration {
 	µs, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
-	if err != nil || µs <= 0 {
+	if err != nil || µs <= 0 || µs > math.MaxInt64/1000 {
 		return 0
 	}
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {

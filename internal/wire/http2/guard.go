@@ -2,7 +2,7 @@ package http2
 
 import "time"
 
-// Flood is the kind of frames of which a client sends too many. As an error it ends the connection.
+// Flood is a way in which a client sends too much. As an error it ends the connection.
 type Flood uint8
 
 // Floods.

@@ -18,7 +18,7 @@ type Follower struct {
 // Stop is where Follow stops before it has taken all bytes.
 type Stop uint8
 
-// Places to stop at. A close frame always ends it.
+// Places to stop at. Follow always stops behind a close frame.
 const (
 	AtClose   Stop = iota
 	AtFrame        // after the first frame that ends
