@@ -3,7 +3,6 @@ module github.com/lastcall-dev/lastcall/rehearsal
 go 1.26.0
 
 require (
-	github.com/coder/websocket v1.8.15
 	github.com/jhump/protoreflect v1.17.0
 	github.com/mccutchen/go-httpbin/v2 v2.26.0
 	go.uber.org/goleak v1.3.0

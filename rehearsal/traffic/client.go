@@ -204,12 +204,8 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 		o.fail(ctx, err, Ended)
 		return
 	}
-	switch r.Protocol {
-	case TCP:
+	if r.Protocol == TCP {
 		k.talk(ctx, r.Body, o)
-		return
-	case WebSocket:
-		k.holdWebSocket(ctx, r, o)
 		return
 	}
 	resp, failure, err := k.exchange(r.to(k.address))
@@ -221,6 +217,10 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 		return
 	}
 	o.First, o.Status = time.Now(), resp.StatusCode
+	if r.Protocol == WebSocket && resp.StatusCode == http.StatusSwitchingProtocols {
+		k.holdWebSocket(ctx, r.Body, o)
+		return
+	}
 	defer func() { _ = resp.Body.Close() }()
 	o.Framing = framing(resp)
 	if _, err := io.Copy(o, resp.Body); err != nil {

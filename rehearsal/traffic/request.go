@@ -58,10 +58,17 @@ func (r Request) to(host string) *http.Request {
 	setDefault("User-Agent", "rehearse")
 	out := &http.Request{Method: r.Method, URL: &url.URL{Opaque: r.Path}, Host: cmp.Or(header.Get("Host"), host),
 		Header: header}
-	if r.Protocol == Events {
+	switch r.Protocol {
+	case Events:
 		setDefault("Accept", "text/event-stream")
+	case WebSocket:
+		header.Set("Connection", "Upgrade")
+		header.Set("Upgrade", "websocket")
+		header.Set("Sec-WebSocket-Version", "13")
+		header.Set("Sec-WebSocket-Key", "bGFzdGNhbGwgcmVoZWFyc2U=") // any 16 bytes (RFC 6455, 4.1)
+		return out                                                  // the body is sent as a message
 	}
-	if r.Body != "" && r.Protocol != WebSocket { // whose body is sent as a message
+	if r.Body != "" {
 		setDefault("Content-Type", "text/plain")
 		out.Body, out.ContentLength = io.NopCloser(strings.NewReader(r.Body)), int64(len(r.Body))
 	}

@@ -18,7 +18,7 @@ func TestRequestIsHTTP(t *testing.T) {
 		{Request{Path: "/get"}, "GET", "User-Agent", "rehearse", ""},
 		{Request{Method: "POST", Path: "/form", Body: "a=1", Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}}, "POST", "Content-Length", "3", "a=1"},
 		{Request{Protocol: Events, Path: "/events"}, "GET", "Accept", "text/event-stream", ""},
-		{Request{Protocol: WebSocket, Path: "/ws", Body: "hello"}, "GET", "Content-Type", "", ""},
+		{Request{Protocol: WebSocket, Path: "/ws", Body: "hello"}, "GET", "Upgrade", "websocket", ""},
 		{Request{Path: "/", Header: http.Header{"X-Evil": {"a\r\nb: c"}}}, "GET", "X-Evil", "a  b: c", ""},
 	} {
 		var wire bytes.Buffer
