@@ -33,17 +33,16 @@ func WaitFlags(h *corev1.LifecycleHandler) ([]string, bool) {
 	return flags[i+1:], true
 }
 
-// Argument is the value of a flag, as --flag VALUE or --flag=VALUE; empty if there is none.
-func Argument(args []string, flag string) string {
+// Argument is the value of a flag, as --flag VALUE or --flag=VALUE, the last one; empty if there is none.
+func Argument(args []string, flag string) (value string) {
 	for i, arg := range args {
-		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
-			return value
-		}
-		if arg == flag && i+1 < len(args) {
-			return args[i+1]
+		if v, ok := strings.CutPrefix(arg, flag+"="); ok {
+			value = v
+		} else if arg == flag && i+1 < len(args) {
+			value = args[i+1]
 		}
 	}
-	return ""
+	return value
 }
 
 // HasNoAgent reports whether lastcall wait, with these flags, watches the app itself instead of calling an agent.

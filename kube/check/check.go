@@ -76,7 +76,7 @@ type checker struct {
 	result Result
 }
 
-// Run makes all checks, or only the first when the API server does not respond.
+// Run makes all checks, or only the first when it fails: the API server does not respond.
 func Run(ctx context.Context, clients workload.Clients, o Options) *Result {
 	c := &checker{Clients: clients, Options: o, ctx: ctx}
 	if responds := c.nodes(); responds && !o.Pre {

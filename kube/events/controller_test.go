@@ -240,6 +240,7 @@ func TestWhichTerminations(t *testing.T) {
 			s.InitContainerStatuses[0].State.Terminated = at(-time.Hour, "the pod's traffic is not captured: see DaemonSet lastcall-cni")
 		}, 0},
 		{"an app's own words", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(0, "panic: {") }, 0},
+		{"a verdict alone", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(0, `{"verdict":"clean"}`) }, 0},
 		{"a report cut off", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(0, good[:len(good)-5]) }, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,8 +47,10 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 		return nil
 	}
 	report, isReport := drain.ParseMessage(end.Message)
-	reason := reasons[report.Verdict]
-	if !isReport && strings.HasPrefix(end.Message, capture.NotCaptured) {
+	reason := ""
+	if isReport {
+		reason = reasons[report.Verdict]
+	} else if strings.HasPrefix(end.Message, capture.NotCaptured) {
 		reason = ReasonNotCaptured
 	}
 	at := end.FinishedAt.Time

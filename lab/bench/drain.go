@@ -46,7 +46,7 @@ var drainTable = &table{
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http"},
 	cases:    []string{protocol1.title, protocol2.title},
 	columns: []column{middleAndWorst(halfAnnounced), middleAndWorst(allAnnounced).titled("all"),
-		middleAndWorst(idleClosed),
+		middleAndWorst(idleClosed), middleAndWorst(answersEnd),
 		total(lost), total(lostOf), total(cutConnections), middleAndWorst(exitAfter)},
 	aims: []aim{
 		{kase: protocol1.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2},

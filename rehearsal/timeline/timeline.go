@@ -75,7 +75,7 @@ const (
 var (
 	kinds = []Kind{Answered, Lost, Needed, Idle, Term, Kill, Gone}
 	words = map[Kind]string{
-		Answered: "request, answered", Lost: "request, lost", Needed: "pod, needed", Idle: "pod, idle",
+		Answered: "request, answered", Lost: "request, lost", Needed: "needed", Idle: "idle",
 		Term: "stop signal", Kill: "SIGKILL", Gone: "gone",
 	}
 )

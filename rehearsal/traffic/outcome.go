@@ -22,7 +22,7 @@ const (
 	Late      Failure = "timeout"               // not within the client's Timeout
 	NoPods    Failure = "no pods"               // the list of endpoints was empty
 	Stopped   Failure = "not counted"           // the client was stopped
-	NoClose   Failure = "ended without a close" // a stream or WebSocket; or its close frame has an error's code
+	NoClose   Failure = "ended without a close" // of a stream or WebSocket, or with a close frame of an error
 )
 
 // IsStatus reports whether it is a response of 500 or more.

@@ -15,7 +15,7 @@ import (
 const checkHelp = `Look a cluster over: nodes with their kernels and versions, the webhook, and the injected pods with
 their versions. The command changes nothing. It tries the webhook with a pod that is created as a server-side dry run.
 
-With --pre it checks, before an installation, whether the API server and the nodes suffice.
+With --pre it checks, before an installation, whether the nodes suffice.
 
 What you may not read is a warning and not an error.
 

@@ -112,7 +112,9 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 	for range callers {
 		l.Clients = append(l.Clients, o.client())
 	}
-	if err := l.Measure(ctx, l.Clients[0]); err != nil {
+	first := o.client() // of its own: a load balancer may drop its connections before the confirmation
+	defer first.Close()
+	if err := l.Measure(ctx, first); err != nil {
 		return nil, fmt.Errorf("try %s: %w", o.URL.Redacted(), err)
 	}
 	if err := o.Confirm(t.plan(&o, l)); err != nil {

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -68,6 +70,21 @@ func TestRestart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A pod whose one container is lastcall run has no app with a hook.
+func TestNoHook(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, false, nil)
+	p := pod("old-1")
+	p.Spec.Containers[0].Command = []string{"lastcall", "run", "--", "app"}
+	if _, err := c.set.CoreV1().Pods(namespace).Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := inspect(t.Context(), c.clients(), c.options().Workload)
+	if err != nil || got.preStop != "no preStop hook" || got.hook.Kind != course.NoHook {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -50,7 +50,8 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 	}
 	// The pods themselves have the additions of the meshes' webhooks.
 	t := &target{
-		state: state, pods: len(pods), ending: termination.Of(&pods[0], termination.Options{}), preStop: "no preStop hook",
+		state: state, pods: len(pods), ending: termination.Of(&pods[0], termination.Options{}),
+		preStop: "no preStop hook", hook: course.Hook{Kind: course.NoHook, IsKnown: true},
 	}
 	for _, c := range slices.Backward(t.ending.Containers) {
 		if c.Role == course.App {
