@@ -2,6 +2,7 @@ package ephemeral
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -48,37 +49,61 @@ type ending struct {
 	code int32    // of the app
 }
 
-// journal is a log that can be followed from its beginning.
+// journal is a log that can be followed from its beginning. The cluster's mu guards its fields.
 type journal struct {
-	text string        // guarded by the cluster's mu
-	over chan struct{} // closed when it is complete
+	text    string
+	isOver  bool
+	read    int           // bytes that a follower has received
+	changed chan struct{} // closed at the next change
+}
+
+// change changes the journal of a container.
+func (c *cluster) change(container string, by func(*journal)) {
+	j := c.journal(container)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	by(j)
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// await waits until the journal of a container is as done wants, and returns it.
+func (c *cluster) await(ctx context.Context, container string, done func(journal) bool) (journal, error) {
+	for {
+		j := c.journal(container)
+		c.mu.Lock()
+		now := *j
+		c.mu.Unlock()
+		if done(now) {
+			return now, nil
+		}
+		select {
+		case <-now.changed:
+		case <-ctx.Done():
+			return now, ctx.Err()
+		}
+	}
 }
 
 // log writes a line to the journal of a container.
 func (c *cluster) log(container, line string) {
-	j := c.journal(container)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	j.text += line + "\n"
+	c.change(container, func(j *journal) { j.text += line + "\n" })
 }
 
-// follow writes the lines of a container's journal so far, and the rest when it is complete.
+// follow writes the lines of a container's journal until it is complete.
 func (c *cluster) follow(ctx context.Context, container string, w *io.PipeWriter) {
-	j := c.journal(container)
-	c.mu.Lock()
-	text := j.text
-	c.mu.Unlock()
-	_, err := io.WriteString(w, text)
-	select {
-	case <-j.over:
-		c.mu.Lock()
-		rest := j.text[len(text):]
-		c.mu.Unlock()
-		_, _ = io.WriteString(w, rest)
-	case <-ctx.Done():
-		err = ctx.Err()
+	for sent := 0; ; {
+		j, err := c.await(ctx, container, func(j journal) bool { return j.isOver || len(j.text) > sent })
+		if err == nil && len(j.text) > sent {
+			_, err = io.WriteString(w, j.text[sent:])
+		}
+		if err != nil || j.isOver {
+			_ = w.CloseWithError(err)
+			return
+		}
+		sent = len(j.text)
+		c.change(container, func(j *journal) { j.read = max(j.read, sent) })
 	}
-	_ = w.CloseWithError(err)
 }
 
 // core is the fake's client, whose pods have logs.
@@ -106,6 +131,9 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func (p pods) GetLogs(name string, o *corev1.PodLogOptions) *rest.Request {
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		in, out := io.Pipe()
+		if !o.Follow {
+			return nil, errors.New("the log is not followed")
+		}
 		go p.cluster.follow(r.Context(), o.Container, out)
 		return &http.Response{StatusCode: http.StatusOK, Body: in, Header: http.Header{}, Request: r}, nil
 	})}
@@ -118,7 +146,7 @@ func (c *cluster) journal(container string) *journal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.logs[container] == nil {
-		c.logs[container] = &journal{over: make(chan struct{})}
+		c.logs[container] = &journal{changed: make(chan struct{})}
 	}
 	return c.logs[container]
 }
@@ -196,10 +224,15 @@ func (c *cluster) end(name string, e ending) {
 		at := metav1.NewTime(time.Now().Add(20 * time.Second))
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, ptr.To[int64](20)
 		for _, one := range p.Spec.EphemeralContainers {
-			for _, line := range e.log {
+			for _, line := range e.log { // each is received while the log continues
 				c.log(one.Name, line)
+				limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+				if _, err := c.await(limited, one.Name, func(j journal) bool { return j.read == len(j.text) }); err != nil {
+					c.t.Errorf("%s: the line %s is not read: %v", name, line, err)
+				}
+				cancel()
 			}
-			close(c.journal(one.Name).over)
+			c.change(one.Name, func(j *journal) { j.isOver = true })
 		}
 	})
 	update(func(p *corev1.Pod) {

@@ -461,6 +461,35 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
+// TestManyAtOnce: a node is drained.
+func TestManyAtOnce(t *testing.T) {
+	const pods = 500
+	n := newNode(t)
+	var ends []func()
+	for i := range pods {
+		pod := running(i)
+		ends = append(ends, n.process(pod, "app"))
+		n.list = append(n.list, *pod)
+	}
+	stop := n.run()
+	n.watched(pods)
+	for i := range pods {
+		n.changes.Modify(deleted(&n.list[i], 30))
+	}
+	n.wait(pods)
+	for i := range pods {
+		ends[i]()
+		n.changes.Delete(exited(deleted(&n.list[i], 30), 0))
+	}
+	for range pods {
+		if r := n.next(); r.Verdict != losses.Clean {
+			t.Errorf("%s: %s %q", r.Pod, r.Verdict, r.Unknown)
+		}
+	}
+	stop()
+	n.none()
+}
+
 // TestAPIServerAway: processes exit although the API server announced nothing.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()

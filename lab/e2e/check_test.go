@@ -48,4 +48,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("not ok: %s", name)
 		}
 	}
+	if out, err := exec.Command(lastcallctl, "check", "-n", n.Name).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

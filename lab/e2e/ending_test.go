@@ -118,6 +118,20 @@ func TestWithoutProxy(t *testing.T) {
 	t.Logf("gone after %.1f s", time.Since(began).Seconds())
 }
 
+// TestShorterGrace deletes a pod with less time than its manifest has, which only the kubelet knows. The request cannot
+// be answered; its client must get an error response, not a reset.
+func TestShorterGrace(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, nil)
+	p := n.start(app{name: "web"})
+	reply := n.begin(p, "/delay/30")
+	n.Kubectl("delete", "pod", p.Name, "--grace-period=4", "--wait=false")
+	if a := <-reply; a.err != nil || a.code != http.StatusServiceUnavailable {
+		t.Errorf("%d after %v, %v; want 503", a.code, a.took, a.err)
+	}
+	n.gone(p)
+}
+
 // TestAppGoneFirst has a client that reads slowly: when the app has written everything and is gone, most of it is still
 // on its way through the sidecar.
 func TestAppGoneFirst(t *testing.T) {

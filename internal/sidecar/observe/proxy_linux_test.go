@@ -24,7 +24,8 @@ type sidecar struct {
 	*nettest.Net
 	t              *testing.T
 	front, behind  net.Listener
-	attempts, lost int // of the proxy; of the client, by its own count
+	source, local  netip.Addr // of the proxy's connections to the app, and of another container's
+	attempts, lost int        // of the proxy; of the client, by its own count
 }
 
 // tick is longer than that of the kernel's clock, which separates the connections before Begin from those after it.
@@ -37,7 +38,7 @@ type exchange struct{ client, proxy, inner, app net.Conn }
 func (s *sidecar) ask() (e exchange) {
 	s.t.Helper()
 	e.client, e.proxy = join(s.t, s.Client, netip.Addr{}, s.front)
-	e.inner, e.app = join(s.t, s.Pod, netip.MustParseAddr("127.0.0.6"), s.behind)
+	e.inner, e.app = join(s.t, s.Pod, s.source, s.behind)
 	pass(s.t, e.client, e.proxy, "request")
 	pass(s.t, e.inner, e.app, "request")
 	return e
@@ -73,7 +74,7 @@ func (s *sidecar) fails(e exchange) {
 func (s *sidecar) refused() {
 	s.t.Helper()
 	for range s.attempts {
-		_, err := s.Pod.DialFrom(context.Background(), netip.MustParseAddr("127.0.0.6"), "tcp", s.Pod.TCP4(behindPort))
+		_, err := s.Pod.DialFrom(context.Background(), s.source, "tcp", s.behind.Addr().String())
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			s.t.Fatal(err)
 		}
@@ -138,7 +139,7 @@ func TestSidecar(t *testing.T) {
 			}
 		}, Lost{Refused: 5}, 5, busy},
 		{"a request from another container", func(s *sidecar, all []exchange) {
-			other, app := join(s.t, s.Pod, netip.MustParseAddr("127.0.0.1"), s.behind)
+			other, app := join(s.t, s.Pod, s.local, s.behind)
 			pass(s.t, other, app, "request")
 			_, _ = s.behind.Close(), app.Close()
 			for _, e := range all {
@@ -154,32 +155,40 @@ func TestSidecar(t *testing.T) {
 			}
 		}, Lost{}, 0, busy},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := &sidecar{Net: nettest.New(t), t: t, attempts: 3}
-			s.front, s.behind = s.Pod.Listen(t, "tcp", s.Pod.TCP4(proxyPort)), s.Pod.Listen(t, "tcp", s.Pod.TCP4(behindPort))
-			w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Standby)
-			var all []exchange
-			for range idle {
-				s.answer(s.ask())
-			}
-			for range busy {
-				all = append(all, s.ask())
-			}
-			time.Sleep(tick)
-			must(t, begun(w))
-			time.Sleep(tick)
-			tt.end(s, all)
-			for _, e := range all {
-				_ = e.proxy.Close()
-			}
-			got := w.End(time.Now(), Exit{})
-			if got.Lost != tt.want || got.Lost.Total() != s.lost || got.Open+got.Arrivals.Count != idle+busy+tt.late {
-				t.Errorf("the clients lost %d of %d: %+v\n%s", s.lost, busy, got.Lost, got.Text())
-			}
-			if got.Answered != tt.answered || got.Maybe.Unfinished > 0 || got.Maybe.Crossed > 0 {
-				t.Errorf("%+v", got)
-			}
-		})
+		for _, family := range []string{"IPv4", "IPv6"} {
+			t.Run(tt.name+"/"+family, func(t *testing.T) {
+				s := &sidecar{Net: nettest.New(t), t: t, attempts: 3}
+				at, source, local := s.Pod.TCP4, "127.0.0.6", "127.0.0.1"
+				if family == "IPv6" {
+					at, source, local = s.Pod.TCP6, "::6", "::1"
+					s.Pod.AddAddress(t, "::6/128")
+				}
+				s.source, s.local = netip.MustParseAddr(source), netip.MustParseAddr(local)
+				s.front, s.behind = s.Pod.Listen(t, "tcp", at(proxyPort)), s.Pod.Listen(t, "tcp", at(behindPort))
+				w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Standby)
+				var all []exchange
+				for range idle {
+					s.answer(s.ask())
+				}
+				for range busy {
+					all = append(all, s.ask())
+				}
+				time.Sleep(tick)
+				must(t, begun(w))
+				time.Sleep(tick)
+				tt.end(s, all)
+				for _, e := range all {
+					_ = e.proxy.Close()
+				}
+				got := w.End(time.Now(), Exit{})
+				if got.Lost != tt.want || got.Lost.Total() != s.lost || got.Open+got.Arrivals.Count != idle+busy+tt.late {
+					t.Errorf("the clients lost %d of %d: %+v\n%s", s.lost, busy, got.Lost, got.Text())
+				}
+				if got.Answered != tt.answered || got.Maybe.Unfinished > 0 || got.Maybe.Crossed > 0 {
+					t.Errorf("%+v", got)
+				}
+			})
+		}
 	}
 }
 

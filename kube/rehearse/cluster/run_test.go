@@ -116,7 +116,6 @@ func TestRefused(t *testing.T) {
 		{"kube-system", "is in namespace kube-system, which is Kubernetes' own", nil, func(o *Options) { o.Workload.Namespace = "kube-system" }},
 		{"url", "must be http://HOST[:PORT][/PATH]", nil, func(o *Options) { o.URL = &url.URL{Scheme: "ftp", Host: "x"} }},
 		{"dead", "failed before any disruption", nil, func(o *Options) { o.URL = &url.URL{Scheme: "http", Host: "127.0.0.1:1"} }},
-		{"declined", "nothing was changed", nil, func(o *Options) { o.Confirm = func([]string) error { return errors.New("nothing was changed") } }},
 		{"no workload", "read deployment/other", nil, func(o *Options) { o.Workload.Name = "other" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,5 +132,19 @@ func TestRefused(t *testing.T) {
 				t.Error("the deployment was changed")
 			}
 		})
+	}
+}
+
+// An error of Confirm ends the rehearsal after its plan was shown, and nothing changes.
+func TestDeclined(t *testing.T) {
+	c := newCluster(t, false, nil)
+	o, declined := c.options(), errors.New("no")
+	var plan []string
+	o.Confirm = func(lines []string) error {
+		plan = lines
+		return declined
+	}
+	if _, err := Run(t.Context(), c.clients(), o); !errors.Is(err, declined) || len(plan) == 0 || c.patched.Load() > 0 {
+		t.Errorf("error %v, plan %q, changes %d", err, plan, c.patched.Load())
 	}
 }
