@@ -538,11 +538,31 @@ func TestClients(t *testing.T) {
 					}),
 				}
 				choose(server)
-				p := New(server, Options{})
-				address := served(t, p, false)
-				return p, func() (net.Conn, error) { return net.Dial("tcp", address) }
+				p, ln := New(server, Options{}), loopback(t)
+				served := make(chan error, 1)
+				go func() { served <- p.Serve(ln) }()
+				t.Cleanup(p.lingering.Wait)
+				return closing{p, served}, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
 			})
 		})
+	}
+}
+
+// closing is a Plane whose Close includes the return of Serve: nothing but Close has ended it.
+type closing struct {
+	*Plane
+	served <-chan error
+}
+
+func (c closing) Close(ctx context.Context) error {
+	if err := c.Plane.Close(ctx); err != nil {
+		return err
+	}
+	select {
+	case err := <-c.served:
+		return err
+	case <-ctx.Done():
+		return errors.New("Serve has not returned after Close")
 	}
 }
 

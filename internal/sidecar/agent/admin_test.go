@@ -217,11 +217,17 @@ func getFrom(admin, path string) (string, error) {
 	return body, nil
 }
 
+// istioLines are lines that pilot-agent can parse.
+var istioLines = regexp.MustCompile(`^([^:\n]+: \d+\n)+$`)
+
 // istioCount counts as pilot-agent does. Without a count it would leave at once: an error here.
 func istioCount(admin string) (int, error) {
 	body, err := getFrom(admin, "/stats?usedonly&filter=downstream_cx_active$")
 	if err != nil {
 		return 0, err
+	}
+	if !istioLines.MatchString(body) {
+		return 0, fmt.Errorf("malformed: %q", body)
 	}
 	active, known := envoy.IstioCount([]byte(body))
 	if !known {

@@ -264,26 +264,31 @@ func TestSecondSignal(t *testing.T) {
 	r.wantEnd(CodeIntended)
 }
 
+// hookWaits runs a hook, of which it is the nth drain, with a request in flight, and wants it to wait for the request.
+func (r *running) hookWaits(path string, nth int) {
+	r.t.Helper()
+	answer := r.inFlight("/slow")
+	waited := make(chan string, 1)
+	go func() {
+		code, body := r.post(path)
+		waited <- fmt.Sprint(code, " ", body)
+	}()
+	r.until("the hook waits", func() bool { return strings.Count(r.log.String(), `"phase":"waiting"`) == nth })
+	select {
+	case got := <-waited:
+		r.t.Fatalf("%s returned while a request was in flight: %s", path, got)
+	default:
+	}
+	r.wantAnswered(answer)
+	if got := <-waited; got != "200 drained\n" {
+		r.t.Errorf("%s: %s", path, got)
+	}
+}
+
 func TestWaitThenTerminate(t *testing.T) {
 	for _, path := range []string{"/wait", "/drain"} {
 		r := start(t, nil)
-		answer := r.inFlight("/slow")
-		waited := make(chan string, 1)
-		go func() {
-			code, body := r.post(path)
-			waited <- fmt.Sprint(code, " ", body)
-		}()
-		r.logged(`"phase":"waiting"`)
-		select {
-		case got := <-waited:
-			t.Fatalf("%s returned while a request was in flight: %s", path, got)
-		default:
-		}
-		close(r.free)
-		<-answer
-		if got := <-waited; got != "200 drained\n" {
-			t.Errorf("%s: %s", path, got)
-		}
+		r.hookWaits(path, 1)
 		r.terminates()
 		if got := r.report(); !strings.HasSuffix(got.Trigger, "hook") || got.Verdict != "clean" {
 			t.Errorf("report %+v", got)
@@ -331,14 +336,21 @@ func TestQuit(t *testing.T) {
 
 func TestDrainCancelled(t *testing.T) {
 	t.Parallel() // it waits for a deadline
-	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"})
+	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=2"})
 	if code, body := r.post("/wait"); code != 200 {
 		t.Fatal(code, body)
 	}
+	if code, body := fetch("GET", r.status+"/healthz/ready"); code != 200 {
+		t.Errorf("readiness in the drain: %d %s", code, body)
+	}
 	r.logged("drain cancelled")
-	close(r.free)
+	r.until("it serves again", func() bool {
+		_, metrics := fetch("GET", r.status+"/metrics")
+		return strings.Contains(metrics, `lastcall_drain_phase{phase="serving"} 1`)
+	})
+	r.hookWaits("/wait", 2)
 	if got := <-r.get("/again"); got != "200 done<nil>" {
-		t.Errorf("after the drain was cancelled: %s", got)
+		t.Errorf("after the second hook: %s", got)
 	}
 	r.terminates()
 }

@@ -130,6 +130,9 @@ func TestCapture(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s.install(t, c.flags)
 			for _, r := range c.rows {
+				if _, isKnown := addresses[ipv4][r.to]; !isKnown {
+					t.Fatalf("%s: no address is called %q", r.name, r.to)
+				}
 				for f, all := range addresses {
 					at, isThere := all[r.to]
 					if !isThere || f == ipv6 && r.source.IsValid() {

@@ -309,6 +309,18 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
+// Resume may come after the listeners were closed, too.
+func TestResume(t *testing.T) {
+	r := start(t)
+	must(t, r.Drain(ctx))
+	must(t, r.StopAccepting(ctx))
+	must(t, r.Resume(ctx))
+	r.wantCloses(false)
+	r.awaitActivity(1, 0)
+	r.terminate(soon).want(t, drain.Clean)
+	r.wantGone()
+}
+
 // A hook, no SIGTERM, and a termination later on. A cancelled drain replaces the Envoy, which cannot stop sending
 // Connection: close.
 func TestDrainIsCancelled(t *testing.T) {

@@ -250,7 +250,7 @@ func TestLateConnection(t *testing.T) {
 }
 
 // What has connected before StopAccepting is served, also when it was still in
-// the listener's queue; later connections are refused.
+// the listener's queue; later connections are refused. After Resume all is as before the drain.
 func TestStopAccepting(t *testing.T) {
 	p := startPipe(t, startHTTP(t, echo), HTTP)
 	var clients []*client
@@ -265,11 +265,17 @@ func TestStopAccepting(t *testing.T) {
 		_ = c.Close()
 		t.Fatal("a connection was accepted after StopAccepting")
 	}
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
 	must(t, p.Resume(ctx))
-	c := dialPipe(t, p, get("/"))
-	if resp := c.response("GET"); resp.Close {
-		t.Fatal("Connection: close after Resume")
+	c := dialPipe(t, p)
+	for range 3 {
+		c.send(get("/"))
+		if resp := c.response("GET"); resp.StatusCode != http.StatusOK || resp.Close {
+			t.Fatalf("after Resume: %s, Connection: close %v", resp.Status, resp.Close)
+		}
 	}
+	awaitActivity(t, p, 1, 0)
 }
 
 func TestLastCall(t *testing.T) {
@@ -319,6 +325,26 @@ func TestLastCall(t *testing.T) {
 	tunnel.wantEnd()
 	idle.wantEnd()
 	closePipe(t, p)
+}
+
+// The app of a connection whose server spoke first sees a FIN at the last call, not a reset; so does the client.
+func TestLastCallServerFirst(t *testing.T) {
+	ended := make(chan error, 1)
+	app := startApp(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "220 mail\r\n")
+		_, err := io.Copy(c, c)
+		ended <- err
+	})
+	p, c := startClient(t, app, Auto)
+	c.expect("220 mail\r\n")
+	c.send("EHLO a\r\n")
+	c.expect("EHLO a\r\n")
+	_ = p.Drain(ctx)
+	wantEndings(t, lastCall(t, p, 0)(), "fin")
+	c.wantEnd()
+	if err := <-ended; err != nil {
+		t.Errorf("the app sees %v, want a FIN", err)
+	}
 }
 
 // The end waits for a client that reads slowly.

@@ -156,6 +156,11 @@ func TestH2AppRefuses(t *testing.T) {
 	r.request(1, true, ":path", "/")
 	r.want("HEADERS 1 end=true :status=503", "GOAWAY 1 NO_ERROR")
 	awaitActivity(t, p, 0, 0)
+	r = dialRaw(t, p)
+	r.request(1, true, ":path", "/", "content-type", "application/grpc")
+	r.want("HEADERS 1 end=true :status=200 grpc-status=14 grpc-message=upstream connect error or disconnect/reset "+
+		"before headers. reset reason: remote connection failure", "GOAWAY 1 NO_ERROR")
+	awaitActivity(t, p, 0, 0)
 }
 
 func TestH2AppDies(t *testing.T) {
