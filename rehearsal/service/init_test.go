@@ -99,7 +99,8 @@ func TestMissingVariables(t *testing.T) {
 		Command: "sh -c 'echo no DB_URL >&2; exit 3'", Options: load.Options{Requests: []load.Request{request}}, Strategies: []string{AsIs},
 		Pod: Pod{Missing: []string{"DB_URL (Secret db)"}},
 	})
-	if err == nil || !strings.Contains(err.Error(), "exit 3") || !strings.Contains(err.Error(), "DB_URL (Secret db)") {
+	const want = "does not: DB_URL (Secret db) (add their ConfigMap or Secret to the input of -f, or set them in this environment)"
+	if err == nil || !strings.Contains(err.Error(), "exit 3") || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -88,7 +88,7 @@ func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []str
 		running.Go(func() {
 			if errs[i] = t.start(ctx); errs[i] != nil && len(o.Pod.Missing) > 0 {
 				errs[i] = fmt.Errorf("%w\nvariables that the manifest sets and the rehearsal does not: %s "+
-					"to the input of -f, or set them in this environment)", errs[i], strings.Join(o.Pod.Missing, ", "))
+					"(add their ConfigMap or Secret to the input of -f, or set them in this environment)", errs[i], strings.Join(o.Pod.Missing, ", "))
 			} else if errs[i] == nil {
 				errs[i] = t.run(ctx)
 			}
