@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // locate finds the processes of pods and opens their network namespaces, until ctx ends.
@@ -171,7 +172,7 @@ func (o *Observer) exited(ctx context.Context, t *tracked) {
 		t.close()
 		t.mains, t.retries, t.found = nil, 0, make(chan struct{})
 		if !t.pod.hasEnded() {
-			notify(o.dirty)
+			sockdiag.Notify(o.dirty)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // Limits of the observer.
@@ -141,7 +143,7 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 	}
 	ran := t.pod.hasStarted() && !t.pod.hasEnded()
 	t.pod = p
-	notify(t.changed)
+	sockdiag.Notify(t.changed)
 	if p.HostNetwork {
 		if p.isTerminating() && p.hasStarted() && !p.hasEnded() && !t.isDone {
 			o.leaveOut(t)
@@ -150,7 +152,7 @@ func (o *Observer) seen(ctx context.Context, p Pod) {
 	}
 	if isNew && p.hasStarted() {
 		t.retries = 0
-		notify(o.dirty)
+		sockdiag.Notify(o.dirty)
 	}
 	if t.isDone {
 		return
@@ -181,7 +183,7 @@ func (o *Observer) gone(ctx context.Context, uid types.UID) {
 		return
 	}
 	t.isGone = true
-	notify(t.changed)
+	sockdiag.Notify(t.changed)
 	switch {
 	case t.isEnding && !t.isDone: // is forgotten after its report
 	// Deleted with --force: its processes may still run.
@@ -251,11 +253,4 @@ func (o *Observer) finish(r Termination) {
 	}
 	o.Count.Count(&r.Termination)
 	o.Report(r)
-}
-
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -54,7 +55,7 @@ func (o *Observer) begin(ctx context.Context, t *tracked, began time.Time) Termi
 	isLate := traffic == nil
 	if isLate { // it has just started, or the observer has
 		t.retries = 0
-		notify(o.dirty)
+		sockdiag.Notify(o.dirty)
 	}
 	if !t.pod.isTerminating() && !t.isGone {
 		r.Doubt(UnknownDeadline)

@@ -72,7 +72,7 @@ func Seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 }
 
-// Count is a number of things: "1 request", "3 requests". The plural of what ends in s.
+// Count is a number of things: "1 request", "3 requests". It adds the s of the plural.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
