@@ -291,6 +291,7 @@ func TestLastCall(t *testing.T) {
 	}
 	upload.send("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
 	<-g.requests
+	awaitActivity(t, p, 5, 3) // the others are connected to the app: what they send is read at once
 	tunnel.send("\x00\x01")
 	awaitActivity(t, p, 5, 4)
 	_ = p.Drain(ctx)
