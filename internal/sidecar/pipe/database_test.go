@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/wire/postgres"
 )
 
@@ -219,11 +218,8 @@ func TestBlockedRedisAtTheLastCall(t *testing.T) {
 		})
 		p, c := startClient(t, app, Auto)
 		c.send(redisBLPOP)
-		// Busy alone may be a pipe that still connects to the app and has read nothing.
-		polltest.Eventually(t, "the pipe recognises the command", func() bool {
-			list := p.Connections()
-			return len(list) == 1 && list[0].Protocol == "redis" && list[0].State == StateBusy
-		})
+		awaitActivity(t, p, 1, 1)
+		awaitProtocol(t, p, "redis")
 		cut, _ := p.LastCall(ctx, time.Second)
 		if tt.ending == "" && len(cut) > 0 || tt.ending != "" && (len(cut) != 1 || cut[0].Ending != tt.ending) {
 			t.Errorf("cut: %+v; want %q", cut, tt.ending)

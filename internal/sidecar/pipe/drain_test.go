@@ -291,9 +291,9 @@ func TestLastCall(t *testing.T) {
 	}
 	upload.send("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
 	<-g.requests
-	awaitActivity(t, p, 5, 3) // the others are connected to the app: what they send is read at once
 	tunnel.send("\x00\x01")
 	awaitActivity(t, p, 5, 4)
+	awaitProtocol(t, p, "tcp")
 	_ = p.Drain(ctx)
 
 	open, err := p.Open(ctx, 3)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -278,6 +279,17 @@ func awaitActivity(t *testing.T, p *Pipe, connections, busy int) {
 			return fmt.Errorf("activity is %d connections, %d busy; want %d, %d", a.Connections, a.Busy, connections, busy)
 		}
 		return nil
+	})
+}
+
+// awaitProtocol waits until the pipe has recognised the protocol of a busy connection. One is busy also while the pipe
+// connects to the app and has read nothing.
+func awaitProtocol(t *testing.T, p *Pipe, protocol string) {
+	t.Helper()
+	polltest.Eventually(t, "a busy connection speaks "+protocol, func() bool {
+		return slices.ContainsFunc(p.Connections(), func(c Connection) bool {
+			return c.Protocol == protocol && c.State == StateBusy
+		})
 	})
 }
 
