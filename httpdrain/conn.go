@@ -20,8 +20,12 @@ import (
 // lingerTime is how long to wait for the client's FIN after ours.
 const lingerTime = time.Second
 
-// freshTime is how long a new connection may take for its first request when idle connections are closed.
+// freshTime is how long a new connection may take for its first request, and a begun head for its end, when idle
+// connections are closed.
 const freshTime = time.Second
+
+// unreadTime is after how long a connection with unread bytes is looked at again.
+const unreadTime = 5 * time.Millisecond
 
 // ErrLastCall is the cause (context.Cause) of the end of requests' contexts at the last call.
 var ErrLastCall = drain.ErrLastCall
@@ -35,9 +39,10 @@ type conn struct {
 	cancel context.CancelCauseFunc // of ctx; as ctx
 	outer  net.Conn                // the TLS connection over it, or itself; as ctx
 
-	heard   atomic.Bool // a byte has been read
-	unread  atomic.Bool // the connection ends with a response to a request that was not read to its end
-	reading sync.Mutex  // held while a read waits
+	heard   atomic.Bool  // a byte has been read
+	partial atomic.Int64 // when the first byte since the latest response was read, Unix nanoseconds; 0: none was
+	unread  atomic.Bool  // the connection ends with a response to a request that was not read to its end
+	reading sync.Mutex   // held while a read waits
 
 	delimited atomic.Bool // the body of the latest response ends with the connection
 	torn      atomic.Bool // it is truncated: see tear
@@ -125,6 +130,7 @@ func (p *Plane) changed(nc net.Conn, s http.ConnState) {
 	c.state, c.since, c.ignored, c.leaves = s, time.Now(), false, false
 	if s == http.StateIdle {
 		c.delimited.Store(false) // net/http has added a length
+		c.partial.Store(0)
 	}
 	if _, open := p.conns[c]; open && s == http.StateIdle { // a closed one becomes idle with its last stream
 		switch {
@@ -158,6 +164,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.partial.CompareAndSwap(0, time.Now().UnixNano())
+	}
 	if n > 0 && !c.p.selective && !c.heard.Swap(true) {
 		c.p.mu.Lock()
 		c.p.arrivals++
@@ -300,10 +309,7 @@ func (p *Plane) sweepLocked() {
 		if c.isBusy() || c.h2 != nil { // HTTP/2 connections end by their GOAWAY
 			continue
 		}
-		ends := c.since.Add(p.idleFor)
-		if !c.hadRequest {
-			ends = c.began.Add(max(p.idleFor, freshTime))
-		}
+		ends := c.idleUntil(now)
 		if now.Before(ends) {
 			if next.IsZero() || ends.Before(next) {
 				next = ends
@@ -320,6 +326,20 @@ func (p *Plane) sweepLocked() {
 	} else {
 		p.sweeper.Reset(time.Until(next))
 	}
+}
+
+// idleUntil returns when to close a connection that is not busy; p.mu is held. net/http calls a connection idle until it
+// has read the whole head of a request.
+func (c *conn) idleUntil(now time.Time) time.Time {
+	switch partial := c.partial.Load(); {
+	case partial > 0:
+		return time.Unix(0, partial).Add(max(c.p.idleFor, freshTime))
+	case c.state != http.StateActive && hasUnread(c.Conn): // which net/http is about to read
+		return now.Add(unreadTime)
+	case !c.hadRequest:
+		return c.began.Add(max(c.p.idleFor, freshTime))
+	}
+	return c.since.Add(c.p.idleFor)
 }
 
 // closeIdle closes an idle connection; mu is held.

@@ -23,6 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/internal/leak"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -405,6 +406,64 @@ func TestFirstRequestOfANewConnection(t *testing.T) {
 	if a := s.activity(t); a.Arrivals < 12 {
 		t.Errorf("%+v: six connections with a request each", a)
 	}
+}
+
+// TestRequestAtCloseIdle: a request whose head is incomplete when idle connections are closed is answered, and so is one
+// that net/http has not read.
+func TestRequestAtCloseIdle(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		s := play(t, nil)
+		address := map[bool]net.Addr{false: s.plain, true: s.secure}[secure]
+		nc := s.dial(t, address, secure, "http/1.1")
+		in := bufio.NewReader(nc)
+		response := func(request string) (*http.Response, error) {
+			send(t, nc, request)
+			return http.ReadResponse(in, nil)
+		}
+		if resp, err := response("HEAD / HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil || resp.Close {
+			t.Fatalf("%+v %v", resp, err)
+		}
+		must(t, s.Drain(t.Context()))
+		send(t, nc, "HEAD / HTTP/1.1\r\n")
+		s.awaitConn(t, func(c *conn) bool { return c.partial.Load() > 0 })
+		must(t, s.CloseIdle(t.Context(), 0))
+		if resp, err := response("Host: app\r\n\r\n"); err != nil || !resp.Close {
+			t.Errorf("TLS %v: %+v %v", secure, resp, err)
+		}
+		if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("TLS %v: the end: %v", secure, err)
+		}
+	}
+
+	ln := loopback(t)
+	defer ln.Close()
+	nc := dial(t, ln.Addr().String(), false, nil)
+	accepted, err := ln.Accept()
+	must(t, err)
+	p := New(&http.Server{}, Options{})
+	c := connOf(p.accepted(accepted)) // without a reader
+	c.hadRequest = true
+	send(t, nc, "GET /")
+	polltest.Eventually(t, "the bytes have arrived", func() bool { return hasUnread(c.Conn) })
+	must(t, p.CloseIdle(t.Context(), 0))
+	if a, _ := p.Activity(t.Context()); a.Connections != 1 {
+		t.Error("closed with unread bytes")
+	}
+	p.Kill()
+}
+
+// awaitConn waits until its only connection is as wanted.
+func (s *scene) awaitConn(t *testing.T, want func(*conn) bool) {
+	t.Helper()
+	polltest.Eventually(t, "the connection is as wanted", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for c := range s.Plane.conns {
+			return want(c)
+		}
+		return false
+	})
 }
 
 // TestHijackedIsBusy until it is closed, and ends by a FIN.
