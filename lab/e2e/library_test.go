@@ -43,11 +43,11 @@ spec:
   ports: [{name: grpc, port: 90, targetPort: 9090}]
 `)
 			n.Available(name)
+			http1, http2 := n.address(name, 80), n.address("web-grpc", 90)
 			ctx, stop := context.WithTimeout(t.Context(), time.Duration(requests)*time.Second/rate+time.Second)
 			defer stop()
 			var web, calls *loadtest.Load
 			var loads sync.WaitGroup
-			http1, http2 := n.address(name, 80), n.address("web-grpc", 90)
 			loads.Go(func() { web = load(ctx, "http://"+http1, rate) })
 			loads.Go(func() { calls = loadGRPC(ctx, t, http2, rate) })
 			rollouts := n.restartUntil(func(int) bool { return ctx.Err() != nil }, 0, name)
