@@ -328,8 +328,8 @@ func (p *Plane) sweepLocked() {
 	}
 }
 
-// idleUntil returns when to close a connection that is not busy; p.mu is held. net/http calls a connection idle until it
-// has read the whole head of a request.
+// idleUntil returns when to close a connection that is not busy. net/http calls a connection idle until it has read the
+// whole head of a request. p.mu is held.
 func (c *conn) idleUntil(now time.Time) time.Time {
 	switch partial := c.partial.Load(); {
 	case partial > 0:
