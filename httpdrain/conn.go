@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -23,9 +24,6 @@ const lingerTime = time.Second
 // freshTime is how long a new connection may take for its first request, and a begun head for its end, when idle
 // connections are closed.
 const freshTime = time.Second
-
-// unreadTime is after how long a connection with unread bytes is looked at again.
-const unreadTime = 5 * time.Millisecond
 
 // ErrLastCall is the cause (context.Cause) of the end of requests' contexts at the last call.
 var ErrLastCall = drain.ErrLastCall
@@ -334,8 +332,8 @@ func (c *conn) idleUntil(now time.Time) time.Time {
 	switch partial := c.partial.Load(); {
 	case partial > 0:
 		return time.Unix(0, partial).Add(max(c.p.idleFor, freshTime))
-	case c.state != http.StateActive && hasUnread(c.Conn): // which net/http is about to read
-		return now.Add(unreadTime)
+	case c.state != http.StateActive && listen.HasUnread(c.Conn): // which net/http is about to read
+		return now.Add(5 * time.Millisecond)
 	case !c.hadRequest:
 		return c.began.Add(max(c.p.idleFor, freshTime))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/phase"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
 // Options of a Plane. The zero value is valid.
@@ -36,6 +37,11 @@ type Options struct {
 	// refuse and close it. Nil admits all.
 	Admit func(net.Conn) net.Conn
 }
+
+// IsHealthCheck reports whether the User-Agent is that of a health check or of a scrape, for Options.Uncounted: they
+// arrive until the pod has ended, and must not delay the end. The drain does not wait for a client that pretends to be
+// one.
+func IsHealthCheck(r *http.Request) bool { return http1.IsProbe([]byte(r.UserAgent())) }
 
 // Plane is an http.Server that can be drained. It implements drain.DataPlane.
 type Plane struct {

@@ -23,6 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/internal/leak"
+	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -445,7 +446,7 @@ func TestRequestAtCloseIdle(t *testing.T) {
 	c := connOf(p.accepted(accepted)) // without a reader
 	c.hadRequest = true
 	send(t, nc, "GET /")
-	polltest.Eventually(t, "the bytes have arrived", func() bool { return hasUnread(c.Conn) })
+	polltest.Eventually(t, "the bytes have arrived", func() bool { return listen.HasUnread(c.Conn) })
 	must(t, p.CloseIdle(t.Context(), 0))
 	if a, _ := p.Activity(t.Context()); a.Connections != 1 {
 		t.Error("closed with unread bytes")

@@ -10,31 +10,20 @@ import (
 	"time"
 )
 
-// beginClosing is called when idle connections are closed.
+// beginClosing is called when idle connections are closed. It calls the functions of RegisterOnShutdown, as Shutdown
+// would: before, new clients might still come, which the functions would miss. If the program has called Shutdown,
+// net/http has called them.
 func (p *Plane) beginClosing() {
 	p.mu.Lock()
-	was := p.closing.Swap(true)
-	if !was {
-		p.closeBegan = time.Now()
-	}
-	p.mu.Unlock()
-	if !was {
-		p.callOnShutdown()
-	}
-}
-
-// callOnShutdown calls the functions of RegisterOnShutdown when the draining phase ends, as Shutdown would: before, new
-// clients might still come, which the functions would miss. If the program has called Shutdown, net/http has called
-// them.
-func (p *Plane) callOnShutdown() {
-	p.mu.Lock()
-	isOwners := p.shut
-	p.mu.Unlock()
-	if isOwners {
+	defer p.mu.Unlock()
+	if p.closing.Swap(true) {
 		return
 	}
-	for _, f := range onShutdown(p.server) {
-		go f()
+	p.closeBegan = time.Now()
+	if !p.shut {
+		for _, f := range onShutdown(p.server) {
+			go f()
+		}
 	}
 }
 

@@ -81,3 +81,16 @@ func connOf(fd int) (*net.TCPConn, error) {
 	}
 	return c.(*net.TCPConn), nil
 }
+
+// HasUnread reports whether a client's bytes wait in the kernel's receive buffer. It is false on other systems.
+func HasUnread(nc net.Conn) (has bool) {
+	if c, ok := nc.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				n, _, _ := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+				has = n > 0
+			})
+		}
+	}
+	return has
+}

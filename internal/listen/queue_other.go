@@ -34,3 +34,6 @@ func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPCon
 	}
 	return nil
 }
+
+// HasUnread is described in queue_linux.go.
+func HasUnread(net.Conn) bool { return false }

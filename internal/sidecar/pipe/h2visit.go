@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -277,7 +276,7 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 	case http2.FieldContentType:
 		s.grpc = grpc.IsType(value)
 	case http2.FieldUserAgent:
-		s.quiet = counters.IsProbe(value)
+		s.quiet = http1.IsProbe(value)
 	case http2.FieldForwardedFor:
 		r.forwarded = true
 	}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -225,7 +224,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		c.paused, c.arriving = true, false
 		return delayed
 	}
-	isQuiet := counters.IsProbe(h.UserAgent)
+	isQuiet := http1.IsProbe(h.UserAgent)
 	u.body = h.Body
 	u.waits = h.Upgrade || h.IsConnect
 	c.mode, c.awaitsFirst = modeHTTP1, false
