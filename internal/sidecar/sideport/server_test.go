@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,6 +156,26 @@ func TestSlots(t *testing.T) {
 	if n := len(ended); take("10.0.0.2:1") == nil || len(ended) != n {
 		t.Errorf("%q is ended although a slot was free", ended[n:])
 	}
+}
+
+// A slot's end may use its user's response, which is no longer valid when the user has returned.
+func TestReleaseDuringEnd(t *testing.T) {
+	c := NewSlots(1)
+	began := make(chan struct{})
+	var hasEnded atomic.Bool
+	first := c.Take("10.0.0.1:1", 1, func() {
+		close(began)
+		time.Sleep(20 * time.Millisecond) // Release is called meanwhile
+		hasEnded.Store(true)
+	})
+	go c.Take("10.0.0.1:2", 1, func() { t.Error("the last slot was ended") })
+	<-began
+	if first.Release(); !hasEnded.Load() {
+		t.Error("Release returned before the end")
+	}
+	second := NewSlots(1).Take("10.0.0.1:1", 1, func() { t.Error("ended after its release") })
+	second.Release()
+	second.over.Do(second.end)
 }
 
 // With keepFirst the first of an address and the latest stay.

@@ -35,6 +35,7 @@ type Slot struct {
 	from netip.Addr
 	n    int
 	end  func()
+	over sync.Once // end or Release was called
 }
 
 // NewSlots returns slots of which limit can be taken in all.
@@ -76,7 +77,7 @@ func (g *Slot) Grow(n int) bool {
 	}
 	c.mu.Unlock()
 	for _, victim := range ended {
-		victim.end()
+		victim.over.Do(victim.end)
 	}
 	return isTaken
 }
@@ -108,8 +109,9 @@ func (c *Slots) remove(g *Slot) {
 	}
 }
 
-// Release frees the slot.
+// Release frees the slot. It waits for an end that has begun, which may use what the user frees next.
 func (g *Slot) Release() {
+	g.over.Do(func() {})
 	g.of.mu.Lock()
 	defer g.of.mu.Unlock()
 	g.of.remove(g)
