@@ -162,8 +162,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.partial.CompareAndSwap(0, time.Now().UnixNano())
+	if n > 0 && c.partial.Load() == 0 {
+		c.partial.Store(time.Now().UnixNano())
 	}
 	if n > 0 && !c.p.selective && !c.heard.Swap(true) {
 		c.p.mu.Lock()
@@ -330,9 +330,10 @@ func (p *Plane) sweepLocked() {
 // whole head of a request. p.mu is held.
 func (c *conn) idleUntil(now time.Time) time.Time {
 	switch partial := c.partial.Load(); {
+	case c.state == http.StateActive: // with a request that does not count
 	case partial > 0:
 		return time.Unix(0, partial).Add(max(c.p.idleFor, freshTime))
-	case c.state != http.StateActive && listen.HasUnread(c.Conn): // which net/http is about to read
+	case listen.HasUnread(c.Conn): // which net/http is about to read
 		return now.Add(5 * time.Millisecond)
 	case !c.hadRequest:
 		return c.began.Add(max(c.p.idleFor, freshTime))

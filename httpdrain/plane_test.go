@@ -427,7 +427,14 @@ func TestRequestAtCloseIdle(t *testing.T) {
 		}
 		must(t, s.Drain(t.Context()))
 		send(t, nc, "HEAD / HTTP/1.1\r\n")
-		s.awaitConn(t, func(c *conn) bool { return c.partial.Load() > 0 })
+		polltest.Eventually(t, "a part of the head has been read", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for c := range s.conns {
+				return c.partial.Load() > 0
+			}
+			return false
+		})
 		must(t, s.CloseIdle(t.Context(), 0))
 		if resp, err := response("Host: app\r\n\r\n"); err != nil || !resp.Close {
 			t.Errorf("TLS %v: %+v %v", secure, resp, err)
@@ -452,19 +459,6 @@ func TestRequestAtCloseIdle(t *testing.T) {
 		t.Error("closed with unread bytes")
 	}
 	p.Kill()
-}
-
-// awaitConn waits until its only connection is as wanted.
-func (s *scene) awaitConn(t *testing.T, want func(*conn) bool) {
-	t.Helper()
-	polltest.Eventually(t, "the connection is as wanted", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for c := range s.Plane.conns {
-			return want(c)
-		}
-		return false
-	})
 }
 
 // TestHijackedIsBusy until it is closed, and ends by a FIN.
