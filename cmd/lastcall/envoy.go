@@ -60,6 +60,7 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		Path:            f.path,
 		Config:          f.config,
 		DrainTime:       s.DrainDuration.Value,
+		ParentShutdown:  s.ParentShutdown.Value,
 		LogLevel:        f.logLevel,
 		StartTimeout:    f.startTimeout,
 		Args:            f.args,

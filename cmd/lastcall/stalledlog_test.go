@@ -64,8 +64,8 @@ func TestStalledLogReader(t *testing.T) {
 	}
 }
 
-// endsWithRequest starts lastcall and stops it while a request is in flight.
-func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
+// endsWithRequest starts lastcall and stops it while a request is in flight, which begins after the steps before.
+func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string, before ...func()) {
 	t.Helper()
 	ended := startProgram(t, cmd)
 	polltest.Eventually(t, "the app serves", func() bool {
@@ -76,6 +76,9 @@ func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string) {
 		_ = resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
+	for _, step := range before {
+		step()
+	}
 	answer := make(chan error, 1)
 	go func() {
 		resp, err := http.Get("http://" + address + "/slow")

@@ -122,7 +122,7 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	switch {
 	case isAgent(c):
 		out.Role, out.Reaction = course.Proxy, course.Waits
-		r.readLastcall(&out, r.environ(c))
+		r.readLastcall(&out, c)
 	case c == r.proxy:
 		out.Role = course.Proxy
 		r.readProxy(&out, r.environ(c))
@@ -156,8 +156,8 @@ func (t *Termination) noteUnknown(what string, h course.Hook) {
 }
 
 // readLastcall takes over the settings of lastcall's agent.
-func (r *reader) readLastcall(c *Container, env []string) {
-	s, err := inject.Resolve(r.options.MeshConfig, r.pod.Annotations, env)
+func (r *reader) readLastcall(c *Container, from *corev1.Container) {
+	s, err := inject.Resolve(r.options.MeshConfig, r.pod.Annotations, r.environ(from))
 	if err != nil {
 		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -169,6 +169,9 @@ func (r *reader) readLastcall(c *Container, env []string) {
 	c.Settings = append(c.Settings,
 		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
 		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
+	if arguments, _ := carrier.AgentArguments(from); carrier.Argument(arguments, "--proxy") == "envoy" {
+		c.Settings = append(c.Settings, settingOf("parentShutdownDuration", s.ParentShutdown))
+	}
 	switch s.Mode() {
 	case drain.Fixed:
 		c.Reaction, c.Drain = course.FixedDrain, s.TerminationDrain.Value

@@ -96,7 +96,7 @@ type AppOptions struct {
 type Stop struct {
 	Signals <-chan drain.Signal   // stop it; drainSignals merges them with hooks
 	First   func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
-	Reload  <-chan struct{}       // makes the agent read its certificates again
+	Reload  <-chan struct{}       // makes the agent read its certificates, or Envoy's configuration, again
 }
 
 // agent is one run.
@@ -295,15 +295,18 @@ func (a *agent) hear(ctx context.Context) {
 	}
 }
 
-// reload reads the certificates again. Changed files are read without this; the log line confirms the signal.
+// reload reads the certificates, or Envoy's configuration, again. Changed files are read without this; the log line
+// confirms the signal.
 func (a *agent) reload() {
-	p, isPipe := a.plane.(*pipe.Pipe)
-	if !isPipe {
-		a.log.Info("nothing to reload: a real Envoy has its own configuration")
-		return
+	switch p := a.plane.(type) {
+	case *pipe.Pipe:
+		a.log.Info("reloading the certificates")
+		p.ReloadCertificates()
+	case *envoy.Plane:
+		if err := p.Reload(); err != nil {
+			a.log.Warn("nothing to reload", "error", err)
+		}
 	}
-	a.log.Info("reloading the certificates")
-	p.ReloadCertificates()
 }
 
 // signal passes a signal to the drain, or begins one. It tries the buffered send first: an HTTP caller may disconnect

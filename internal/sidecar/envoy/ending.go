@@ -37,18 +37,8 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 		ended := s.State != sockdiag.Established && s.State != sockdiag.CloseWait
 		return !p.layout.counts(s.Local) || ended && !undelivered(s)
 	})
-	waits := func(s sockdiag.Socket) int {
-		neverAnswered := s.Acked <= 1 && s.Received > 0 // our SYN counts as one
-		switch {
-		case p.layout.evidence[s.Local.Port()] == openIsBusy, s.WriteQueue > 0, s.ReadQueue > 0:
-			return 0
-		case s.LastReceived < s.LastSent || neverAnswered:
-			return 1
-		}
-		return 2
-	}
 	slices.SortStableFunc(sockets, func(a, b sockdiag.Socket) int {
-		return cmp.Or(cmp.Compare(waits(a), waits(b)), cmp.Compare(b.LastReceived, a.LastReceived))
+		return cmp.Or(cmp.Compare(p.layout.waits(a), p.layout.waits(b)), cmp.Compare(b.LastReceived, a.LastReceived))
 	})
 	most = min(most, p.last.Busy)
 	var out []drain.Conversation
@@ -64,6 +54,24 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 		out = append(out, drain.Conversation{Peer: "unknown", Protocol: "unknown"})
 	}
 	return out, nil
+}
+
+// Whether the client of a connection waits for a response or for a part of it, as far as the kernel shows.
+const (
+	waits = iota
+	probablyWaits
+	isAnswered
+)
+
+func (l *layout) waits(s sockdiag.Socket) int {
+	neverAnswered := s.Acked <= 1 && s.Received > 0 // our SYN counts as one
+	switch {
+	case l.evidence[s.Local.Port()] == openIsBusy, s.WriteQueue > 0, s.ReadQueue > 0:
+		return waits
+	case s.LastReceived < s.LastSent || neverAnswered:
+		return probablyWaits
+	}
+	return isAnswered
 }
 
 // LastCall stops accepting and returns the open connections. Envoy cannot end single connections: they end when it
@@ -96,6 +104,11 @@ func (p *Plane) Close(ctx context.Context) error {
 	}
 	if err := p.send(ctx, c); err != nil {
 		return err
+	}
+	if previous := p.reloaded(); previous != nil {
+		if err := p.send(ctx, previous); err != nil {
+			return err
+		}
 	}
 	p.awaitDelivery(ctx)
 	return nil
@@ -186,9 +199,11 @@ func (p *Plane) awaitDelivery(ctx context.Context) {
 // Kill ends Envoy at once. An Envoy that was not started by lastcall keeps running.
 func (p *Plane) Kill() {
 	p.end()
-	if c := p.running(); c != nil {
-		c.Kill()
-		<-c.Done()
+	for _, c := range []*process.Child{p.running(), p.reloaded()} {
+		if c != nil {
+			c.Kill()
+			<-c.Done()
+		}
 	}
 }
 
@@ -202,6 +217,9 @@ func (p *Plane) Shut() {
 	p.work.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.hot.base != 0 {
+		_ = os.Remove(p.hot.memory())
+	}
 	if p.table != nil {
 		_ = p.table.Close()
 		p.table = nil
@@ -230,19 +248,20 @@ func dying(c *process.Child) bool {
 
 // groupLives reports whether a process of the group still runs after its leader has exited: only a script leaves one.
 func groupLives(c *process.Child) bool {
-	if !signalGroup(c, 0) {
-		return false
-	}
-	// A zombie still counts for kill(2).
+	return signalGroup(c, 0) && len(groupOf(c)) > 0
+}
+
+// groupOf are the processes of the group. Zombies, which still count for kill(2), are not among them.
+func groupOf(c *process.Child) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		fields := process.Stat(pid) // state, parent, group, …
 		if len(fields) > 2 && fields[2] == strconv.Itoa(c.Pid()) && fields[0] != "Z" {
-			return true
+			pids = append(pids, pid)
 		}
 	}
-	return false
+	return pids
 }
 
 // mainThreadTime is the processor time of Envoy's main thread, which serves its admin API; false where Envoy is not

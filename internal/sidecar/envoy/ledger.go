@@ -35,6 +35,7 @@ type ledger struct {
 	layout *layout
 
 	seen     map[uint64]*sighting
+	previous map[uint32]bool // inodes of connections of the Envoy before a reload
 	arrivals arrivals
 
 	now     time.Time // of the last look
@@ -114,7 +115,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			g.moved(before) // since the last look, or more exactly:
 			g.moved(now.Add(-max(0, min(s.LastReceived, s.LastSent, s.LastAcked)-tick)))
 		}
-		if known && was.received != s.Received && g.layout.evidence[s.Local.Port()] != openIsBusy {
+		if known && was.received != s.Received && g.evidence(s) != openIsBusy {
 			g.arrivals.sent(now, g.layout.countsRequests)
 		}
 		was.received, was.acked = s.Received, s.Acked
@@ -122,7 +123,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		if s.ReadQueue > 0 {
 			g.unread++
 		}
-		switch g.layout.evidence[s.Local.Port()] {
+		switch g.evidence(s) {
 		case openIsBusy:
 			g.certain++
 			continue
@@ -149,6 +150,15 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		g.moves++
 	}
 	g.stillAt = g.movedAt
+}
+
+// evidence is that of a connection's port. The stats of the current Envoy lack the connections of the previous one, or
+// have them up to five seconds late.
+func (g *ledger) evidence(s sockdiag.Socket) evidence {
+	if g.previous[s.Inode] {
+		return openIsBusy
+	}
+	return g.layout.evidence[s.Local.Port()]
 }
 
 // undelivered reports whether a closed connection still has data to deliver: the FIN counts as one byte.

@@ -3,7 +3,6 @@ package envoy
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +25,13 @@ func (p *Plane) running() *process.Child {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child
+}
+
+// reloaded is the process of the Envoy before the last reload; nil without one.
+func (p *Plane) reloaded() *process.Child {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.previous
 }
 
 // put sets Envoy's process.
@@ -62,7 +68,7 @@ func (o *Options) adminIsFree() error {
 }
 
 // start runs Envoy.
-func (o *Options) start() (*process.Child, error) {
+func (o *Options) start(h hotRestart) (*process.Child, error) {
 	path, err := exec.LookPath(o.Path)
 	if err != nil {
 		return nil, fmt.Errorf("find envoy (--envoy-path): %w", err)
@@ -76,7 +82,7 @@ func (o *Options) start() (*process.Child, error) {
 		defer func() { _ = bootstrap.Close() }()
 		config = "/dev/fd/3"
 	}
-	cmd := exec.Command(path, o.args(config)...)
+	cmd := exec.Command(path, o.args(config, h)...)
 	if bootstrap != nil {
 		cmd.ExtraFiles = []*os.File{bootstrap}
 	}
@@ -108,16 +114,16 @@ func (o *Options) bootstrap() (*os.File, error) {
 }
 
 // args are Istio's, of pkg/envoy/proxy.go.
-func (o *Options) args(config string) []string {
+func (o *Options) args(config string, h hotRestart) []string {
 	args := []string{
 		"--config-path", config,
 		"--drain-time-s", seconds(o.DrainTime),
 		"--drain-strategy", "immediate",
 		"--file-flush-interval-msec", "1000",
-		"--disable-hot-restart",
 		"--allow-unknown-static-fields",
 		"-l", cmp.Or(o.LogLevel, "warning"),
 	}
+	args = append(args, h.args(o)...)
 	if o.Concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(o.Concurrency))
 	}
@@ -126,52 +132,20 @@ func (o *Options) args(config string) []string {
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
-// errCannotResume is Envoy's own limit.
-var errCannotResume = errors.New("cannot undo the drain of an Envoy that lastcall has not started: " +
-	"it keeps sending Connection: close and does not listen again until it is restarted")
-
-// replaceTime bounds how long busy connections are waited for before Envoy is replaced.
-const replaceTime = time.Second
-
 // Resume cancels the drain. Envoy itself cannot: it would send Connection: close on every response from now on, and not
-// listen again. So another Envoy replaces it, when no connection is busy or after a second; connections in the tenth of
-// a second between the two are refused.
+// listen again. So another Envoy takes over by a hot restart.
 func (p *Plane) Resume(ctx context.Context) error {
 	p.end()
-	old := p.running()
-	if old == nil {
+	if p.cannotReload != nil {
 		if p.o.FailHealthcheck {
 			if err := p.admin.Post(ctx, "/healthcheck/ok"); err != nil {
 				return err
 			}
 		}
-		return errCannotResume
-	}
-	for end := time.Now().Add(replaceTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-		if a, err := p.Activity(ctx); err == nil && a.Busy == 0 {
-			break
-		}
+		return fmt.Errorf("undo the drain of Envoy, which sends Connection: close until it is restarted: %w", p.cannotReload)
 	}
 	p.mu.Lock()
-	p.child = nil // its exit is not the data plane's
+	p.draining = false
 	p.mu.Unlock()
-	if err := p.send(ctx, old); err != nil {
-		old.Kill()
-		select {
-		case <-old.Done():
-		case <-ctx.Done():
-			close(p.exited)
-			return fmt.Errorf("replace envoy: the old one was killed and has not exited: %w", ctx.Err())
-		}
-	}
-	child, err := p.o.start()
-	if err != nil {
-		close(p.exited)
-		return err
-	}
-	p.put(child)
-	if err := p.admin.awaitReady(ctx, p.log, child.Done()); err != nil {
-		return fmt.Errorf("start envoy again: %w", err)
-	}
-	return p.layOut(ctx, true)
+	return p.replace(ctx)
 }

@@ -17,6 +17,7 @@ import (
 const (
 	fieldTerminationDrain = "terminationDrainDuration"
 	fieldDrain            = "drainDuration"
+	fieldParentShutdown   = "parentShutdownDuration"
 	fieldAdminPort        = "proxyAdminPort"
 	fieldStatusPort       = "statusPort"
 	fieldConcurrency      = "concurrency"

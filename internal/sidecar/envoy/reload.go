@@ -1,0 +1,307 @@
+package envoy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+)
+
+// A reload is Envoy's hot restart: the next Envoy receives the listening sockets of the current one, which then drains,
+// and which the next one ends after --parent-shutdown-time-s. Envoy sets three rules. The next one closes the current
+// one's admin API before it binds its listeners, so its configuration is validated first. It aborts when its predecessor
+// is ended by another process. A third Envoy ends the first at once, so a reload waits for the end of the first.
+
+// hotRestart are Envoy's arguments; the zero value disables hot restarts.
+type hotRestart struct {
+	base  uint32 // --base-id
+	epoch int    // --restart-epoch
+}
+
+const sharedMemory = "/dev/shm"
+
+// newHotRestart chooses a base id at random: Envoy's abstract sockets, which have it in their names, belong to the
+// network namespace, in which the containers of a pod have the same process numbers.
+func (o *Options) newHotRestart() (h hotRestart, err error) {
+	if slices.ContainsFunc(o.Args, func(arg string) bool {
+		return strings.Contains(arg, "hot-restart") || strings.HasPrefix(arg, "--base-id")
+	}) {
+		return h, errors.New("--envoy-arg sets its hot restart")
+	}
+	if err := unix.Access(sharedMemory, unix.W_OK); err != nil {
+		return h, fmt.Errorf("its hot restart needs a writable %s: %w", sharedMemory, err)
+	}
+	return hotRestart{base: 1 + rand.Uint32N(1<<28)}, nil
+}
+
+func (h hotRestart) args(o *Options) []string {
+	if h.base == 0 {
+		return []string{"--disable-hot-restart"}
+	}
+	return []string{"--base-id", strconv.FormatUint(uint64(h.base), 10), "--restart-epoch", strconv.Itoa(h.epoch),
+		"--parent-shutdown-time-s", seconds(o.ParentShutdown)}
+}
+
+// memory is the file that Envoys share. They leave it behind.
+func (h hotRestart) memory() string {
+	return fmt.Sprintf("%s/envoy_shared_memory_%d", sharedMemory, uint64(h.base)*10)
+}
+
+// forgetStart removes the mark of an Envoy that has exited while it started, for which the next one would exit
+// ("previous envoy process is still initializing"). The mark is the last of the 104 bytes of Envoy's struct SharedMemory
+// of hot restart version 11.
+func (h hotRestart) forgetStart() error {
+	b, err := os.ReadFile(h.memory())
+	if err != nil || len(b) != 104 || b[8] != 11 {
+		return fmt.Errorf("envoy's %s is not of hot restart version 11.104: %w", h.memory(), cmp.Or(err, errors.ErrUnsupported))
+	}
+	clear(b[96:])
+	return os.WriteFile(h.memory(), b, 0o600)
+}
+
+// Reload starts an Envoy with the present configuration, which takes over. It returns at once; the result is logged.
+func (p *Plane) Reload() error {
+	if p.cannotReload != nil {
+		return fmt.Errorf("envoy is not reloaded: %w", p.cannotReload)
+	}
+	sockdiag.Notify(p.reloads)
+	return nil
+}
+
+// configPoll is how often the configuration file is checked. A mounted ConfigMap changes within a minute or two.
+const configPoll = 2 * time.Second
+
+// followConfig reloads at each request, and when the configuration file has changed.
+func (p *Plane) followConfig() {
+	tick := time.NewTicker(configPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.reloads:
+		case <-tick.C:
+			now, err := os.ReadFile(p.o.Config)
+			p.mu.Lock()
+			isSame := bytes.Equal(now, p.tried)
+			p.mu.Unlock()
+			if err != nil || isSame {
+				continue
+			}
+		case <-p.life.Done():
+			return
+		}
+		if err := p.replace(p.life); err != nil && p.life.Err() == nil {
+			p.log.Error("Envoy not reloaded; the current one keeps serving", "error", err)
+		}
+	}
+}
+
+// replace starts the successor of the current Envoy, with the present configuration. If that fails, one with the
+// current configuration takes over: the current Envoy has lost its admin API, without which it cannot drain.
+func (p *Plane) replace(ctx context.Context) error {
+	timeout := cmp.Or(p.o.StartTimeout, DefaultStartTimeout)
+	if previous := p.reloaded(); previous != nil && !previous.HasExited() {
+		p.log.Info("reload waits for the end of the previous Envoy, parentShutdownDuration after the last reload", "pid", previous.Pid())
+		if !ends(ctx, previous, 2*p.o.ParentShutdown) {
+			return cmp.Or(ctx.Err(), errors.New("the previous Envoy does not end"))
+		}
+	}
+	p.replacing.Lock()
+	defer p.replacing.Unlock()
+	config, _ := os.ReadFile(p.o.Config) // Envoy reports an unreadable file
+	p.mu.Lock()
+	p.tried = config
+	p.mu.Unlock()
+	if p.o.Config != "" {
+		o := p.o
+		o.Args = append(slices.Clone(o.Args), "--mode", "validate")
+		check, err := o.start(hotRestart{})
+		if err != nil {
+			return err
+		}
+		if !ends(ctx, check, timeout) {
+			check.Kill()
+			<-check.Done()
+		}
+		if check.Code() != 0 {
+			return fmt.Errorf("validate %s: envoy exited with code %d; its output is in the log above", o.Config, check.Code())
+		}
+	}
+	p.mu.Lock()
+	if p.draining {
+		p.mu.Unlock()
+		return errors.New("the drain has begun")
+	}
+	settled, h := make(chan struct{}), p.hot
+	p.settled = settled
+	p.mu.Unlock()
+	defer close(settled)
+	o := p.o
+	h.epoch++
+	err := p.succeed(ctx, &o, h, timeout)
+	if err == nil {
+		p.good = config
+	}
+	if err == nil || p.running().HasExited() {
+		return err
+	}
+	if o.Config != "" {
+		o.Config = fmt.Sprintf("%s/lastcall-envoy-%d%s", sharedMemory, h.base, filepath.Ext(o.Config))
+		defer func() { _ = os.Remove(o.Config) }()
+		if failed := os.WriteFile(o.Config, p.good, 0o600); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	if failed := h.forgetStart(); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return errors.Join(err, p.succeed(ctx, &o, h, timeout))
+}
+
+// succeed starts the successor of the current Envoy, and returns when it serves.
+func (p *Plane) succeed(ctx context.Context, o *Options, h hotRestart, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	next, err := o.start(h)
+	if err != nil {
+		return err
+	}
+	var why error
+	late := poll.Until(ctx, readyPoll, func() bool {
+		why = p.admin.servesEpoch(ctx, h.epoch)
+		return why == nil || next.HasExited()
+	})
+	switch {
+	case next.HasExited():
+		return fmt.Errorf("envoy exited with code %d before it was ready; its output is in the log above", next.Code())
+	case late != nil:
+		next.Kill()
+		<-next.Done()
+		return fmt.Errorf("envoy does not become ready: %w", cmp.Or(why, late))
+	}
+	p.mu.Lock()
+	previous := p.child
+	p.previous, p.hot = previous, h
+	p.mu.Unlock()
+	p.put(next)
+	p.work.Go(func() { p.followPrevious(previous) })
+	p.notePrevious()
+	return p.layOut(ctx, true)
+}
+
+// servesEpoch is nil when the Envoy with this epoch serves: its predecessor answers at the same address before.
+func (a *Admin) servesEpoch(ctx context.Context, epoch int) error {
+	body, err := a.call(ctx, http.MethodGet, "/server_info")
+	var info struct {
+		State   string
+		Options struct {
+			Epoch int `json:"restart_epoch"`
+		} `json:"command_line_options"`
+	}
+	if err := cmp.Or(err, json.Unmarshal(body, &info)); err != nil {
+		return err
+	}
+	if info.Options.Epoch != epoch || info.State != "LIVE" {
+		return fmt.Errorf("epoch %d is %s", info.Options.Epoch, info.State)
+	}
+	return nil
+}
+
+// From endsSoon before its end, the connections of the previous Envoy are read every endsPoll.
+const endsSoon, endsPoll = time.Second, 50 * time.Millisecond
+
+// mostNamed bounds the log lines about them.
+const mostNamed = 10
+
+// followPrevious logs the requests that the end of the previous Envoy cuts, and kills one that does not end.
+func (p *Plane) followPrevious(previous *process.Child) {
+	var cut []sockdiag.Socket
+	late := time.Now().Add(p.o.ParentShutdown + endsSoon + exitTime)
+	for ended := ends(p.life, previous, p.o.ParentShutdown-min(endsSoon, p.o.ParentShutdown/2)); !ended && p.life.Err() == nil &&
+		time.Now().Before(late); ended = ends(p.life, previous, endsPoll) {
+		own := socketsOf(previous)
+		p.mu.Lock()
+		open, _ := p.sockets(connectionStates)
+		l := p.layout
+		p.mu.Unlock()
+		if !dying(previous) {
+			cut = slices.DeleteFunc(open, func(s sockdiag.Socket) bool {
+				return !own[s.Inode] || !l.counts(s.Local) || l.waits(s) == isAnswered
+			})
+		}
+	}
+	for _, s := range cut[:min(len(cut), mostNamed)] {
+		p.log.Warn("a request in flight was cut at the end of the previous Envoy", "peer", s.Remote.String(), "last_received",
+			s.LastReceived, "of", len(cut), "hint", "raise parentShutdownDuration", "parent_shutdown", p.o.ParentShutdown)
+	}
+	if !previous.HasExited() && p.life.Err() == nil {
+		p.log.Warn("the previous Envoy has not ended; killing it", "pid", previous.Pid())
+		signalGroup(previous, syscall.SIGKILL)
+	}
+}
+
+// ends waits for the end of a process, at most for a time, and reports whether it has ended.
+func ends(ctx context.Context, c *process.Child, most time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+	}
+	return c.HasExited()
+}
+
+// socketsOf are the inodes of the sockets of Envoy's processes.
+func socketsOf(c *process.Child) map[uint32]bool {
+	out := make(map[uint32]bool)
+	for _, pid := range groupOf(c) {
+		links, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
+		for _, link := range links {
+			var inode uint32
+			target, _ := os.Readlink(link)
+			if _, err := fmt.Sscanf(target, "socket:[%d]", &inode); err == nil {
+				out[inode] = true
+			}
+		}
+	}
+	return out
+}
+
+// awaitReload waits until no reload is in progress: the admin API belongs to neither Envoy for a moment.
+func (p *Plane) awaitReload(ctx context.Context) {
+	p.mu.Lock()
+	p.draining = true
+	settled := p.settled
+	p.mu.Unlock()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+	}
+	p.notePrevious()
+}
+
+// notePrevious makes the previous Envoy's connections count as busy: the stats are late about them.
+func (p *Plane) notePrevious() {
+	if previous := p.reloaded(); previous != nil {
+		sockets := socketsOf(previous)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ledger.previous = sockets
+	}
+}

@@ -1,0 +1,151 @@
+package envoy
+
+import (
+	"context"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+)
+
+var reloads = flag.Int("reloads", 3, "of Envoy under load")
+
+// fromFile is an Envoy whose configuration is a file with these routes. parentShutdown is in whole seconds.
+func fromFile(t *testing.T, parentShutdown time.Duration) (r *running, write func(routes ...Route)) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "envoy.json")
+	var admin string
+	write = func(routes ...Route) {
+		t.Helper()
+		b, err := Bootstrap{Inbound: routes}.Render(admin)
+		must(t, err)
+		must(t, os.WriteFile(file, b, 0o600))
+	}
+	r = start(t, func(o *Options) {
+		admin = o.Admin
+		write(o.Bootstrap.Inbound...)
+		o.Config, o.ParentShutdown = file, parentShutdown
+	})
+	return r, write
+}
+
+// awaitEpoch waits until the Envoy of this epoch serves.
+func (r *running) awaitEpoch(epoch int) {
+	r.t.Helper()
+	polltest.NoError(r.t, func() error { return r.admin.servesEpoch(context.Background(), epoch) })
+	polltest.Eventually(r.t, "the next Envoy has started", func() bool { return strings.Count(r.log.String(), "Envoy started") > epoch }, r.log)
+}
+
+// No request is lost in reloads under load, on new connections and on kept ones.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(o *Options) { o.ParentShutdown = time.Second })
+	clients := []*http.Client{{Transport: &http.Transport{}}, {Transport: &http.Transport{DisableKeepAlives: true}}}
+	ctx, cancel := context.WithCancel(context.Background())
+	load := make(chan *loadtest.Load, 1)
+	go func() {
+		load <- loadtest.AtRate(ctx, 100, func(i int) string {
+			// net/http does not repeat a POST.
+			request, err := http.NewRequest(http.MethodPost, "http://"+r.listen+"/", strings.NewReader("some"))
+			if err != nil {
+				return err.Error()
+			}
+			return loadtest.Send(clients[i%len(clients)], request)
+		})
+	}()
+	for epoch := range *reloads {
+		must(t, r.Reload())
+		r.awaitEpoch(epoch + 1)
+	}
+	cancel()
+	l := <-load
+	clients[0].CloseIdleConnections()
+	if t.Logf("%d reloads: %v", *reloads, l); l.Failed() > 0 || l.Requests == 0 {
+		t.Errorf("%v\n%s", l, r.log)
+	}
+}
+
+// A changed configuration file is read without a request. The previous Envoy answers what it has begun.
+func TestConfigurationChanges(t *testing.T) {
+	t.Parallel()
+	r, write := fromFile(t, 30*time.Second)
+	old := r.busy()
+	second := nettest.FreeAddress(t, "127.0.0.1")
+	write(Route{r.listen, r.app.address, "http"}, Route{second, r.app.address, "http"})
+	r.awaitEpoch(1)
+	r.wantCloses(false)
+	if _, body := func() (any, string) { c := loadtest.Keep(t, second, patience); c.Ask("/"); return c.Answer(t) }(); body != "done" {
+		t.Errorf("the new listener answers %q", body)
+	}
+	r.app.let()
+	if resp, body := old.Answer(t); !resp.Close || body != "done" {
+		t.Error(resp, body)
+	}
+}
+
+// A request that is longer than parentShutdownDuration is cut, and named.
+func TestReloadNamesWhatItCuts(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(o *Options) { o.ParentShutdown = 2 * time.Second })
+	idle, long := r.idle(), r.busy()
+	must(t, r.Reload())
+	if resp, err := http.ReadResponse(long.R, nil); err == nil {
+		t.Error(resp)
+	}
+	if _, err := idle.R.ReadByte(); err != io.EOF {
+		t.Error(err)
+	}
+	named := "a request in flight was cut at the end of the previous Envoy\",\"peer\":\"" + long.LocalAddr().String()
+	polltest.Eventually(t, "the request is named", func() bool { return strings.Contains(r.log.String(), named) }, r.log)
+	if strings.Contains(r.log.String(), idle.LocalAddr().String()) {
+		t.Error(r.log)
+	}
+}
+
+// A configuration that Envoy refuses, at once or when it has closed its predecessor's admin API, leaves an Envoy with the
+// previous one: it serves, its drain waits for requests from before and after, and the next reload works.
+func TestReloadFails(t *testing.T) {
+	t.Parallel()
+	r, write := fromFile(t, 30*time.Second)
+	first := Route{r.listen, r.app.address, "http"}
+	write(Route{r.listen, r.app.address, "http"}, Route{r.listen, r.app.address, "http"})
+	polltest.Eventually(t, "Envoy refuses the configuration", func() bool { return strings.Contains(r.log.String(), "Envoy not reloaded") }, r.log)
+	_ = r.wantCloses(false).Close()
+	old := r.busy()
+	write(first, Route{"192.0.2.1:80", r.app.address, "http"})
+	polltest.Eventually(t, "Envoy cannot listen", func() bool { return strings.Count(r.log.String(), "Envoy not reloaded") == 2 }, r.log)
+	r.awaitEpoch(1)
+	_ = r.wantCloses(false).Close()
+	after := r.busy()
+	r.awaitActivity(2, 2)
+	o := r.held()
+	r.app.let()
+	o.endsWith(old, after)
+	if left, _ := filepath.Glob("/dev/shm/*" + strconv.FormatUint(uint64(r.hot.base), 10) + "*"); len(left) > 1 {
+		t.Error(left)
+	}
+}
+
+// A termination soon after a reload drains both Envoys.
+func TestDrainAfterReload(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(o *Options) { o.ParentShutdown = time.Minute })
+	old := r.busy()
+	must(t, r.Reload())
+	r.awaitEpoch(1)
+	o := r.held()
+	must(t, r.Reload()) // refused
+	r.app.let()
+	o.endsWith(old)
+	r.wantGone()
+	polltest.Eventually(t, "the previous Envoy ends", r.reloaded().HasExited, r.log)
+}
