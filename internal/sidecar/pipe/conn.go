@@ -53,6 +53,8 @@ type conn struct {
 	awaitsFirst bool  // busy for a moment: its first request is expected
 	halfClosed  bool  // the client has sent its FIN
 	response    response
+	answered    bool // the app has answered a request on this connection of its own
+	rejoins     bool // the app has ended its connection, and up connects to it again
 	counted     bool // in the pipe's count of open connections
 	busy        bool // in the pipe's count of busy connections
 	opaque      bool // in its count of busy opaque ones
@@ -100,6 +102,7 @@ type restarting struct {
 type request struct {
 	began   time.Time
 	line    []byte // method and target, cut at maxLine
+	head    []byte // with line as its beginning, while the request may be repeated
 	isHead  bool
 	connect bool
 	upgrade bool
@@ -233,8 +236,16 @@ func (q *queue) hold(bytes int) {
 func (q *queue) pop() {
 	oldest, last := *q.at(0), q.len()-1
 	copy(q.slots, q.slots[1:])
-	*q.at(last) = request{line: oldest.line[:0]}
+	*q.at(last) = request{line: kept(oldest.line)}
 	q.slots, q.held = q.slots[:last], q.held-oldest.held
+}
+
+// kept is the memory of a request line for another one, unless a head has made it long.
+func kept(line []byte) []byte {
+	if cap(line) > 2*maxLine {
+		return nil
+	}
+	return line[:0]
 }
 
 // drop removes the newest request and returns it.

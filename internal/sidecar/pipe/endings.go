@@ -26,7 +26,7 @@ import (
 //	response timeout    -            504              FIN; RST⁵          as before  -            -           -
 //	invalid request     4xx, 5xx     after those due  FIN                -          -            -           GOAWAY
 //	app unreachable     503          503              -                  -          -            FIN         503 each
-//	app closes          FIN          503              FIN; all⁵          as before  FIN          FIN         503, RST
+//	app closes          as the app   as the app⁶      FIN; all⁵          as before  as the app   FIN         503, RST
 //	app sends nonsense  FIN          502              FIN; RST⁵          as before  -            -           502, RST
 //	client closes       FIN          half-close, the response, FIN                  FIN          half-close  half-close
 //	client resets       both sockets are closed
@@ -39,6 +39,7 @@ import (
 // end.go. ² If Endings asks for it, when the drain closes idle connections. ³ As its protocol defines, if it does;
 // otherwise like any other response. ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the end of
 // an event stream, or RST_STREAM. ⁵ If the response ends with the connection: after a FIN its half would look complete.
+// ⁶ Or the request is sent again, on another connection to the app: rejoin.go.
 //
 // A row is the end of the oldest request, a reply if its response has not begun, and how it is logged. With HTTP/2,
 // each stream gets it and is logged as before.
@@ -63,9 +64,9 @@ var (
 	endLastCall        = ending{&replyLastCall, accesslog.LastCall, accesslog.LastCall, accesslog.LastCall, true}
 	endLastCallSilent  = same(nil, accesslog.LastCall) // without HTTP there is no reply
 	endResponseTimeout = same(&replyResponseTimeout, accesslog.ResponseTimeout)
-	endAppClosed       = ending{reply: &replyTerminated, before: accesslog.Terminated,
-		within: accesslog.Truncated, behind: accesslog.Terminated}
-	endAppInvalid = ending{reply: &replyProtocolError, before: accesslog.ProtocolError,
+	endAppClosed       = ending{before: accesslog.Terminated, within: accesslog.Truncated, behind: accesslog.Terminated}
+	endAppClosedH2     = ending{reply: &replyTerminated, before: accesslog.Terminated, within: accesslog.Truncated}
+	endAppInvalid      = ending{reply: &replyProtocolError, before: accesslog.ProtocolError,
 		within: accesslog.Truncated, behind: accesslog.Terminated}
 	endUnreachable = same(&replyConnectFailed, accesslog.ConnectFailed)
 	endRestarting  = same(&replyRestarting, accesslog.ConnectFailed)
@@ -262,7 +263,7 @@ func (d *down) appEnded() {
 	}
 	c.mu.Unlock()
 	_ = c.app.SetReadDeadline(time.Time{})
-	if done {
+	if done || d.leaveToUp() {
 		return
 	}
 	isFIN, isInvalid := errors.Is(d.err, io.EOF), isMalformed(d.err)
@@ -273,24 +274,24 @@ func (d *down) appEnded() {
 		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
 		c.h2.failStreams(&endAppInvalid, http2.NoError)
 	case mode == modeH2 && streams > 0:
-		c.h2.failStreams(&endAppClosed, http2.NoError)
+		c.h2.failStreams(&endAppClosedH2, http2.NoError)
 	case mode == modeH2:
 		c.h2.sendFinalGoAway()
 		c.endBy(&endAppIdle)
 	case mode == modeWS:
-		c.endBy(&endAppIdle)
+		c.endAsApp(&endAppIdle, d.err)
 	case responding && d.body.Kind == http1.CloseBody && isFIN: // the response is complete
 		d.responseEnds(true)
 	case responding:
 		c.in.stats.Truncated.Add(1)
-		c.endBy(&endAppClosed)
+		c.endAsApp(&endAppClosed, d.err)
 	case due && (isInvalid || isFIN && d.scanned > 0): // not HTTP, or a part of a head
 		c.p.warn("invalid response from the app; its client gets 502", "app", c.appName(), "error", d.err)
 		c.endBy(&endAppInvalid)
 	case due:
-		c.endBy(&endAppClosed)
+		c.endAsApp(&endAppClosed, d.err)
 	default:
-		c.endBy(&endAppIdle)
+		c.endAsApp(&endAppIdle, d.err)
 	}
 	c.app.Shut()
 }
@@ -301,8 +302,12 @@ func (u *up) clientEnded() {
 	c.mu.Lock()
 	c.halfClosed = errors.Is(u.err, io.EOF)
 	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
-	due := c.queue.len() > 0 && !c.arriving || c.h2 != nil && len(c.h2.streams) > 0 || c.mode == modeDatabase
+	due := c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0 || c.mode == modeDatabase
 	due = due && !c.end.done() && c.halfClosed
+	if due && c.arriving { // of an incomplete request nothing more arrives
+		c.arriving = false
+		c.recountLocked()
+	}
 	if errno := syscall.Errno(0); errors.As(u.err, &errno) && !closing { // nothing reaches the client now
 		if !c.end.done() {
 			c.end.by = &endClientGone

@@ -17,7 +17,7 @@ type Limits struct {
 	HeadTimeout    time.Duration // for the rest of a request head; default 30 s; 408
 	RequestTimeout time.Duration // for a whole request, its body included; default none, as NoLimit; 408
 
-	DialTimeout      time.Duration // for the connection to the app; default 5 s; 503
+	DialTimeout      time.Duration // for the connection to the app, while the client waits for it; default 2 min; 503
 	HandshakeTimeout time.Duration // for a client's TLS handshake, from its first byte; default 10 s
 
 	// ResponseTimeout is the time from a request's head to the end of its response, with HTTP/1; default NoLimit; 504.
@@ -50,7 +50,7 @@ const (
 	DefaultMaxHead          = 60 << 10         // Envoy's max_request_headers_kb
 	DefaultMaxFields        = 100              // Envoy's max_headers_count
 	DefaultHeadTimeout      = 30 * time.Second // about that of nginx and Apache
-	DefaultDialTimeout      = 5 * time.Second  // for an app on the same machine
+	DefaultDialTimeout      = 2 * time.Minute  // as long as the kernel tries: an app with a full queue keeps its clients waiting
 	DefaultHandshakeTimeout = 10 * time.Second // net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout)
 	DefaultIdleTimeout      = time.Hour        // Envoy's idle_timeout
 	DefaultKeepAlive        = 15 * time.Second // net.ListenConfig's

@@ -119,6 +119,9 @@ func (u *up) batchHead(to *batch) batchStep {
 	if h.Fields > limits.MaxFields {
 		return u.refuse(to, &replyTooLarge, accesslog.TooManyHeaders)
 	}
+	if u.c.app != nil && u.appHasEnded() {
+		_ = u.rejoin()
+	}
 	if u.c.app == nil && !u.c.hasEnded() && !u.dialFor(&h, raw) {
 		return handled
 	}
@@ -208,7 +211,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	c := u.c
 	u.clearDeadline()
 	line := raw[:min(len(h.Method)+1+len(h.Target), maxLine)]
-	holds := len(line)
+	kept, holds := line, len(line)
 	if c.p.cfg.AccessLog != nil {
 		holds += len(raw)
 	}
@@ -218,6 +221,10 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		c.arriving = false
 		c.recountLocked()
 		return discarded
+	}
+	repeatable := c.isRepeatableLocked(h, raw)
+	if repeatable {
+		kept, holds = raw, holds+len(raw)-len(line)
 	}
 	if c.queue.isFull(holds) || c.queue.len() > 0 && c.p.budget.IsFull() {
 		u.headBegan = time.Time{} // the client is not to blame for the delay
@@ -234,7 +241,11 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	q.began = time.Now()
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
 	q.wantsWS = h.WebSocket
-	q.line = append(q.line, line...)
+	q.line = append(q.line, kept...)
+	if repeatable {
+		q.head = q.line
+		q.line = q.line[:len(line)]
+	}
 	q.entry = c.p.newEntry(c, h, raw)
 	// A client that announces the close sends no other request (RFC 9112, 9.6).
 	if h.Close && !u.waits {

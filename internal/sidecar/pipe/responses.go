@@ -259,7 +259,7 @@ func (d *down) responseEnds(last bool) bool {
 	}
 	answered := *c.queue.at(0)
 	c.queue.pop()
-	c.response = response{}
+	c.response, c.answered = response{}, true
 	var refusal *accesslog.Reply
 	if c.queue.len() == 0 {
 		refusal = c.end.refusal

@@ -196,8 +196,14 @@ func (u *up) await(one, other <-chan struct{}) bool {
 
 func (u *up) dialOnce() (*tcp.Socket, error) {
 	c := u.c
+	wait := tcp.Patience{Most: c.p.cfg.DialTimeout, Gone: c.isGone}
 	if c.in.App == "" {
-		return tcp.DialCaptured(c.p.ctx, c.origin, c.p.cfg.DialTimeout)
+		return tcp.DialCaptured(c.p.ctx, c.origin, wait)
 	}
-	return tcp.Dial(c.p.ctx, c.in.App, c.p.cfg.DialTimeout)
+	return tcp.Dial(c.p.ctx, c.in.App, wait)
+}
+
+// isGone reports whether nothing waits for a connection to the app any longer.
+func (c *conn) isGone() bool {
+	return c.hasEnded() || c.client.IsReset()
 }

@@ -63,7 +63,7 @@ func (u *up) run() (ended, again bool) {
 		}
 		if u.c.client.WasWoken(u.err) {
 			switch {
-			case u.paused: // woken to continue
+			case u.paused, u.rejoin(): // woken to continue
 				continue
 			case u.account():
 				return false, true

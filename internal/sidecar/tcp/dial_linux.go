@@ -15,12 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Patience limits how long a connection may take to be established: an app with a full queue of connections lets it wait.
+type Patience struct {
+	Most time.Duration
+	Gone func() bool // called every second: whether the connection is no longer wanted; nil: never
+}
+
+// gonePoll is how often Patience.Gone is called.
+const gonePoll = time.Second
+
 // Dial connects to host:port. The addresses of a name are tried one after another; an empty host is this machine.
-func Dial(ctx context.Context, address string, timeout time.Duration) (*Socket, error) {
+func Dial(ctx context.Context, address string, wait Patience) (*Socket, error) {
 	if to, err := netip.ParseAddrPort(address); err == nil {
-		return dial(ctx, to, netip.Addr{}, timeout)
+		return dial(ctx, to, netip.Addr{}, wait)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, wait.Most)
 	defer cancel()
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -35,7 +44,7 @@ func Dial(ctx context.Context, address string, timeout time.Duration) (*Socket, 
 		return nil, dialError(address, err)
 	}
 	for i, one := range all {
-		s, failed := dial(ctx, netip.AddrPortFrom(one.Unmap(), uint16(port)), netip.Addr{}, timeout)
+		s, failed := dial(ctx, netip.AddrPortFrom(one.Unmap(), uint16(port)), netip.Addr{}, wait)
 		if failed == nil {
 			return s, nil
 		}
@@ -49,9 +58,9 @@ func Dial(ctx context.Context, address string, timeout time.Duration) (*Socket, 
 // dial connects to an address, from a port of the source, or of the one that the kernel chooses. On the same machine a
 // connection is established when connect(2) returns EINPROGRESS: it is called again, and only if it returns EALREADY
 // waited for.
-func dial(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) (*Socket, error) {
+func dial(ctx context.Context, to netip.AddrPort, source netip.Addr, wait Patience) (*Socket, error) {
 	for try := 0; ; try++ {
-		s, err := dialOnce(ctx, to, source, timeout)
+		s, err := dialOnce(ctx, to, source, wait)
 		if err != nil {
 			return nil, dialError(to.String(), err)
 		}
@@ -63,7 +72,7 @@ func dial(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout tim
 	}
 }
 
-func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) (*Socket, error) {
+func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, wait Patience) (*Socket, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -77,15 +86,15 @@ func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout
 		return nil, os.NewSyscallError("socket", errno)
 	}
 	s := NewSocket(int(fd), to)
-	if err := s.connect(ctx, to, source, timeout); err != nil {
+	if err := s.connect(ctx, to, source, wait); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// connect waits for at most timeout.
-func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Addr, timeout time.Duration) error {
+// connect waits as long as it may.
+func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Addr, wait Patience) error {
 	if !to.Addr().IsLoopback() {
 		keepAlive(s.fd, appKeepAlive) // an app on this machine does not vanish
 	}
@@ -113,9 +122,25 @@ func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Ad
 	if err != nil {
 		return err
 	}
-	_ = s.SetWriteDeadline(time.Now().Add(timeout))
+	late := time.Now().Add(wait.Most)
+	next := func() {
+		until := time.Now().Add(gonePoll)
+		if until.After(late) {
+			until = late
+		}
+		_ = s.SetWriteDeadline(until)
+	}
+	next()
 	stop := context.AfterFunc(ctx, func() { _ = s.SetWriteDeadline(time.Unix(1, 0)) })
-	err = raw.Write(attempt)
+	for {
+		err = raw.Write(attempt)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(late) || wait.Gone != nil && wait.Gone() {
+			break
+		}
+		if next(); ctx.Err() != nil {
+			break
+		}
+	}
 	if !stop() {
 		return ctx.Err()
 	}

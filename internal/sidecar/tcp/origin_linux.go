@@ -83,14 +83,14 @@ var source4 = netip.MustParseAddr("127.0.0.6")
 // DialCaptured connects to the app that a captured connection was meant for, at the address that the client used and
 // never at loopback instead: a server on loopback alone (a debug port, an admin API) must not become reachable from
 // the network. Istio does so since 1.10.
-func DialCaptured(ctx context.Context, to netip.AddrPort, timeout time.Duration) (*Socket, error) {
+func DialCaptured(ctx context.Context, to netip.AddrPort, wait Patience) (*Socket, error) {
 	if to.Addr().Is6() {
 		// Istio's ::6 exists only if its init container has added it; our capture rules match the user instead.
-		return dial(ctx, to, netip.Addr{}, timeout)
+		return dial(ctx, to, netip.Addr{}, wait)
 	}
-	app, err := dial(ctx, to, source4, timeout)
+	app, err := dial(ctx, to, source4, wait)
 	if errors.Is(err, syscall.EINVAL) { // not an address of this pod: it forwards for others
-		return dial(ctx, to, netip.Addr{}, timeout)
+		return dial(ctx, to, netip.Addr{}, wait)
 	}
 	return app, err
 }

@@ -289,6 +289,12 @@ func IsBroken(fd uintptr) bool {
 	return err == nil && look[0].Revents&unix.POLLERR != 0
 }
 
+// IsReset reports the same for a connection that may be closed already.
+func (s *Socket) IsReset() (is bool) {
+	closed := s.control(func(fd int) { is = IsBroken(uintptr(fd)) })
+	return is || closed != nil
+}
+
 // Unsent is how many bytes the peer's kernel has not acknowledged; 0 if the socket is closed.
 func (s *Socket) Unsent() int { return s.ioctl(unix.SIOCOUTQ) }
 

@@ -34,7 +34,7 @@ func accepting(t *testing.T, address string) *Listener {
 func pair(t *testing.T, address string) (accepted, dialled *Socket) {
 	t.Helper()
 	l := accepting(t, address)
-	dialled, err := Dial(t.Context(), l.Addr().String(), patience)
+	dialled, err := Dial(t.Context(), l.Addr().String(), Patience{Most: patience})
 	must(t, err)
 	c, err := l.Accept()
 	must(t, err)
@@ -55,7 +55,7 @@ func TestDial(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(accepting(t, "127.0.0.1:0").Addr().String())
 	for _, host := range []string{"localhost", ""} {
-		s, err := Dial(t.Context(), net.JoinHostPort(host, port), patience)
+		s, err := Dial(t.Context(), net.JoinHostPort(host, port), Patience{Most: patience})
 		if err != nil {
 			t.Errorf("host %q: %v", host, err)
 			continue
@@ -68,27 +68,32 @@ func TestDialFails(t *testing.T) {
 	free := nettest.Listen(t, "127.0.0.1:0")
 	refuses := free.Addr().String()
 	_ = free.Close()
-	_, err := Dial(t.Context(), refuses, patience)
+	_, err := Dial(t.Context(), refuses, Patience{Most: patience})
 	if want := "dial tcp " + refuses + ": connect: connection refused"; err == nil || err.Error() != want || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("refused: %v; want %s", err, want)
 	}
 	for _, address := range []string{"127.0.0.1", "127.0.0.1:nosuchservice", "no.such.host.invalid:80"} {
-		if _, err := Dial(t.Context(), address, patience); err == nil {
+		if _, err := Dial(t.Context(), address, Patience{Most: patience}); err == nil {
 			t.Errorf("%s: no error", address)
 		}
 	}
 
 	silent := full(t)
 	began := time.Now()
-	if _, err := Dial(t.Context(), silent, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) < 50*time.Millisecond {
+	if _, err := Dial(t.Context(), silent, Patience{Most: 50 * time.Millisecond}); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) < 50*time.Millisecond {
 		t.Errorf("after %v without an answer: %v", time.Since(began), err)
+	}
+	left := false
+	gone := Patience{Most: patience, Gone: func() bool { defer func() { left = true }(); return left }}
+	if _, err := Dial(t.Context(), silent, gone); !errors.Is(err, os.ErrDeadlineExceeded) || !left {
+		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := Dial(ctx, silent, patience); !errors.Is(err, context.Canceled) {
+	if _, err := Dial(ctx, silent, Patience{Most: patience}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := Dial(ctx, silent, patience); !errors.Is(err, context.Canceled) {
+	if _, err := Dial(ctx, silent, Patience{Most: patience}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled before: %v", err)
 	}
 }

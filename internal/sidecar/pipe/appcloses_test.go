@@ -1,0 +1,208 @@
+package pipe
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+)
+
+const okBody = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+// closingApp answers each request but the last of a connection, which it reads and then ends the connection, by a reset
+// if resets is set. answers has the number of answers of each connection, the last entry of all later ones.
+type closingApp struct {
+	net.Addr
+	connections, requests atomic.Int32
+}
+
+func startClosingApp(t *testing.T, resets bool, answers ...int) *closingApp {
+	a := &closingApp{}
+	a.Addr = startApp(t, func(c net.Conn) {
+		i := min(int(a.connections.Add(1)), len(answers)) - 1
+		r := bufio.NewReader(c)
+		for range answers[i] {
+			if readHead(r) == "" {
+				return
+			}
+			a.requests.Add(1)
+			_, _ = io.WriteString(c, okBody)
+		}
+		if readHead(r) != "" {
+			a.requests.Add(1)
+		}
+		if resets {
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
+	})
+	return a
+}
+
+// What the end of the app's connection means to a client without a sidecar it means behind one: the client may repeat a
+// request that got no byte of a response, which a response of ours would forbid.
+func TestAppEndsBeforeResponse(t *testing.T) {
+	const post = "POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 4\r\n\r\nbody"
+	long := "GET / HTTP/1.1\r\nHost: app\r\nCookie: " + strings.Repeat("x", maxRepeated) + "\r\n\r\n"
+	for name, tt := range map[string]struct {
+		answers  []int // see closingApp
+		sends    []string
+		answered int // of them
+		requests int // that the app has received
+	}{
+		"the first request":                     {[]int{0}, []string{get("/")}, 0, 1},
+		"a later one is sent again":             {[]int{1, 1}, []string{get("/1"), get("/2")}, 2, 3},
+		"it is sent again once":                 {[]int{1, 0}, []string{get("/1"), get("/2")}, 1, 3},
+		"after each response":                   {[]int{1}, []string{get("/1"), get("/2"), get("/3"), get("/4")}, 4, 7},
+		"a POST is not":                         {[]int{1, 1}, []string{get("/1"), post}, 1, 2},
+		"a long head is not":                    {[]int{1, 1}, []string{get("/1"), long}, 1, 2},
+		"requests sent ahead are not":           {[]int{1, 1}, []string{get("/1"), get("/2") + get("/3")}, 1, 2},
+		"DELETE is":                             {[]int{1, 1}, []string{get("/1"), "DELETE / HTTP/1.1\r\nHost: app\r\n\r\n"}, 2, 3},
+		"one with Connection: close is not":     {[]int{1, 1}, []string{get("/1"), "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"}, 1, 2},
+		"one that announces close at the start": {[]int{0}, []string{"GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"}, 0, 1},
+	} {
+		for how, resets := range map[string]bool{"FIN": false, "RST": true} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				app := startClosingApp(t, resets, tt.answers...)
+				p, c := startClient(t, app, HTTP)
+				got := 0
+				for _, s := range tt.sends {
+					c.send(s)
+					resp, err := http.ReadResponse(c.r, nil)
+					if err == nil {
+						if body := bodyOf(resp); resp.StatusCode != 200 || body != "ok" {
+							t.Fatal(resp, body)
+						}
+						got++
+						continue
+					}
+					if isRST := errors.Is(err, syscall.ECONNRESET); isRST != resets {
+						t.Errorf("the client's connection ends with %v", err)
+					}
+					break
+				}
+				if n := int(app.requests.Load()); got != tt.answered || n != tt.requests {
+					t.Errorf("%d responses, the app received %d requests; want %d and %d", got, n, tt.answered, tt.requests)
+				}
+				_ = c.Close()
+				awaitNone(t, p)
+			})
+		}
+	}
+}
+
+// An app that ends each connection after its response, without announcing it: net/http's client sees no error.
+func TestAppEndsEachConnection(t *testing.T) {
+	app := startClosingApp(t, false, 1)
+	unannounced := startApp(t, func(c net.Conn) {
+		if readHead(bufio.NewReader(c)) != "" {
+			_, _ = io.WriteString(c, okBody)
+		}
+	})
+	for name, at := range map[string]net.Addr{"before the next request": unannounced, "at the next request": app} {
+		t.Run(name, func(t *testing.T) {
+			p := startPipe(t, at, HTTP)
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			failed := map[string]int{}
+			for range 500 {
+				resp, err := client.Get("http://" + p.Addr(0).String())
+				switch {
+				case err != nil:
+					failed[err.Error()]++
+				case bodyOf(resp) != "ok":
+					failed[resp.Status]++
+				}
+			}
+			if len(failed) > 0 {
+				t.Errorf("of 500 requests failed: %v", failed)
+			}
+		})
+	}
+}
+
+// The app's keep-alive time-out passes while the client's next head arrives in parts.
+func TestAppEndsWithinHead(t *testing.T) {
+	closes := make(chan struct{})
+	app := startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for readHead(r) != "" {
+			_, _ = io.WriteString(c, okBody)
+			select {
+			case <-closes: // of the second connection
+			default:
+				<-closes
+				return
+			}
+		}
+	})
+	p, c := startClient(t, app, HTTP)
+	c.wantOK()
+	awaitActivity(t, p, 1, 0)
+	c.send("POST / HTTP/1.1\r\nHost: app\r\n")
+	awaitActivity(t, p, 1, 1)
+	close(closes)
+	polltest.Eventually(t, "the pipe has seen the end", func() bool {
+		for _, c := range p.all() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.rejoins
+		}
+		return false
+	})
+	c.send("Content-Length: 0\r\n\r\n")
+	if resp := c.response("POST"); resp.StatusCode != 200 {
+		t.Error(resp)
+	}
+	c.wantOK()
+}
+
+// The end of the app's connection while nothing is due is the client's at once.
+func TestAppEndsIdleConnection(t *testing.T) {
+	for how, resets := range map[string]bool{"FIN": false, "RST": true} {
+		t.Run(how, func(t *testing.T) {
+			answered := make(chan struct{})
+			app := startApp(t, func(c net.Conn) {
+				readHead(bufio.NewReader(c))
+				_, _ = io.WriteString(c, okBody)
+				if resets {
+					<-answered // a reset discards what has not been read
+					_ = c.(*net.TCPConn).SetLinger(0)
+				}
+			})
+			_, c := startClient(t, app, HTTP)
+			c.wantOK()
+			close(answered)
+			if _, err := c.r.ReadByte(); errors.Is(err, io.EOF) == resets || errors.Is(err, syscall.ECONNRESET) != resets {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A client that half-closes within its body gets the app's own answer.
+func TestHalfCloseWithinBody(t *testing.T) {
+	app := startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		readHead(r)
+		b, err := io.ReadAll(r)
+		fmt.Fprintf(c, "HTTP/1.1 400 Bad Request\r\nContent-Length: 8\r\n\r\n%4d %v", len(b), err == nil)
+	})
+	for _, protocol := range []Protocol{HTTP, Auto} {
+		_, c := startClient(t, app, protocol)
+		c.send("POST / HTTP/1.1\r\nHost: app\r\nContent-Length: 10\r\n\r\nhalf")
+		_ = c.CloseWrite()
+		if resp := c.response("POST"); resp.StatusCode != 400 || bodyOf(resp) != "   4 tru" {
+			t.Error(resp, bodyOf(resp))
+		}
+		c.wantEnd()
+	}
+}
