@@ -265,6 +265,7 @@ func TestStopAccepting(t *testing.T) {
 		_ = c.Close()
 		t.Fatal("a connection was accepted after StopAccepting")
 	}
+	awaitActivity(t, p, len(clients), 0)
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
 	must(t, p.Resume(ctx))
