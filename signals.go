@@ -34,12 +34,18 @@ func (s *settings) listenForSignals(ctx context.Context) (_ *signals, stop func(
 		// context and by own; if the caller's own handler calls Shutdown, by that and by own. It must not be
 		// taken for two, of which the second makes the last call.
 		repeated := false
+		var repeats drain.Repeats
 		for {
 			var sig drain.Signal
 			isSignal := true
 			select {
 			case received := <-own:
-				sig = map[bool]drain.Signal{false: drain.Terminate, true: drain.Interrupt}[received == os.Interrupt]
+				if sig = drain.Terminate; received == os.Interrupt {
+					sig = drain.Interrupt
+				}
+				if repeats.Is() {
+					continue
+				}
 			case sig = <-s.signals:
 			case <-ctxDone:
 				sig, isSignal = drain.Terminate, false

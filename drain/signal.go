@@ -6,7 +6,8 @@ import "time"
 type Signal int
 
 const (
-	// Terminate is SIGTERM. The first makes the end final; a second makes the last call at once.
+	// Terminate is SIGTERM. The first makes the end final; a second makes the last call at once. A receiver of the operating
+	// system's signals leaves out Repeats.
 	Terminate Signal = iota
 
 	// Interrupt is SIGINT (Ctrl-C). It has the effect of Terminate.
@@ -43,6 +44,22 @@ var signalNames = []string{"SIGTERM", "SIGINT", "hook", "app hook", "notice", "q
 	"deadline"}
 
 func (s Signal) String() string { return nameOf(s, "Signal", signalNames) }
+
+// Repeats finds the stop signals that are one with the first: a supervisor signals a process and then its group, npm
+// passes on what the terminal has sent to the whole group. The zero value has seen none. It is for one goroutine.
+type Repeats struct{ first time.Time }
+
+// repeatTime is how long after the first stop signal another one is the same.
+const repeatTime = time.Second
+
+// Is reports whether a stop signal that arrives now repeats the first one.
+func (r *Repeats) Is() bool {
+	if r.first.IsZero() {
+		r.first = time.Now()
+		return false
+	}
+	return time.Since(r.first) < repeatTime
+}
 
 // receive records a signal. interruption decides what follows from it.
 func (r *run) receive(s Signal) {

@@ -30,7 +30,8 @@ const agentHelp = `Carry the inbound traffic of a pod, and drain it when the pod
 
 Runs next to the app as a sidecar. At SIGTERM, or when the app's preStop hook (lastcall wait) requests it, it asks every
 client to close its connection, serves the requests in flight and those that still arrive, and exits as soon as none is
-left, always before the kubelet's SIGKILL. A second SIGTERM ends the remaining requests at once.
+left, always before the kubelet's SIGKILL. A second SIGTERM ends the remaining requests at once, unless it arrives
+within a second of the first.
 
 Exit code: 0 after every requested end, 1 when it could not start or the proxy failed, 2 for wrong flags or settings, 3
 for a cut with --fail-on-cut.`
@@ -56,8 +57,8 @@ const runHelp = `Start an app, carry its inbound traffic, and drain it before th
 
 At SIGTERM, SIGQUIT, --stop-signal, Ctrl-C or the end of its terminal, lastcall drains the traffic. Then it stops the
 app with the signal that it received itself (SIGTERM after Ctrl-C and the end of the terminal; --app-stop-signal
-overrides this). After Ctrl-C on a terminal new connections are not waited for. A second signal ends the remaining
-requests at once.
+overrides this). After Ctrl-C on a terminal new connections are not waited for. A second signal, a
+second or more after the first, ends the remaining requests at once.
 
 {port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free
 one. SIGHUP, where there is no terminal, makes lastcall read its certificates again.

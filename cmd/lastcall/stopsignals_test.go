@@ -43,6 +43,8 @@ func serveSlowly(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/slow":
 		time.Sleep(time.Second)
+	case "/slower":
+		time.Sleep(5 * time.Second)
 	case "/endless":
 		<-r.Context().Done()
 	case "/environ":
@@ -207,6 +209,26 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
+// Stop signals that arrive at once are one: a supervisor that signals its child and then the child's group, and timeout,
+// send the same twice; npm passes on the terminal's SIGINT.
+func TestRepeatedStopSignals(t *testing.T) {
+	for name, both := range map[string][2]syscall.Signal{
+		"SIGTERM twice": {syscall.SIGTERM, syscall.SIGTERM}, "SIGINT and SIGTERM": {syscall.SIGINT, syscall.SIGTERM},
+		"SIGINT twice": {syscall.SIGINT, syscall.SIGINT},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := runStopped(t, alone)
+			s.endsBy(func() {
+				for _, sig := range both {
+					if err := s.cmd.Process.Signal(sig); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}, "SIGTERM")
+		})
+	}
+}
+
 // SIGHUP without a terminal is a reload, as a systemd unit's ExecReload may send it, and SIGUSR2 has no meaning. Neither
 // stops the service.
 func TestSignalsThatStopNothing(t *testing.T) {
@@ -226,7 +248,7 @@ func TestSignalsThatStopNothing(t *testing.T) {
 // TestInterruptAtTerminal presses Ctrl-C: the terminal shows how long the drain may take, and the report as a sentence. A
 // second Ctrl-C ends it.
 func TestInterruptAtTerminal(t *testing.T) {
-	for name, want := range map[string]string{"once": "; nothing cut\r\n", "twice": "; cut GET /slow from 127.0.0.1 (503)\r\n"} {
+	for name, want := range map[string]string{"once": "; nothing cut\r\n", "twice": "; cut GET /slower from 127.0.0.1 (503)\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			master, slave := openTerminal(t)
 			s := runStopped(t, func(cmd *exec.Cmd) {
@@ -245,11 +267,18 @@ func TestInterruptAtTerminal(t *testing.T) {
 			if name == "once" {
 				s.endsBy(interrupt, "SIGTERM")
 			} else {
-				answer := s.request("/slow")
+				answer := s.request("/slower")
 				interrupt()
 				polltest.Eventually(t, "the drain is announced", func() bool { return strings.Contains(shown.String(), "draining, up to ") })
-				interrupt()
-				<-answer
+				polltest.Eventually(t, "a later Ctrl-C is no repeat of the first", func() bool {
+					interrupt()
+					select {
+					case <-answer:
+						return true
+					default:
+						return false
+					}
+				})
 				<-s.ended
 			}
 			<-read

@@ -43,7 +43,8 @@ type Received struct {
 func (r *Received) First() syscall.Signal { return syscall.Signal(r.first.Load()) }
 
 // Receive listens until end is called; signals that arrived before are in the channels. A second stop signal makes the
-// last call at once, except for SIGHUP: when a terminal is closed, the shell and the kernel both send it.
+// last call at once, unless it is one of drain.Repeats, and except for SIGHUP: when a terminal is closed, the shell and
+// the kernel both send it.
 //
 // SIGPIPE is ignored: Go ends a program that writes to a closed descriptor 1 or 2, and a log reader that has ended must
 // not end a drain (signal(7)).
@@ -60,11 +61,13 @@ func Receive(o Options) (r *Received, end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		var repeats drain.Repeats
 		for got := range in {
 			switch sig := got.(syscall.Signal); {
 			case slices.Contains(o.Stop, sig):
-				if !r.first.CompareAndSwap(0, int32(sig)) && sig == syscall.SIGHUP {
-					o.Log.Debug("SIGHUP ignored: already stopping")
+				isFirst := r.first.CompareAndSwap(0, int32(sig))
+				if repeats.Is() || !isFirst && sig == syscall.SIGHUP {
+					o.Log.Info("stop signal ignored: it repeats the first one", "signal", Name(sig))
 					continue
 				}
 				o.Log.Info("stop signal received", "signal", Name(sig))
