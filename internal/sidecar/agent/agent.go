@@ -250,6 +250,9 @@ func (a *agent) startPlane(ctx context.Context) error {
 		Inbound: a.Pipe.Inbound, Limits: a.Pipe.Limits, H2: a.Pipe.H2, Endings: a.Pipe.Endings,
 		OwnPorts: a.ownPorts(), Log: a.log,
 	}
+	if a.App.Command != nil {
+		cfg.AppStarts = a.Settings.RestartWait.Value
+	}
 	if a.Pipe.AccessLog != nil {
 		cfg.AccessLog = accesslog.New(a.Pipe.AccessLog, a.Pipe.AccessLogFormat)
 	}

@@ -459,11 +459,12 @@ func TestApp(t *testing.T) {
 		r.wantEnd(137)
 	})
 	t.Run("is not ready before it accepts connections on each of its ports", func(t *testing.T) {
-		late := freeAddress(t)
+		late, early := freeAddress(t), make(chan string, 1)
 		unready := make(chan string, 1)
 		var opened net.Listener
 		start(t, nil, run(`trap 'exit 0' TERM; while :; do sleep 0.01; done`), func(o *Options) {
-			o.Pipe.Inbound = append(o.Pipe.Inbound, pipe.Inbound{Listen: freeAddress(t), App: late, Protocol: pipe.HTTP})
+			inbound := freeAddress(t)
+			o.Pipe.Inbound = append(o.Pipe.Inbound, pipe.Inbound{Listen: inbound, App: late, Protocol: pipe.HTTP})
 			status := fmt.Sprintf("http://%s:%d", o.Status.Address, o.Settings.StatusPort.Value)
 			go func() {
 				for {
@@ -471,14 +472,22 @@ func TestApp(t *testing.T) {
 					if code == 0 || strings.Contains(body, "started") {
 						continue
 					}
+					go func() { _, body := fetch("GET", "http://"+inbound); early <- body }()
+					for busy := false; !busy; { // its client waits for the app
+						_, metrics := fetch("GET", status+"/metrics")
+						busy = strings.Contains(metrics, "\nlastcall_connections{state=\"busy\"} 1\n")
+					}
 					opened, _ = net.Listen("tcp", late)
+					nettest.Serve(t, opened, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "late") }))
 					unready <- fmt.Sprint(code, " ", body)
 					return
 				}
 			}()
 		})
 		got := <-unready // and start has returned, since the app is ready now
-		defer opened.Close()
+		if body := <-early; body != "late" {
+			t.Errorf("a client that came before: %q", body)
+		}
 		if !strings.HasPrefix(got, "503 the app does not yet accept connections on ") {
 			t.Errorf("before: %s", got)
 		}

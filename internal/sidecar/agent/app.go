@@ -40,7 +40,11 @@ const appPoll = 10 * time.Millisecond
 
 // awaitServing waits for the app, if it is ours, to accept connections.
 func (a *agent) awaitServing(ctx context.Context) {
-	if a.app != nil && !a.appServes(ctx) {
+	serves := a.app == nil || a.appServes(ctx)
+	if p, ok := a.plane.(*pipe.Pipe); ok {
+		p.AppServes()
+	}
+	if !serves {
 		return
 	}
 	a.phases.appAccepts()

@@ -57,7 +57,7 @@ var table = []Setting{
 		Usage: "spread these endings over this part of the margin, so that clients do not all reconnect at once; 0s for half of it or more, by their number",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.Spread })},
 	{Name: VariableRestartWait, Flag: "restart-wait", Type: "duration", Default: "10s", Group: GroupTimers,
-		Usage: "hold a new connection for this long while an app container restarts, then answer 503",
+		Usage: "hold a new connection for this long while an app container restarts, or the app of `lastcall run` starts, then answer 503",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.RestartWait })},
 	{Name: VariableExitOnZero, Flag: "exit-on-zero", Type: "bool", Values: []string{"true", "false"}, Default: "true",
 		Group: GroupTimers,

@@ -68,6 +68,10 @@ type Config struct {
 	// never forwarded there: it would come from loopback and be trusted as the pod's own.
 	OwnPorts []uint16
 
+	// AppStarts is set for an app that starts together with the pipe: until AppServes, a connection that it refuses waits
+	// for this long, as in a restart. 0: it serves already.
+	AppStarts time.Duration
+
 	open func(network, address string) (net.Listener, error) // opens a *net.TCPListener; nil: listen.Open. For tests
 
 	Limits

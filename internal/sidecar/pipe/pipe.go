@@ -49,6 +49,8 @@ type Pipe struct {
 		hurried time.Time
 	}
 
+	starting *Restart // of an app that starts with the pipe; nil: it did not
+
 	changes chan struct{}
 	work    chan func()  // sides of connections, to goroutines that wait for one
 	spare   atomic.Int64 // how many wait
@@ -95,11 +97,22 @@ func Start(cfg Config) (*Pipe, error) {
 		}
 		p.listeners = append(p.listeners, l)
 	}
+	if cfg.AppStarts > 0 {
+		p.starting = p.BeginRestart(nil, cfg.AppStarts)
+		p.starting.Release()
+	}
 	for _, l := range p.listeners {
 		p.accepts.Go(l.accept)
 	}
 	p.watches.Go(p.watchTimeouts)
 	return p, nil
+}
+
+// AppServes ends the wait for an app that starts: it accepts connections, or never will.
+func (p *Pipe) AppServes() {
+	if p.starting != nil {
+		p.starting.End()
+	}
 }
 
 // Addr is where inbound i listens, with its port if the configuration has port 0.

@@ -21,7 +21,7 @@ var (
 	replyTooLarge        = accesslog.Reply{Status: 431, Body: "Request Header Fields Too Large"}
 	replyNoCoding        = accesslog.Reply{Status: 501, Body: "Not Implemented"}
 	replyVersion         = accesslog.Reply{Status: 505, Body: "HTTP Version Not Supported"}
-	replyRestarting      = accesslog.Reply{Status: 503, Body: "the app is restarting and has not come back in time",
+	replyRestarting      = accesslog.Reply{Status: 503, Body: "the app is starting and does not serve in time",
 		RetryAfter: "1"}
 	replyLastCall = accesslog.Reply{Status: 503, Body: accesslog.BodyLastCall,
 		GRPCMessage: accesslog.MessageLastCall}

@@ -11,7 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// Restart is the restart of one of the app's containers while the pod continues: connections to its ports announce
+// Restart is the start of the app, or the restart of one of the app's containers while the pod continues: connections to its ports announce
 // their close, and new ones wait until the app is back. The listeners stay open.
 type Restart struct {
 	p     *Pipe
@@ -127,8 +127,8 @@ func (c *conn) appPort() uint16 {
 	return uint16(port)
 }
 
-// errRestarting is returned in place of a connection to an app that has not come back in time.
-var errRestarting = errors.New("the app's container is restarting and has not come back in time")
+// errRestarting is returned in place of a connection to an app that does not serve in time.
+var errRestarting = errors.New("the app is starting and does not serve in time")
 
 // retryRefused is how often a refused connection tries the app again, in case the event that ends the restart is late.
 const retryRefused = 250 * time.Millisecond

@@ -5,11 +5,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // container is an app that can be replaced on its port, as the kubelet restarts one.
@@ -73,6 +75,40 @@ func TestRestartFindsApp(t *testing.T) {
 	startContainer(t, old.String(), "new")
 	if got := bodyOf(c.response("GET")); got != "new" {
 		t.Errorf("the answer is %q, want new", got)
+	}
+}
+
+// TestAppStarts has clients that come before the app listens: each waits for it, but not for one that never will.
+func TestAppStarts(t *testing.T) {
+	for _, protocol := range []Protocol{Auto, HTTP, TCP} {
+		for _, serves := range []bool{true, false} {
+			t.Run(fmt.Sprint(protocol, serves), func(t *testing.T) {
+				t.Parallel()
+				at := nettest.FreeAddress(t, "127.0.0.1")
+				app := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(at))
+				p := startPipe(t, app, protocol, func(c *Config) { c.AppStarts = time.Hour })
+				c := dialPipe(t, p, get("/"))
+				awaitWaiting(t, p, 1)
+				if serves {
+					startContainer(t, at, "new")
+				}
+				p.AppServes()
+				switch {
+				case serves:
+					if got := bodyOf(c.response("GET")); got != "new" {
+						t.Errorf("the answer is %q, want new", got)
+					}
+				case protocol == TCP:
+					if _, err := c.r.ReadByte(); err == nil {
+						t.Error("a byte, want the connection's end")
+					}
+				default:
+					if got := c.response("GET").StatusCode; got != http.StatusServiceUnavailable {
+						t.Errorf("status %d, want 503", got)
+					}
+				}
+			})
+		}
 	}
 }
 
