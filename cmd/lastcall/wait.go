@@ -76,9 +76,10 @@ All signals must be idle at the same time. A signal that fails counts as busy, a
 verdict is then assumed. --until alone has no minimum drain and no quiet time, because no client connects to a worker.
 --ports and --envoy add theirs.
 
---before runs the app's own preStop hook first: the command or the request after --. The wait follows whatever becomes
-of it; if it fails, the command exits with 1 after the wait, which the kubelet reports. Without an agent, the deadline
-and the minimum drain count from the start of the command.
+--after runs the app's own preStop hook when the wait has ended: the command or the request behind --. A hook that stops
+the app must not run earlier. --before runs it first, for a worker that has to stop taking messages; without an agent,
+the deadline and the minimum drain count from the start of the command. If it fails, the command exits with 1 at the end,
+which the kubelet reports.
 
 Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the
 deadline and 4 when open connections were assumed idle.`
@@ -88,9 +89,9 @@ func waitCommand() *cobra.Command {
 	var p waitFlags
 	var sidecar bool
 	var appPorts string
-	var b before
+	var b own
 	cmd := &cobra.Command{
-		Use:   "wait [--until SIGNAL]… [--ports PORT,… | --envoy ADDRESS] [--before DURATION -- COMMAND…|URL]",
+		Use:   "wait [--until SIGNAL]… [--ports PORT,… | --envoy ADDRESS] [--after DURATION -- COMMAND…|URL]",
 		Short: "Drain, and return when no request is left: the preStop hook",
 		Long:  waitHelp,
 		Example: `  lastcall wait
@@ -100,7 +101,7 @@ func waitCommand() *cobra.Command {
   lastcall wait --linkerd 4191 --ports 8080,9090/grpc
   lastcall wait --until file:/run/worker/idle
   lastcall wait --until 'metric:http://127.0.0.1:9090/metrics jobs_active <= 0'
-  lastcall wait --before 20s -- /app/leave-the-registry
+  lastcall wait --after 28s -- nginx -s quit
   lastcall wait --envoy 127.0.0.1:15000 --pilot-agent 15020 --sidecar`,
 		Args: b.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -110,7 +111,7 @@ func waitCommand() *cobra.Command {
 			if given, err := p.isGiven(cmd.Flags(), sidecar); err != nil {
 				return err
 			} else if given {
-				return b.first(cmd, func() error { return p.wait(cmd, f.timeout, sidecar, b.rest) })
+				return b.around(cmd, func() error { return p.wait(cmd, f.timeout, sidecar, b.rest) })
 			}
 			path := "wait"
 			switch {
@@ -122,10 +123,10 @@ func waitCommand() *cobra.Command {
 				}
 				path = "wait?ports=" + url.QueryEscape(appPorts)
 			}
-			return b.first(cmd, func() error { return f.wait(cmd, path) })
+			return b.around(cmd, func() error { return f.wait(cmd, path) })
 		},
 	}
-	cli.Group(cmd.Flags(), "With an agent; --timeout, --before and --sidecar also without", func(flags *pflag.FlagSet) {
+	cli.Group(cmd.Flags(), "With an agent; --timeout, --after, --before and --sidecar also without", func(flags *pflag.FlagSet) {
 		f.register(flags, 0)
 		flags.StringVar(&appPorts, "app-ports", "",
 			"the `ports` of this container, separated by commas, or none, in a pod with several app containers: "+
@@ -134,7 +135,7 @@ func waitCommand() *cobra.Command {
 		flags.BoolVar(&sidecar, "sidecar", false, "this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
 	})
 	cli.Group(cmd.Flags(), "Without an agent", p.register)
-	cli.Common(cmd, "until", "ports", "envoy", "linkerd", "sidecar", "before", "timeout",
+	cli.Common(cmd, "until", "ports", "envoy", "linkerd", "sidecar", "after", "timeout",
 		"minimum-drain", "grace-period", "app-probes", "fail-on-busy")
 	return cmd
 }

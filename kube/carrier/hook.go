@@ -16,7 +16,7 @@ func IsWaitGet(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.HTTPGet != nil && strings.HasPrefix(h.HTTPGet.Path, PathWait)
 }
 
-// WaitFlags are the flags of a hook that runs lastcall wait, without the command before the wait (Before); false for
+// WaitFlags are the flags of a hook that runs lastcall wait, without the app's own command (Own); false for
 // other hooks.
 func WaitFlags(h *corev1.LifecycleHandler) ([]string, bool) {
 	if h == nil || h.Exec == nil || len(h.Exec.Command) < 2 || path.Base(h.Exec.Command[0]) != "lastcall" {
@@ -52,8 +52,8 @@ func HasNoAgent(flags []string) bool {
 	})
 }
 
-// Before is the argument of lastcall wait --before, a command or a URL with header fields; nil for none.
-func Before(h *corev1.LifecycleHandler) []string {
+// Own is the argument of lastcall wait --after or --before, a command or a URL with header fields; nil for none.
+func Own(h *corev1.LifecycleHandler) []string {
 	if _, ok := WaitFlags(h); !ok {
 		return nil
 	}

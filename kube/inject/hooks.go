@@ -35,8 +35,7 @@ func (j *injection) merges() bool {
 // appHook is the hook of an app container. The kubelet also runs it when it restarts that container alone: in a pod
 // with several, the hook lists the container's ports.
 func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
-	before := j.before(c)
-	if j.leavesPresence() || len(before) > 0 {
+	if j.leavesPresence() || len(j.own(c)) > 0 {
 		command := []string{binary, "wait"}
 		if port := j.settings.StatusPort.Value; port != istio.StatusPort {
 			command = append(command, "--status-port", strconv.Itoa(port))
@@ -46,7 +45,7 @@ func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 		}
 		j.mountProgram(c)
 		h := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
-		return running(h, before, j.settings.Drain().LastCallAfter())
+		return j.running(h, c, j.settings.Drain().LastCallAfter())
 	}
 	h := j.waitHook(j.token)
 	if len(apps(&j.pod.Spec)) > 1 {
@@ -109,7 +108,10 @@ func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Conta
 	case p.Merge == MergeReplaces && p.Sleep > 0:
 		j.noteReplaced(c, p.Sleep)
 	case p.Merge == MergeRuns:
-		j.note("container %s: lastcall's hook runs its own preStop first, and then waits for the requests in flight; "+
+		j.note("container %s: lastcall's hook waits for the requests in flight, and then runs its own preStop in the time that is left; "+
+			"%s: %s keeps its own alone", c.Name, annotationPreStop, preStopKeep)
+	case p.Merge == MergeRunsFirst:
+		j.note("container %s: lastcall's hook runs its own preStop first, and then waits for the worker; "+
 			"%s: %s keeps its own alone", c.Name, annotationPreStop, preStopKeep)
 	}
 }

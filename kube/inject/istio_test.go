@@ -131,7 +131,7 @@ func TestIstioHooks(t *testing.T) {
 		{name: "the app's own sleep", native: classic, change: func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = sleep.DeepCopy() },
 			app: longer, proxy: sidecarWait + " --ports 8080/http --minimum-drain 9s", note: "replaces its preStop sleep of 9s"},
 		{name: "the app's own command", native: native, change: func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = leave.DeepCopy() },
-			app: appWait + " --before 25s -- /leave --now", proxy: pilotRequest, note: "runs its own preStop first"},
+			app: appWait + " --after 25s -- /leave --now", proxy: pilotRequest, note: "and then runs its own preStop in the time that is left"},
 		{name: "the app's own hook kept", native: classic, change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].Lifecycle, p.Annotations[annotationPreStop] = sleep.DeepCopy(), "keep"
 		}, app: "", proxy: sidecarWait + " --ports 8080/http --report /dev/termination-log", note: "container web keeps its own preStop"},

@@ -20,10 +20,11 @@ import (
 type Merge string
 
 const (
-	MergeAdds     Merge = "adds"       // there is none that does anything: lastcall's is added
-	MergeReplaces Merge = "replaces"   // lastcall's takes its place
-	MergeRuns     Merge = "runs first" // lastcall's runs it, and waits after it
-	MergeKeeps    Merge = "keeps"      // it stays, and lastcall's is not added
+	MergeAdds      Merge = "adds"       // there is none that does anything: lastcall's is added
+	MergeReplaces  Merge = "replaces"   // lastcall's takes its place
+	MergeRuns      Merge = "runs"       // lastcall's waits, and then runs it: it may stop the app
+	MergeRunsFirst Merge = "runs first" // the same in the other order: a worker has to stop taking messages
+	MergeKeeps     Merge = "keeps"      // it stays, and lastcall's is not added
 )
 
 // PreStop is a decision about one container's preStop hook.
@@ -41,11 +42,15 @@ func PreStopOf(pod *corev1.Pod, c *corev1.Container) (PreStop, error) {
 	}
 	own := carrier.PreStop(c)
 	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
-	switch before := carrier.Before(own); {
+	runs := MergeRuns
+	if pod.Annotations[annotationUntil] != "" {
+		runs = MergeRunsFirst
+	}
+	switch before := carrier.Own(own); {
 	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
 		return PreStop{Merge: MergeKeeps}, nil
 	case len(before) > 0 && word != preStopReplace:
-		return PreStop{Merge: MergeRuns}, nil
+		return PreStop{Merge: runs}, nil
 	case isIdle, isOurHook(own):
 		return PreStop{Merge: MergeAdds}, nil
 	case word == preStopReplace:
@@ -54,7 +59,7 @@ func PreStopOf(pod *corev1.Pod, c *corev1.Container) (PreStop, error) {
 	if d, ok := carrier.OnlySleep(own); ok {
 		return PreStop{Merge: MergeReplaces, Sleep: d}, nil
 	}
-	return PreStop{Merge: MergeRuns}, nil
+	return PreStop{Merge: runs}, nil
 }
 
 // The values of annotationPreStop; empty merges.
@@ -101,13 +106,13 @@ func (j *injection) isReplaceable(own *corev1.LifecycleHandler) bool {
 	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && sleeps
 }
 
-// before is the command that the hook of a container must run before it waits; nil for none.
-func (j *injection) before(c *corev1.Container) []string {
-	if p, err := PreStopOf(j.pod, c); err != nil || p.Merge != MergeRuns {
+// own is the command that the hook of a container must run in addition to its wait; nil for none.
+func (j *injection) own(c *corev1.Container) []string {
+	if p, err := PreStopOf(j.pod, c); err != nil || p.Merge != MergeRuns && p.Merge != MergeRunsFirst {
 		return nil
 	}
 	own := c.Lifecycle.PreStop
-	if earlier := carrier.Before(own); earlier != nil {
+	if earlier := carrier.Own(own); earlier != nil {
 		return earlier
 	}
 	if own.Exec != nil {
@@ -131,17 +136,21 @@ func (j *injection) before(c *corev1.Container) []string {
 	return out
 }
 
-// running adds to a hook the command that it runs before it waits, for limit at most.
-func running(h *corev1.LifecycleHandler, before []string, limit time.Duration) *corev1.LifecycleHandler {
-	if len(before) > 0 {
-		h.Exec.Command = append(append(h.Exec.Command, "--before", limit.String(), "--"), before...)
+// running adds to a hook the container's own command, for limit at most.
+func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container, limit time.Duration) *corev1.LifecycleHandler {
+	if own := j.own(c); len(own) > 0 {
+		flag := "--after"
+		if p, _ := PreStopOf(j.pod, c); p.Merge == MergeRunsFirst {
+			flag = "--before"
+		}
+		h.Exec.Command = append(append(h.Exec.Command, flag, limit.String(), "--"), own...)
 	}
 	return h
 }
 
-// Restored is the hook that lastcall's runs before it waits; nil for none.
+// Restored is the hook that lastcall's runs in addition to its wait; nil for none.
 func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
-	before := carrier.Before(h)
+	before := carrier.Own(h)
 	if len(before) == 0 {
 		return nil
 	}
@@ -161,12 +170,12 @@ func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{HTTPGet: get}
 }
 
-// planeHook is a hook without an agent, which runs the container's own before it waits.
+// planeHook is a hook without an agent, which runs the container's own.
 func (j *injection) planeHook(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
 	leave := hook.DefaultLeave
 	if j.settings.Margin.IsSet() {
 		leave = j.settings.Margin.Value
 	}
 	limit := hook.Until(j.settings.Drain(), leave).LastCallAfter()
-	return running(j.withProbes(j.waitCommand(c, flags, ports), c), j.before(c), limit)
+	return j.running(j.withProbes(j.waitCommand(c, flags, ports), c), c, limit)
 }

@@ -64,7 +64,7 @@ func TestPreStopOf(t *testing.T) {
 		"a condition":           {sh("test -f /tmp/x && sleep 5"), "", runs},
 		"httpGet":               {&h{HTTPGet: &corev1.HTTPGetAction{Path: "/bye", Port: intstr.FromInt32(8080)}}, "", runs},
 		"ours":                  {&h{HTTPGet: &corev1.HTTPGetAction{Path: "/wait/0123456789abcdef"}}, "keep", adds},
-		"ours with theirs":      {execOf(binary, "wait", "--before", "28s", "--", "/leave"), "", runs},
+		"ours with theirs":      {execOf(binary, "wait", "--after", "28s", "--", "/leave"), "", runs},
 	} {
 		p := pod(func(p *corev1.Pod) {
 			p.Annotations = map[string]string{}
@@ -94,12 +94,12 @@ func TestMergedHook(t *testing.T) {
 	}{
 		{"native, sleep", Pipe, Native, sleep, "", "12s"},
 		{"native, a short sleep", Pipe, Native, execOf("sleep", "2"), "", ""},
-		{"native, command", Pipe, Native, execOf("/leave", "--ports"), "wait --before 28s -- /leave --ports", ""},
-		{"native, request", Pipe, Native, get, "wait --before 28s -- http://localhost:8080/bye?now X-Why: end: now", ""},
+		{"native, command", Pipe, Native, execOf("/leave", "--ports"), "wait --after 28s -- /leave --ports", ""},
+		{"native, request", Pipe, Native, get, "wait --after 28s -- http://localhost:8080/bye?now X-Why: end: now", ""},
 		{"classic, sleep", Pipe, Classic, sleep, "wait", "12s"},
-		{"classic, command", Pipe, Classic, execOf("/leave"), "wait --before 28s -- /leave", ""},
+		{"classic, command", Pipe, Classic, execOf("/leave"), "wait --after 28s -- /leave", ""},
 		{"sockets, sleep", Sockets, "", sleep, "wait --ports 8080/http --report /dev/termination-log --minimum-drain 12s", ""},
-		{"sockets, command", Sockets, "", execOf("/leave"), "wait --ports 8080/http --report /dev/termination-log --before 25s -- /leave", ""},
+		{"sockets, command", Sockets, "", execOf("/leave"), "wait --ports 8080/http --report /dev/termination-log --after 25s -- /leave", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions()
@@ -131,7 +131,7 @@ func TestMergedHook(t *testing.T) {
 				t.Errorf("notes %q", r.Notes)
 			}
 			checkAgain(t, t.Name(), got, o)
-			if back := Restored(h); strings.Contains(c.want, "--before") && back.Exec != nil && !reflect.DeepEqual(back, c.own) {
+			if back := Restored(h); strings.Contains(c.want, "--after") && back.Exec != nil && !reflect.DeepEqual(back, c.own) {
 				t.Errorf("taken out again, the hook is %+v, was %+v", back, c.own)
 			}
 		})

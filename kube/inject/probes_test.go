@@ -42,7 +42,7 @@ func TestHookWithProbesRunsTheAppsOwn(t *testing.T) {
 		{"a probe of another host", "--ports 8080/http", elsewhere, ""},
 	} {
 		got, r := Pod(c.pod, testOptions())
-		want := "wait " + c.flags + " --report /dev/termination-log" + c.probes + " --before 25s -- /leave --ports"
+		want := "wait " + c.flags + " --report /dev/termination-log" + c.probes + " --after 25s -- /leave --ports"
 		if hook := command(t, got, "web"); hook != want {
 			t.Errorf("%s: the hook is\n%s, want\n%s\n%s", c.name, hook, want, strings.Join(r.Notes, "\n"))
 		}

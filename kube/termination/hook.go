@@ -45,8 +45,8 @@ func readCommand(h *corev1.LifecycleHandler) course.Hook {
 	case isWait:
 		out.Kind = course.DrainHook
 		if own := inject.Restored(h); own != nil {
-			first := readHook(own)
-			out.First, out.Duration = &first, first.Duration
+			hook := readHook(own)
+			out.Own, out.OwnFirst, out.Duration = &hook, slices.Contains(h.Exec.Command, "--before"), hook.Duration
 		}
 	case carrier.IsPilotDrain(h):
 		out.Kind, out.IsKnown = course.NotifyHook, true

@@ -138,8 +138,8 @@ func (r *reader) add(c *corev1.Container, native bool) {
 			r.noteUnknown("the preStop hook of "+c.Name, out.PreStop)
 		}
 	case course.DrainHook:
-		if first := out.PreStop.First; first != nil && !first.IsKnown {
-			r.noteUnknown("the hook of "+c.Name+" that lastcall's runs first", *first)
+		if own := out.PreStop.Own; own != nil && !own.IsKnown {
+			r.noteUnknown("the hook of "+c.Name+" that lastcall's runs", *own)
 		}
 	}
 	switch out.StopSignal.Value {

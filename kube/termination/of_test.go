@@ -202,3 +202,17 @@ func TestVariablesThatGrow(t *testing.T) {
 		t.Errorf("notes: %q", notes)
 	}
 }
+
+// A hook that lastcall's runs after the drain stops the app then, and not before.
+func TestOwnHookAfterTheDrain(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--after":  "lastcall wait: until no request is in flight, then nginx -s quit",
+		"--before": "lastcall wait: first nginx -s quit, then until no request is in flight",
+	} {
+		pod := read(t, `{spec: {terminationGracePeriodSeconds: 30, containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {exec: {command:
+			[/lastcall/lastcall, wait, --ports, "80", `+flag+`, 25s, --, nginx, -s, quit]}}}}]}}`)
+		if got := termination.Of(pod, termination.Options{}).Containers[0].PreStop.String(); got != want {
+			t.Errorf("%s: %q, want %q", flag, got, want)
+		}
+	}
+}

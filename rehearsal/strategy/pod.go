@@ -258,7 +258,7 @@ func (env *Env) joined(p *Pod, args ...string) node.Hook {
 	} else if join.Runs {
 		grace := drain.DefaultConfig()
 		grace.GracePeriod = p.grace
-		args = append(args, "--before", grace.LastCallAfter().String(), "--")
+		args = append(args, "--after", grace.LastCallAfter().String(), "--")
 		switch own := own.(type) {
 		case node.Exec:
 			args, variables = append(args, own.Command.Args...), env.Service.variables(nil, p.AppPort)

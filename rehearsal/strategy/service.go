@@ -65,7 +65,7 @@ func (s *Service) hook(n *node.Node, port int, log string) node.Hook {
 // Join is how lastcall's hook and the app's own become one. The zero value replaces the app's.
 type Join struct {
 	Keeps   bool          // the app's own stays, alone
-	Runs    bool          // lastcall's runs the app's own first
+	Runs    bool          // lastcall's waits, and then runs the app's own
 	Minimum time.Duration // the shortest drain: a sleep that is replaced
 }
 

@@ -176,6 +176,9 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Duration {
 	switch k.PreStop.Kind {
 	case DrainHook:
+		if k.PreStop.Own != nil && !k.PreStop.OwnFirst {
+			return min(p.drained(tr)+k.PreStop.Own.Duration, p.LastCall)
+		}
 		return min(max(k.PreStop.Duration, p.drained(tr)), p.LastCall)
 	case AppEndHook:
 		return min(max(apps, p.drained(tr)), max(0, p.Grace-hook.EnvoyEnd))

@@ -85,8 +85,9 @@ type Hook struct {
 	Duration time.Duration
 	IsKnown  bool
 
-	// First, of DrainHook, is the app's own hook that it runs before it waits; nil for none.
-	First *Hook
+	// Own, of DrainHook, is the app's own hook that it runs after its wait, or before it if OwnFirst; nil for none.
+	Own      *Hook
+	OwnFirst bool
 
 	// Text is the hook as the manifest has it, in one line.
 	Text string
@@ -100,8 +101,11 @@ func (h Hook) String() string {
 	case SleepHook:
 		return fmt.Sprintf("sleep %v", h.Duration)
 	case DrainHook:
-		if h.First != nil {
-			return "lastcall wait: first " + h.First.String() + ", then until no request is in flight"
+		switch {
+		case h.Own != nil && h.OwnFirst:
+			return "lastcall wait: first " + h.Own.String() + ", then until no request is in flight"
+		case h.Own != nil:
+			return "lastcall wait: until no request is in flight, then " + h.Own.String()
 		}
 		return "lastcall wait: until no request is in flight"
 	case AppEndHook:

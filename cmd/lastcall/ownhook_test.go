@@ -54,14 +54,17 @@ func TestBefore(t *testing.T) {
 		{"by TLS", []string{"20s", "--", secure.URL + "/bye"}, []string{"GET /bye  " + strings.TrimPrefix(secure.URL, "https://"), "POST /wait"}, ""},
 		{"one that fails", []string{"20s", "--", "sh", "-c", "exit 3"}, []string{"POST /wait"}, "the app's own preStop sh: exit status 3"},
 		{"one that is missing", []string{"20s", "--", "/none"}, []string{"POST /wait"}, "/none"},
-		{"one that does not end", []string{"100ms", "--", "sh", "-c", "sleep 1000 & wait"}, []string{"POST /wait"}, "it was ended after 100ms"},
+		{"one that does not end", []string{"100ms", "--", "sh", "-c", "sleep 1000 & wait"}, []string{"POST /wait"}, "ended after 100ms"},
 	} {
-		seen = nil
-		_ = os.Remove(file)
-		cmd := waitCommand()
-		cmd.SetArgs(append([]string{"--status-port", port, "--before"}, c.args...))
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		err := cmd.ExecuteContext(t.Context())
+		run := func(flag string) error {
+			seen = nil
+			_ = os.Remove(file)
+			cmd := waitCommand()
+			cmd.SetArgs(append([]string{"--status-port", port, flag}, c.args...))
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			return cmd.ExecuteContext(t.Context())
+		}
+		err := run("--before")
 		switch {
 		case err == nil && c.failed != "":
 			t.Errorf("%s: no error, want %q", c.name, c.failed)
@@ -74,8 +77,12 @@ func TestBefore(t *testing.T) {
 		if !slices.Equal(seen, c.seen) {
 			t.Errorf("%s: %q, want %q", c.name, seen, c.seen)
 		}
+		if after := run("--after"); (after == nil) != (err == nil) || !strings.HasPrefix(seen[0], "POST /wait") {
+			t.Errorf("%s, after the wait: %v, %q", c.name, after, seen)
+		}
 	}
-	for _, args := range [][]string{{"sh"}, {"--before", "1s"}, {"--before", "-1s", "--", "sh"}} {
+	for _, args := range [][]string{{"sh"}, {"--before", "1s"}, {"--before", "-1s", "--", "sh"}, {"--after", "1s"},
+		{"--after", "1s", "--before", "1s", "--", "sh"}} {
 		cmd := waitCommand()
 		cmd.SetArgs(args)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -94,7 +101,7 @@ func TestBeforeLeavesTheRest(t *testing.T) {
 		10 * time.Second: {15 * time.Second, 2 * time.Second},
 		40 * time.Second: {time.Millisecond, 2 * time.Second},
 	} {
-		c := (&before{took: took}).rest(full)
+		c := (&own{took: took}).rest(full)
 		if c.LastCallAfter() != want.deadline || c.MinimumDrain != want.minimum || c.Validate() != nil {
 			t.Errorf("after %v: deadline %v, minimum drain %v, %v; want %v", took, c.LastCallAfter(), c.MinimumDrain, c.Validate(), want)
 		}
@@ -112,7 +119,7 @@ func TestBeforeARestart(t *testing.T) {
 		name, own, limit, failed string
 	}{
 		{"its hook ends", "echo left", "10s", ""},
-		{"its hook does not end", "echo left; sleep 1000 & wait", "500ms", "it was ended after 500ms"},
+		{"its hook does not end", "echo left; sleep 1000 & wait", "500ms", "ended after 500ms"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			left, report := filepath.Join(t.TempDir(), "left"), filepath.Join(t.TempDir(), "report")
