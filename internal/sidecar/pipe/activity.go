@@ -15,8 +15,8 @@ func (c *conn) recountLocked() {
 	if c.queue.hasRoom() || c.queue.charged > 0 {
 		c.p.budget.Add(c.queue.recharge())
 	}
-	open := !c.end.done()
-	busy := open && !c.isIgnored() && (c.isTunnelLocked() || c.arriving || c.hasRequestLocked())
+	open := !c.end.done() || c.readsOnLocked()
+	busy := open && !c.isIgnored() && (c.isTunnelLocked() || c.arriving || c.uploads || c.hasRequestLocked())
 	isOpaque := busy && c.mode == opaque
 	if open == c.counted && busy == c.busy && isOpaque == c.opaque {
 		return
@@ -44,6 +44,11 @@ func (c *conn) recountLocked() {
 		c.settleLocked()
 	}
 	c.p.changed()
+}
+
+// readsOnLocked reports whether a client that has its response is given the time to send the rest of its request.
+func (c *conn) readsOnLocked() bool {
+	return c.uploads && c.end.phase == ended && c.end.by == &endDrained && !c.end.resets
 }
 
 // isIgnored reports whether the connection never counts.

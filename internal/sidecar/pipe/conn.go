@@ -52,6 +52,9 @@ type conn struct {
 	arriving    bool  // a request is on its way from the client
 	awaitsFirst bool  // busy for a moment: its first request is expected
 	halfClosed  bool  // the client has sent its FIN
+	uploads     bool  // the client is within a request's body
+	awaits100   bool  // no byte of that body has come, and no 100 of the app, for which the request waits
+	appHalf     bool  // the app has ended its output, and may read the rest of that body
 	response    response
 	answered    bool // the app has answered a request on this connection of its own
 	rejoins     bool // the app has ended its connection, and up connects to it again

@@ -53,7 +53,7 @@ func (c *conn) claimLocked(e *ending) *claim {
 		return nil
 	}
 	c.end.by = e
-	if e.reply == nil || c.response.begun {
+	if e.reply == nil || c.response.begun || c.uploads && c.queue.len() == 0 && c.end.refusal == nil { // or is over
 		c.end.phase = ended
 		c.end.resets = c.response.begun && c.response.untilClose // after a FIN it would look complete
 		return &claim{ending: e}
@@ -139,7 +139,8 @@ func (c *conn) sendEndAnd(linger func()) {
 	c.mu.Unlock()
 }
 
-// linger closes the connection to the app, and gives the client time to close after our FIN.
+// linger closes the connection to the app, and gives the client time to close after our FIN. A client within a
+// request's body gets the time to send it: a reset would keep it from reading the response (RFC 9112, 9.6).
 func (c *conn) linger() {
 	c.shutApp()
 	c.mu.Lock()
@@ -149,7 +150,11 @@ func (c *conn) linger() {
 		c.hurryLocked()
 		return
 	}
-	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+	wait := lingerTime
+	if c.uploads {
+		wait = uploadTime
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(wait))
 }
 
 // sendReset ends a body that only the connection's end can end: after a FIN the truncated body would look complete. It
@@ -177,12 +182,16 @@ func (c *conn) abort() {
 	c.shutApp()
 }
 
-// shutApp ends the connection to the app.
+// shutApp ends the connection to the app, unless it may read the rest of a request.
 func (c *conn) shutApp() {
 	c.mu.Lock()
-	app := c.app
+	app, reads := c.app, c.appHalf && c.uploads
 	c.mu.Unlock()
-	if app != nil {
+	switch {
+	case app == nil:
+	case reads:
+		_ = app.SetWriteDeadline(time.Now().Add(uploadTime))
+	default:
 		app.Shut()
 	}
 }

@@ -257,6 +257,8 @@ func (d *down) appEnded() {
 	c := d.c
 	c.mu.Lock()
 	done, responding, due := c.end.done(), c.response.begun, c.queue.len() > 0
+	answered := c.uploads && !due // before the request had arrived
+	c.appHalf = errors.Is(d.err, io.EOF)
 	mode, streams := c.mode, 0
 	if mode == modeH2 {
 		streams = len(c.h2.streams)
@@ -290,17 +292,19 @@ func (d *down) appEnded() {
 		c.endBy(&endAppInvalid)
 	case due:
 		c.endAsApp(&endAppClosed, d.err)
+	case answered:
+		c.endBy(&endDrained)
 	default:
 		c.endAsApp(&endAppIdle, d.err)
 	}
-	c.app.Shut()
+	c.shutApp()
 }
 
 // clientEnded handles the end of the client's output: a half-close for the app if a response is due, else the end.
 func (u *up) clientEnded() {
 	c := u.c
 	c.mu.Lock()
-	c.halfClosed = errors.Is(u.err, io.EOF)
+	c.halfClosed, c.uploads = errors.Is(u.err, io.EOF), false
 	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
 	due := c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0 || c.mode == modeDatabase
 	due = due && !c.end.done() && c.halfClosed

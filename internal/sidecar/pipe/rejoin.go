@@ -32,7 +32,7 @@ func (d *down) leaveToUp() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.mode != modeHTTP1 && c.mode != undecided, c.end.last(), c.halfClosed:
+	case c.mode != modeHTTP1 && c.mode != undecided, c.end.last(), c.halfClosed, c.uploads && c.queue.len() == 0:
 		return false
 	case c.queue.len() == 0:
 		c.rejoins = c.arriving && !c.awaitsFirst || c.client.Unread() > 0

@@ -42,7 +42,11 @@ func (u *up) forwardRequests() (wait, leave bool) {
 	if step == handled {
 		return false, false
 	}
-	if err := u.send(&to); err != nil {
+	err := u.send(&to)
+	if u.ends {
+		u.requestEnds()
+	}
+	if err != nil {
 		u.state = upDiscard // the app's response or its end decides how to continue
 	}
 	return step != sendFirst && (u.state == upHead || u.state == upBody), u.state == upOpaque
@@ -68,6 +72,9 @@ func (u *up) refuse(to *batch, r *accesslog.Reply, outcome accesslog.Outcome) ba
 // batchBody adds as much of the request body as has arrived.
 func (u *up) batchBody(to *batch) batchStep {
 	b := u.buf
+	if u.expects && !u.bodyBegins() {
+		return sendBatch
+	}
 	n, done, err := u.body.Advance(b.B[to.end:b.W], nil)
 	to.end += n
 	switch {
@@ -80,8 +87,11 @@ func (u *up) batchBody(to *batch) batchStep {
 	case !done:
 		return sendBatch
 	}
-	u.requestEnds()
-	return nextPart
+	u.ends = true
+	if to.end < b.W {
+		return sendFirst
+	}
+	return sendBatch
 }
 
 // batchHead adds a request head if all of it has arrived.
@@ -259,7 +269,10 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		c.p.arrivals.Add(1)
 	}
 	c.in.stats.Requests.Add(1)
-	if c.arriving = h.Body.Kind != http1.NoBody; c.arriving {
+	c.arriving = h.Body.Kind != http1.NoBody
+	c.uploads, c.awaits100 = c.arriving, c.arriving && h.Expects
+	u.expects = c.awaits100
+	if c.arriving {
 		u.state = upBody
 		u.limitRequest()
 	} else {
@@ -282,18 +295,44 @@ func (u *up) takeBack() {
 	if c.queue.len() > 0 {
 		c.queue.drop()
 	}
-	c.arriving = true // until it is answered
+	c.arriving, c.uploads = true, false // until it is answered
 	c.recountLocked()
 }
 
-// requestEnds is called when all of a request has arrived.
+// requestEnds is called when all of a request has been forwarded. Its response may have been complete before.
 func (u *up) requestEnds() {
+	c := u.c
+	u.ends = false
 	u.clearDeadline()
-	u.c.mu.Lock()
-	u.c.arriving = false
+	c.mu.Lock()
+	c.arriving, c.uploads = false, false
 	u.setAfterRequest()
-	u.c.recountLocked()
-	u.c.mu.Unlock()
+	hasEnded, answered := c.end.done(), c.queue.len() == 0 && c.end.refusal == nil
+	leave := answered && (c.end.last() || c.restart.leaves.Load() || c.p.closing.holds())
+	c.recountLocked()
+	c.mu.Unlock()
+	switch {
+	case hasEnded:
+		c.linger()
+	case leave:
+		c.endBy(&endDrained)
+	}
+}
+
+// bodyBegins is called with the first bytes after a head that waits for 100 (Continue). If the client has its final
+// response, it may have sent another request in place of the body (RFC 9110, 10.1.1): they are not forwarded, and the
+// response has announced the close. It returns false then.
+func (u *up) bodyBegins() bool {
+	c := u.c
+	u.expects = false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.awaits100 = false
+	if !c.end.done() {
+		return true
+	}
+	u.state = upDiscard
+	return false
 }
 
 func (u *up) setAfterRequest() {

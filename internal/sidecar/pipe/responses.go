@@ -73,6 +73,9 @@ func (d *down) takeHead(h *http1.Head) headKind {
 	case h.Status == http.StatusSwitchingProtocols:
 		return headSwitches
 	case h.Status < 200:
+		if h.Status == http.StatusContinue && c.queue.len() == 1 {
+			c.awaits100 = false
+		}
 		return headInterim
 	}
 	return d.takeFinalHeadLocked(h, req)
@@ -126,7 +129,7 @@ func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 	if req.upgrade || req.connect { // refused
 		close(c.decided)
 	}
-	announces := c.announcesClose() && c.queue.len() == 1
+	announces := (c.announcesClose() || c.awaits100) && c.queue.len() == 1
 	if h.Close || req.close || announces {
 		c.end.advance(lastMessage)
 	}
@@ -182,19 +185,14 @@ func (d *down) passMessage(n int) bool {
 	c := d.c
 	b := d.buf
 	c.wmu.Lock()
-	m, done, err := d.body.Advance(b.B[b.R+n : b.W])
-	if err != nil {
-		c.wmu.Unlock()
-		d.err = err
-		return false
-	}
+	m, done, err := d.body.Advance(b.B[b.R+n : b.W]) // m bytes precede an error
 	last := false
 	c.mu.Lock()
 	if done {
 		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.restart.leaves.Load() || c.halfClosed) {
 			c.end.advance(lastMessage)
 		}
-		last = c.end.last() && (c.queue.len() == 1 || d.closes) && c.end.refusal == nil
+		last = c.end.last() && (c.queue.len() == 1 || d.closes) && c.end.refusal == nil && !c.uploadsOnLocked()
 	}
 	over := c.end.done()
 	c.mu.Unlock()
@@ -210,8 +208,12 @@ func (d *down) passMessage(n int) bool {
 		}
 		b.R += n + m
 	}
-	c.streaming = d.body.Content() != earlyend.Unknown && !done
+	c.streaming = d.body.Content() != earlyend.Unknown && !done && err == nil
 	c.wmu.Unlock()
+	if err != nil {
+		d.err = err
+		return false
+	}
 	d.noteSent(m)
 	if done {
 		return d.responseEnds(last)
@@ -219,6 +221,10 @@ func (d *down) passMessage(n int) bool {
 	c.tryLastWord()
 	return true
 }
+
+// uploadsOnLocked reports whether the response to the only request comes before all of its body. The client may read the
+// response only after it has sent everything, so its connection ends no earlier, unless the app ends its own.
+func (c *conn) uploadsOnLocked() bool { return c.uploads && !c.awaits100 && c.queue.len() == 1 }
 
 // noteSent counts body bytes for the access log.
 func (d *down) noteSent(n int) {
@@ -266,7 +272,7 @@ func (d *down) responseEnds(last bool) bool {
 	}
 	// Between messages the client's half-close or the drain may have come.
 	idle := c.queue.len() == 0 && !c.arriving
-	leave := idle && refusal == nil && (c.halfClosed || c.restart.leaves.Load() || c.p.closing.holds())
+	leave := idle && refusal == nil && (c.halfClosed || c.end.last() || c.restart.leaves.Load() || c.p.closing.holds())
 	c.recountLocked()
 	c.mu.Unlock()
 	c.finish(&answered, d.status, accesslog.ViaUpstream)

@@ -187,6 +187,7 @@ func (c *conn) cleanUp() {
 		c.end.by = &endClientGone
 	}
 	c.end.phase = closed
+	c.uploads = false
 	resets := c.end.resets
 	unanswered := c.queue.take()
 	if c.h2 != nil {

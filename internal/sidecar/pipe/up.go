@@ -20,6 +20,8 @@ type up struct {
 	state     upState
 	body      http1.Body
 	waits     bool      // this request asks for an upgrade
+	ends      bool      // the bytes that are being forwarded are the request's last
+	expects   bool      // this request waits for 100 (Continue), and no byte of its body has come
 	paused    bool      // nothing is read until the queue has room
 	timed     bool      // a deadline for the head or the whole request is set
 	headBegan time.Time // of the present request, if it came in parts

@@ -24,8 +24,8 @@ const (
 )
 
 const (
-	// maxSizeDigits keeps a chunk size within an int64.
-	maxSizeDigits = 15
+	// maxSizeDigits is how many digits a chunk size has at most. It must fit an int64.
+	maxSizeDigits = 16
 
 	// maxTrailers bounds a trailer section, bytes.
 	maxTrailers = 16 << 10
@@ -37,7 +37,7 @@ const (
 
 // Errors of a chunked body.
 var (
-	ErrChunkSize       = Malformed("chunk size is not a hexadecimal number of at most 15 digits")
+	ErrChunkSize       = Malformed("chunk size is not a hexadecimal number of at most 16 digits")
 	ErrChunkExt        = Malformed("chunk extension contains a bare CR or LF, or a control character")
 	ErrChunkEnd        = Malformed("chunk data is not followed by CRLF")
 	ErrChunkLine       = Malformed("chunk extensions are too long")
@@ -75,7 +75,9 @@ func (b *Body) advanceSize(p []byte) (n int, err error) {
 		if digits++; digits > maxSizeDigits {
 			return n, ErrChunkSize
 		}
-		size = size<<4 | uint64(d)
+		if size = size<<4 | uint64(d); size>>63 != 0 {
+			return n, ErrChunkSize
+		}
 		n++
 	}
 	b.Left, b.seen = size, digits

@@ -43,7 +43,7 @@ func (h *Head) parseFields(b []byte) error {
 }
 
 // fieldLengths has the bit n set if a name of n bytes may be one that field takes.
-const fieldLengths uint64 = 1<<len("host") | 1<<len("upgrade") | 1<<len("connection") | 1<<len("content-type") |
+const fieldLengths uint64 = 1<<len("host") | 1<<len("expect") | 1<<len("upgrade") | 1<<len("connection") | 1<<len("content-type") |
 	1<<len("content-length") | 1<<len("content-encoding") | 1<<len("transfer-encoding")
 
 // field takes one field. Names are compared only with those of the same length.
@@ -56,6 +56,8 @@ func (h *Head) field(name, value []byte) error {
 			}
 			h.hasHost = true
 		}
+	case len("expect"):
+		h.Expects = h.Expects || EqualFold(name, "expect") && EqualFold(Trim(value), "100-continue")
 	case len("upgrade"):
 		if EqualFold(name, "upgrade") {
 			h.upgrade(value)

@@ -31,6 +31,7 @@ type Head struct {
 	Close        bool   // the sender closes the connection: "Connection: close", or HTTP/1.0 without "keep-alive"
 	Upgrade      bool   // "Connection: upgrade" and an Upgrade field
 	WebSocket    bool   // the Upgrade field contains "websocket"
+	Expects      bool   // the request waits for 100 (Continue)
 	IsEncoded    bool   // there is a Content-Encoding other than identity
 	IsHead       bool   // the method is HEAD
 	IsConnect    bool   // the method is CONNECT
