@@ -144,7 +144,7 @@ fuzz: ## each fuzz target for TIME (10s)
 		done || exit 1; \
 	done
 
-conformance: ## h2spec, gRPC's interop suite and client libraries, through the pipe
+conformance: ## h2spec, gRPC's interop suite and client libraries through the pipe, and what clients observe behind it
 	@lab/peers/install -q
 	@$(WITH_PEERS) go test -count=1 -timeout 30m ./lab/conformance/...
 

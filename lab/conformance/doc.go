@@ -4,4 +4,6 @@
 // itself does not, so they are a module of their own:
 //
 //	make conformance
+//
+// Package transparency compares what clients observe with and without it while nothing drains.
 package conformance

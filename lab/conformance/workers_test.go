@@ -23,6 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/lab/conformance/packages"
 )
 
 var workerRollouts = flag.Int("worker-rollouts", 1, "TestWorkers: rollouts of each worker; with more than one, also without the hook, and Sidekiq")
@@ -118,7 +119,7 @@ func TestWorkers(t *testing.T) {
 // workerPackages is the folder with what testdata/workers/requirements.txt names.
 func workerPackages(t *testing.T) string {
 	t.Helper()
-	folder, err := workersFolder(peers.Need(t, "python"), "testdata/workers/requirements.txt", "requirements.txt", "packages", pipArguments)
+	folder, err := workersFolder(peers.Need(t, "python"), "testdata/workers/requirements.txt", "requirements.txt", "packages", packages.Pip)
 	installed(t, err)
 	return folder
 }
