@@ -41,6 +41,7 @@ type conn struct {
 	origin    netip.AddrPort              // of a captured connection: its destination
 	hello     atomic.Pointer[tcp.TLSInfo] // of TLS that ends here or passes through; nil before or without
 	overLimit bool                        // of the listener's connections: it gets a 503
+	reserved  *tcp.Reserved               // for app; nil unless descriptors are few
 	app       *tcp.Socket                 // nil until dialled; set by up, before down starts, under mu
 	began     time.Time
 

@@ -23,6 +23,7 @@ type listener struct {
 	p                *Pipe
 	stats            counters.Listener
 	tls              *tlsserver.Server // nil: TLS is not terminated here
+	spare            *tcp.Reserved     // for the next client's connection to the app; nil: none, or not needed
 }
 
 // open listens. accept has to follow.
@@ -33,6 +34,7 @@ func (l *listener) open() error {
 	}
 	l.Listener = listen.New(ln, l.listen, func(client net.Conn) net.Conn {
 		l.p.serve(l, client.(*tcp.Socket))
+		l.reserve()
 		return nil
 	})
 	return nil
@@ -64,6 +66,8 @@ func (l *listener) loadTLS() (err error) {
 
 // accept serves connections until the listener is closed.
 func (l *listener) accept() {
+	defer func() { l.spare.Close() }()
+	l.reserve()
 	pause := minAcceptPause
 	last := time.Now()
 	for {
@@ -72,15 +76,16 @@ func (l *listener) accept() {
 			return
 		}
 		// Out of file descriptors or memory, or the client has closed its connection.
-		l.stats.AcceptErrors.Add(1)
 		if errors.Is(err, syscall.ECONNABORTED) {
+			l.stats.AcceptErrors.Add(1)
 			continue
 		}
+		_ = l.p.isOutOfFiles(err)
 		if time.Since(last) > 2*maxAcceptPause {
 			pause = minAcceptPause
 		}
-		l.p.warn("accept failed; retrying", "listener", l.Listen, "error", err, "hint", listen.AcceptHint(err))
-		time.Sleep(pause)
+		l.acceptFailed(err)
+		l.p.awaitFiles(pause)
 		pause = min(2*pause, maxAcceptPause)
 		last = time.Now()
 	}
@@ -116,6 +121,9 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	if !p.add(c) {
 		_ = client.CloseClear()
 		return
+	}
+	if !overLimit {
+		c.reserved, l.spare = l.spare, nil
 	}
 	l.stats.Connections.Add(1)
 	if !c.isIgnored() {

@@ -42,7 +42,12 @@ type Pipe struct {
 	hurried       atomic.Int64 // of them those that no longer wait
 
 	mostConnections int64 // by the memory
-	idlest          struct {
+
+	files      int64         // descriptors that the process may have
+	filesShort atomic.Bool   // there was none
+	filesFreed chan struct{} // signalled when some have been closed, after that
+	stops      atomic.Bool   // the listeners are being closed, or are
+	idlest     struct {
 		sync.Mutex
 		list    []idleConn
 		listed  time.Time
@@ -77,8 +82,9 @@ func Start(cfg Config) (*Pipe, error) {
 	p := &Pipe{
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
-		work:    make(chan func()),
-		exited:  make(chan struct{}),
+		files:   fileLimit(), filesFreed: make(chan struct{}, 1),
+		work:   make(chan func()),
+		exited: make(chan struct{}),
 	}
 	var unfinished int64
 	p.mostConnections, unfinished = cfg.shares(slices.ContainsFunc(cfg.Inbound,
@@ -142,6 +148,7 @@ func (p *Pipe) Resume(context.Context) error {
 		c.lastWordRequested.Store(false)
 		c.turns.set(&c.turns.follows, false)
 	}
+	p.stops.Store(false)
 	var errs []error
 	for _, l := range p.listeners {
 		errs = append(errs, l.Resume())
@@ -244,6 +251,7 @@ func (p *Pipe) stopTimers() { p.timersStopped.Add(1) }
 
 // StopAccepting accepts the connections in the listeners' queues and closes the listeners, even if ctx ends first.
 func (p *Pipe) StopAccepting(ctx context.Context) error {
+	p.stops.Store(true)
 	var errs []error
 	for _, l := range p.listeners {
 		errs = append(errs, l.Stop(ctx))
@@ -305,6 +313,7 @@ func (p *Pipe) Kill() {
 }
 
 func (p *Pipe) closeListeners() {
+	p.stops.Store(true)
 	for _, l := range p.listeners {
 		_ = l.Listener.Close()
 	}

@@ -194,13 +194,20 @@ func (u *up) await(one, other <-chan struct{}) bool {
 	return !u.c.hasEnded()
 }
 
-func (u *up) dialOnce() (*tcp.Socket, error) {
+// dialOnce connects to the app, and waits for a descriptor if there is none.
+func (u *up) dialOnce() (app *tcp.Socket, err error) {
 	c := u.c
-	wait := tcp.Patience{Most: c.p.cfg.DialTimeout, Gone: c.isGone}
-	if c.in.App == "" {
-		return tcp.DialCaptured(c.p.ctx, c.origin, wait)
+	wait := tcp.Patience{Most: c.p.cfg.DialTimeout, Gone: c.isGone, Reserved: c.reserved}
+	for until := time.Now().Add(wait.Most); ; c.p.awaitFiles(filesPause) {
+		if c.in.App == "" {
+			app, err = tcp.DialCaptured(c.p.ctx, c.origin, wait)
+		} else {
+			app, err = tcp.Dial(c.p.ctx, c.in.App, wait)
+		}
+		if err == nil || !c.p.isOutOfFiles(err) || c.isGone() || !time.Now().Before(until) {
+			return app, err
+		}
 	}
-	return tcp.Dial(c.p.ctx, c.in.App, wait)
 }
 
 // isGone reports whether nothing waits for a connection to the app any longer.

@@ -208,9 +208,11 @@ func (c *conn) cleanUp() {
 		_ = c.app.Close()
 		c.in.stats.AppOpen.Add(-1)
 	}
+	c.reserved.Close()
 	c.up.release()
 	c.holdsNothing()
 	c.p.remove(c)
+	c.p.freeFiles()
 }
 
 // appHasEnded reports whether down has returned. Only up may ask.

@@ -19,6 +19,55 @@ import (
 type Patience struct {
 	Most time.Duration
 	Gone func() bool // called every second: whether the connection is no longer wanted; nil: never
+
+	Reserved *Reserved // to be used; nil: none
+}
+
+// Reserved is a descriptor for a connection that is dialled later.
+type Reserved struct {
+	fd, family int // fd is -1 when it has been used
+}
+
+// Reserve opens one for connections to an address, as of Dial, or to any.
+func Reserve(address string) (*Reserved, error) {
+	r := &Reserved{family: unix.AF_INET}
+	if to, err := netip.ParseAddrPort(address); err == nil {
+		r.family = familyOf(to)
+	}
+	var err error
+	r.fd, err = openSocket(r.family)
+	return r, err
+}
+
+// Close closes it unless it has been used.
+func (r *Reserved) Close() {
+	if r != nil && r.fd >= 0 {
+		_ = unix.Close(r.fd)
+		r.fd = -1
+	}
+}
+
+// open uses it if it has the family, and replaces it otherwise.
+func (r *Reserved) open(family int) (fd int, err error) {
+	if r == nil || r.fd < 0 || r.family != family {
+		r.Close()
+		return openSocket(family)
+	}
+	fd, r.fd = r.fd, -1
+	return fd, nil
+}
+
+func openSocket(family int) (int, error) {
+	fd, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family),
+		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	return int(fd), failed("socket", errno)
+}
+
+func familyOf(to netip.AddrPort) int {
+	if to.Addr().Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
 }
 
 // gonePoll is how often Patience.Gone is called.
@@ -76,16 +125,11 @@ func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, wait Pa
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	family := unix.AF_INET
-	if to.Addr().Is6() {
-		family = unix.AF_INET6
+	fd, err := wait.Reserved.open(familyOf(to))
+	if err != nil {
+		return nil, err
 	}
-	fd, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family),
-		unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if errno != 0 {
-		return nil, os.NewSyscallError("socket", errno)
-	}
-	s := NewSocket(int(fd), to)
+	s := NewSocket(fd, to)
 	if err := s.connect(ctx, to, source, wait); err != nil {
 		_ = s.Close()
 		return nil, err
