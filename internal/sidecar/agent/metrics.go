@@ -186,6 +186,10 @@ func (s sender) listener(l pipe.Listener, durations []counters.Durations) {
 	}
 	of(l.Stats.IdleEnded, "idle_timeouts_total", "Connections ended by the idle timeout.")
 	of(l.Stats.ResponseTimeouts, "response_timeouts_total", "Requests ended by the response timeout.")
+	for reason, n := range l.Stats.Invalid {
+		of(n, "responses_invalid_total", "Responses of the app that were answered with 502, or passed on in part, by the reason.",
+			"reason", counters.Invalid(reason).String())
+	}
 	for kind, n := range l.Stats.Opaque {
 		of(n, "opaque_connections_total",
 			"Connections forwarded as bytes, which count as busy while they are open, by the reason.",

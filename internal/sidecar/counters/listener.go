@@ -45,6 +45,8 @@ type values[T any] struct {
 	Evicted [EvictedKinds]T // connections that were ended for the memory's sake
 
 	Opaque [OpaqueKinds]T // connections that are passed through as bytes
+
+	Invalid [InvalidKinds]T // responses that are not HTTP/1
 }
 
 // Responded counts a final response.
@@ -89,6 +91,7 @@ func (c *Listener) AddTo(sum *Stats) {
 	sum.IdleEnded += c.IdleEnded.Load()
 	sum.ResponseTimeouts += c.ResponseTimeouts.Load()
 	addTo(sum.Opaque[:], c.Opaque[:])
+	addTo(sum.Invalid[:], c.Invalid[:])
 	addTo(sum.Evicted[:], c.Evicted[:])
 }
 
@@ -234,3 +237,20 @@ func (d *durations) List() (out []Durations) {
 	}
 	return out
 }
+
+// Invalid is why a response of the app is not passed on, or only in part.
+type Invalid int
+
+// Reasons.
+const (
+	InvalidSyntax     Invalid = iota // of the status line or a field line, or an unrequested 101
+	InvalidFraming                   // its readers may differ about its end
+	InvalidChunks                    // of its body
+	InvalidTooLarge                  // its head
+	InvalidIncomplete                // the app has closed within its head
+	InvalidKinds                     // how many there are
+)
+
+var invalidNames = [InvalidKinds]string{"syntax", "framing", "chunks", "too_large", "incomplete"}
+
+func (k Invalid) String() string { return invalidNames[k] }

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"errors"
+	"io"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
@@ -136,7 +137,7 @@ func (d *down) fromApp() bool {
 					return true
 				}
 			}
-			n := http1.HeadLen(rest, d.scanned)
+			n := http1.ResponseHeadLen(rest, d.scanned)
 			if n == 0 {
 				if d.scanned == 0 && d.endIfSurplus() {
 					return false
@@ -212,6 +213,21 @@ func (d *down) carryDown() {
 		d.release()
 	}
 	d.carried += c.carry(c.client, c.app)
+}
+
+// invalidity is why a response is invalid, for the counter.
+func invalidity(err error) counters.Invalid {
+	switch err {
+	case io.EOF:
+		return counters.InvalidIncomplete
+	case http1.ErrHeadTooLarge:
+		return counters.InvalidTooLarge
+	case http1.ErrFraming:
+		return counters.InvalidFraming
+	case http1.ErrChunkSize, http1.ErrChunkExt, http1.ErrChunkEnd, http1.ErrChunkLine, http1.ErrTrailer, http1.ErrTrailerTooLarge:
+		return counters.InvalidChunks
+	}
+	return counters.InvalidSyntax
 }
 
 // isMalformed reports whether the app has sent something other than HTTP, rather than closed or reset its connection.

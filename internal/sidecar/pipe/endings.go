@@ -286,8 +286,13 @@ func (d *down) appEnded() {
 		d.responseEnds(true)
 	case responding:
 		c.in.stats.Truncated.Add(1)
+		if isInvalid {
+			c.in.stats.Invalid[invalidity(d.err)].Add(1)
+			c.p.warn("invalid response from the app; its client gets a part", "app", c.appName(), "error", d.err)
+		}
 		c.endAsApp(&endAppClosed, d.err)
 	case due && (isInvalid || isFIN && d.scanned > 0): // not HTTP, or a part of a head
+		c.in.stats.Invalid[invalidity(d.err)].Add(1)
 		c.p.warn("invalid response from the app; its client gets 502", "app", c.appName(), "error", d.err)
 		c.endBy(&endAppInvalid)
 	case due:

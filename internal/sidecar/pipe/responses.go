@@ -17,6 +17,12 @@ import (
 func (d *down) passHead(n int) bool {
 	raw := d.buf.B[d.buf.R : d.buf.R+n]
 	h, err := http1.ParseResponse(raw)
+	mends := err != nil
+	if mends {
+		if raw, err = http1.MendResponse(nil, raw); err == nil {
+			h, err = http1.ParseResponse(raw)
+		}
+	}
 	if err != nil {
 		d.err = err
 		return false
@@ -31,12 +37,18 @@ func (d *down) passHead(n int) bool {
 		d.buf.R += n
 		return d.c.toClient(raw, false) == nil
 	case headTunnel:
+		d.buf.R += n
 		return d.passTunnelHead(&h, raw)
 	case headFinal:
 		d.c.in.stats.Responded(h.Status)
+		if mends {
+			return d.passChangedHead(n, raw)
+		}
 		return d.passMessage(n)
-	case headLast:
-		return d.passLastHead(&h, raw)
+	case headLast: // which announces the close
+		d.c.in.stats.Responded(h.Status)
+		d.head = http1.AppendClosing(d.head[:0], raw)
+		return d.passChangedHead(n, d.head)
 	}
 	return false
 }
@@ -103,7 +115,6 @@ func (d *down) becomeTunnelLocked(h *http1.Head, req *request) {
 func (d *down) passTunnelHead(h *http1.Head, raw []byte) bool {
 	c := d.c
 	c.in.stats.Responded(h.Status)
-	d.buf.R += len(raw)
 	if err := c.toClient(raw, false); err != nil {
 		return false
 	}
@@ -157,13 +168,10 @@ func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 	return headFinal
 }
 
-// passLastHead passes on a final head with the announcement of the connection's close, and the buffered part of the
-// body.
-func (d *down) passLastHead(h *http1.Head, raw []byte) bool {
-	d.c.in.stats.Responded(h.Status)
-	d.head = http1.AppendClosing(d.head[:0], raw)
-	d.buf.R += len(raw)
-	if err := d.c.toClient(d.head, d.body.Kind != http1.CloseBody); err != nil {
+// passChangedHead passes on a head in place of the first n bytes of the buffer, and the buffered part of the body.
+func (d *down) passChangedHead(n int, head []byte) bool {
+	d.buf.R += n
+	if err := d.c.toClient(head, d.body.Kind != http1.CloseBody); err != nil {
 		return false
 	}
 	return d.passMessage(0)
