@@ -55,6 +55,8 @@ type conn struct {
 	halfClosed  bool  // the client has sent its FIN
 	uploads     bool  // the client is within a request's body
 	awaits100   bool  // no byte of that body has come, and no 100 of the app, for which the request waits
+	decided     bool  // the latest upgrade has been answered
+	ahead       bool  // bytes that are no request have been forwarded before
 	appHalf     bool  // the app has ended its output, and may read the rest of that body
 	response    response
 	answered    bool // the app has answered a request on this connection of its own
@@ -77,13 +79,12 @@ type conn struct {
 	share   budget.Share
 	evicted atomic.Bool // it was ended for the memory's sake
 
-	up      up
-	down    down
-	h2      *h2           // nil unless it is HTTP/2; set by up, under mu
-	ws      *webSocket    // nil unless it is one; set by down, under mu and wmu
-	db      *database     // nil unless it is one; set by up or before, under mu; then it stays
-	decided chan struct{} // closed when an upgrade has been answered
-	ended   chan struct{} // closed when down has ended; nil if it was never started
+	up    up
+	down  down
+	h2    *h2           // nil unless it is HTTP/2; set by up, under mu
+	ws    *webSocket    // nil unless it is one; set by down, under mu and wmu
+	db    *database     // nil unless it is one; set by up or before, under mu; then it stays
+	ended chan struct{} // closed when down has ended; nil if it was never started
 }
 
 // response is the response to the oldest request.

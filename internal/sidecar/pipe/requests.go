@@ -262,7 +262,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		c.end.advance(lastMessage)
 	}
 	if u.waits {
-		c.decided = make(chan struct{})
+		c.decided = false
 		u.upgraded = append(u.upgraded[:0], q.line...)
 	}
 	if !isQuiet && !c.isIgnored() {

@@ -107,8 +107,17 @@ func (d *down) becomeTunnelLocked(h *http1.Head, req *request) {
 		c.mode = opaque
 		c.noteOpaque(counters.OpaqueUpgrade)
 	}
-	close(c.decided)
+	c.decidedLocked()
 	req.responded(h.Status)
+}
+
+// decidedLocked notes the answer to an upgrade.
+func (c *conn) decidedLocked() {
+	c.decided = true
+	if c.paused {
+		c.paused = false
+		c.client.Wake()
+	}
 }
 
 // passTunnelHead passes on the head after which the connection is a tunnel or a WebSocket.
@@ -138,9 +147,9 @@ func (d *down) passTunnelHead(h *http1.Head, raw []byte) bool {
 func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 	c := d.c
 	if req.upgrade || req.connect { // refused
-		close(c.decided)
+		c.decidedLocked()
 	}
-	announces := (c.announcesClose() || c.awaits100) && c.queue.len() == 1
+	announces := (c.announcesClose() || c.awaits100 || c.ahead) && c.queue.len() == 1
 	if h.Close || req.close || announces {
 		c.end.advance(lastMessage)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // up is the client side. Its fields and methods belong to its goroutine.
@@ -19,18 +20,19 @@ type up struct {
 	reader
 	state     upState
 	body      http1.Body
-	waits     bool      // this request asks for an upgrade
-	ends      bool      // the bytes that are being forwarded are the request's last
-	expects   bool      // this request waits for 100 (Continue), and no byte of its body has come
-	paused    bool      // nothing is read until the queue has room
-	timed     bool      // a deadline for the head or the whole request is set
-	headBegan time.Time // of the present request, if it came in parts
-	upgraded  []byte    // the request that became a tunnel; written under mu
-	unsent    int       // at the last look after our FIN
-	owes      bool      // the app would have been connected to at once, but for the client's first bytes
-	alone     bool      // it runs down next, see answerAlone
-	finished  bool      // the client has its response, and sends nothing more
-	skipped   bool      // the connection began with an empty line
+	waits     bool        // this request asks for an upgrade
+	ends      bool        // the bytes that are being forwarded are the request's last
+	expects   bool        // this request waits for 100 (Continue), and no byte of its body has come
+	paused    bool        // nothing is read until the queue has room
+	timed     bool        // a deadline for the head or the whole request is set
+	headBegan time.Time   // of the present request, if it came in parts
+	upgraded  []byte      // the request that became a tunnel; written under mu
+	early     ws.Follower // of the frames that came before the answer to an upgrade
+	unsent    int         // at the last look after our FIN
+	owes      bool        // the app would have been connected to at once, but for the client's first bytes
+	alone     bool        // it runs down next, see answerAlone
+	finished  bool        // the client has its response, and sends nothing more
+	skipped   bool        // the connection began with an empty line
 
 	blockHeld  int  // bytes of an incomplete header block of HTTP/2, besides the buffer
 	hasStreams bool // of HTTP/2, at the last frame
@@ -204,7 +206,9 @@ func (u *up) fromClient() bool {
 			}
 			u.state = upHead
 		case upDecide:
-			u.awaitDecision()
+			if u.decide() {
+				return true
+			}
 		case upH2:
 			if u.forwardFrames() {
 				return true
@@ -254,25 +258,41 @@ func (u *up) passAsBytes() {
 	u.dialOwed()
 }
 
-// awaitDecision waits until the app has answered an upgrade, which decides what the client sends next.
-func (u *up) awaitDecision() {
-	c := u.c
-	select {
-	case <-c.decided:
-	case <-c.ended:
-	}
+// decide handles what the client has sent behind an upgrade: if the app refuses it, that is the next request. Until the
+// app has answered, only bytes that begin no request are forwarded, since an app may need them for its answer; a refusal
+// is then the connection's last response, and nothing that follows is forwarded. Others wait; wait is true then.
+func (u *up) decide() (wait bool) {
+	c, b := u.c, u.buf
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
 	case c.mode == opaque:
 		u.state = upOpaque
 	case c.mode == modeWS:
-		u.state = upWS
+		if u.state = upWS; c.ahead {
+			c.ws.up = u.early
+		}
 	case c.end.last():
 		u.state = upDiscard
-	default:
+	case c.decided:
 		u.state = upHead
+	case !c.ahead && http1.MayBeRequest(b.Bytes()):
+		c.paused, u.paused, wait = true, true, true
+	default:
+		if !c.ahead {
+			c.ahead, u.early = true, ws.Follower{Masked: true}
+		}
+		c.mu.Unlock()
+		if n := u.early.Follow(b.Bytes(), ws.AtClose); n < b.W-b.R {
+			u.early.Lose()
+		}
+		if err := c.app.Send(b.Bytes(), false); err != nil {
+			u.state = upDiscard
+		}
+		b.R = b.W
+		return false
 	}
+	c.mu.Unlock()
+	return wait
 }
 
 // carryUp forwards the bytes that have been read, and then everything.

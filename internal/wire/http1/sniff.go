@@ -77,3 +77,12 @@ func isUpperCase(word []byte) bool {
 	}
 	return true
 }
+
+// MayBeRequest reports whether a server may take a client's bytes for the beginning of a request, of HTTP/0.9 as well.
+func MayBeRequest(b []byte) bool {
+	word := TrimBlank(b)
+	if end := bytes.IndexAny(word, "\r\n \t"); end >= 0 {
+		word = word[:end]
+	}
+	return Sniff(b) != NotHTTP || isMethod(word, true) || isUpperCase(word)
+}
