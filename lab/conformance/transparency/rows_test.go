@@ -67,7 +67,7 @@ var behaviours = []struct {
 	{"413 to an upload", "POST@/ok:300000 GET@/ok", "nginx apache", "-aiohttp -undici -node", ""},
 	{"ended without a response", "GET@/gone GET@/ok", "node go", "", ""},
 	{"unannounced closes", "GET@/unannounced*100", "node", "go node", ""},
-	{"early hints", "GET@/hints GET@/hints", "node go", "", ""},
+	{"early hints", "GET@/hints GET@/hints", "node go", "-requests -http.client", ""},
 	{"a trailer", "GET@/trailer GET@/ok", "go", "", ""},
 	{"Expect: 100-continue", "POST@/echo:1000e GET@/ok", "node go jetty", "go curl", ""},
 }

@@ -28,7 +28,7 @@ func TestTransparency(t *testing.T) {
 	p := newPlace(t)
 	servers := p.startServers()
 	c := startClients(p)
-	rows := slices.Concat(p.rawRows(), p.scriptedRows(c), p.serverRows(c, servers), p.secureRows(c, servers))
+	rows := slices.Concat(p.rawRows(), p.scriptedRows(c), p.serverRows(c, servers), p.secureRows(c, servers), p.grpcRows())
 	if only := os.Getenv("ROWS"); only != "" { // a part of a name, for work on one row
 		rows = slices.DeleteFunc(rows, func(r *row) bool { return !strings.Contains(r.name, only) })
 	}
