@@ -125,10 +125,7 @@ func (c *conn) sendEnd() { c.sendEndAnd(c.linger) }
 
 // sendEndAnd is sendEnd with something else to do after a FIN.
 func (c *conn) sendEndAnd(linger func()) {
-	c.mu.Lock()
-	resets := c.end.resets
-	c.mu.Unlock()
-	if resets {
+	if c.isReset() {
 		c.sendReset()
 	} else {
 		_ = c.client.CloseWrite()
@@ -158,7 +155,7 @@ func (c *conn) linger() {
 }
 
 // sendReset ends a body that only the connection's end can end: after a FIN the truncated body would look complete. It
-// is our only reset. It is sent when the client's kernel has acknowledged all data; up waits for that.
+// is sent when the client's kernel has acknowledged all data; up waits for that.
 func (c *conn) sendReset() {
 	_ = c.client.SetLinger(0)
 	c.shutApp()
@@ -168,11 +165,16 @@ func (c *conn) sendReset() {
 // abort ends the connection at once, as the end of the process would.
 func (c *conn) abort() {
 	c.mu.Lock()
+	isStream := !c.end.done() && c.mode == opaque && c.app != nil
 	c.end.advance(ended)
-	c.end.resets = c.end.resets || c.response.begun && c.response.untilClose
+	c.end.resets = c.end.resets || isStream || c.response.begun && c.response.untilClose
 	resets := c.end.resets
 	c.recountLocked()
 	c.mu.Unlock()
+	if isStream {
+		c.resetBoth()
+		return
+	}
 	if resets {
 		_ = c.client.SetLinger(0) // also for the kernel, if the process ends first
 	} else {

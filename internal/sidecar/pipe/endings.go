@@ -26,11 +26,11 @@ import (
 //	response timeout    -            504              FIN; RST⁵          as before  -            -           -
 //	invalid request     4xx, 5xx     after those due  FIN                -          -            -           GOAWAY
 //	app unreachable     503          503              -                  -          -            FIN         503 each
-//	app closes          as the app   as the app⁶      FIN; all⁵          as before  as the app   FIN         503, RST
+//	app closes          as the app   as the app⁶      FIN; all⁵          as before  as the app   as the app  503, RST
 //	app sends nonsense  FIN          502              FIN; RST⁵          as before  -            -           502, RST
 //	client closes       FIN          half-close, the response, FIN                  FIN          half-close  half-close
-//	client resets       both sockets are closed
-//	kill                both sockets are closed; within a response RST⁵
+//	client resets       both sockets are closed, the app's with a reset
+//	kill                both sockets are closed; within a response RST⁵, a tunnel RST both
 //
 // A connection to a database (database.go) ends like HTTP/1.1: with the last reply, or while nothing is due. Its client
 // gets the protocol's own message before the FIN; at the last call, too, if the server is between two messages.
@@ -317,7 +317,8 @@ func (u *up) clientEnded() {
 		c.arriving = false
 		c.recountLocked()
 	}
-	if errno := syscall.Errno(0); errors.As(u.err, &errno) && !closing { // nothing reaches the client now
+	isCut := isBroken(u.err) && !closing
+	if isCut { // nothing reaches the client now
 		if !c.end.done() {
 			c.end.by = &endClientGone
 		}
@@ -331,6 +332,9 @@ func (u *up) clientEnded() {
 		u.endWebSocket()
 	case due:
 		_ = c.app.CloseWrite()
+	case isCut: // as the client without a sidecar, which tells a part of an upload from the whole
+		_ = c.app.SetLinger(0)
+		_ = c.app.SetDeadline(time.Now())
 	default:
 		c.app.Shut()
 	}

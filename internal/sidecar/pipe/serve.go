@@ -1,11 +1,14 @@
 package pipe
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
@@ -225,8 +228,10 @@ func (u *up) appHasEnded() bool {
 	}
 }
 
-// carry forwards the rest of one direction, and its end as an end. It returns how many bytes.
+// carry forwards the rest of one direction, and its end as it was: a FIN ends the direction, a reset the connection. It
+// returns how many bytes.
 func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
+	to.GuardStream()
 	came := c.cameFromClient
 	if from == c.app {
 		came = c.cameFromApp
@@ -247,6 +252,13 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 			return carried
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
 			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
+		case isBroken(err) && !c.hasEnded():
+			var sending tcp.SendError
+			if from == c.app && !errors.As(err, &sending) {
+				c.noteAppEnd(err)
+			}
+			c.passReset(to)
+			return carried
 		case from == c.client && c.turns.is(&c.turns.halved): // after our half-close: the app's end is the answer
 			c.up.noteSilentRace()
 			_, _ = io.Copy(io.Discard, c.client)
@@ -255,13 +267,58 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 			if from == c.app {
 				c.noteAppEnd(err)
 			}
-			to.Shut()
-			if !c.hasEnded() { // else the client has our FIN, and time to answer it
+			switch {
+			case c.isReset(): // a FIN would overtake it
+			case c.hasEnded(): // the client has our FIN, and time to answer it
+				to.Shut()
+			default:
+				to.Shut()
 				from.Shut()
 			}
 			return carried
 		}
 	}
+}
+
+// isBroken reports whether a connection has been reset, or has been given up by the kernel.
+func isBroken(err error) bool {
+	_, ok := errors.AsType[syscall.Errno](err)
+	return ok
+}
+
+// passReset ends both connections of an opaque one with a reset: after a FIN, a part of a transfer would look whole.
+// What has been sent to the other side before is delivered first.
+func (c *conn) passReset(to *tcp.Socket) {
+	c.mu.Lock()
+	if c.end.done() {
+		c.mu.Unlock()
+		return
+	}
+	c.end.phase, c.end.by, c.end.resets = ended, &endClientGone, true
+	c.recountLocked()
+	c.mu.Unlock()
+	wait, cancel := context.WithTimeout(c.p.ctx, stuckTime)
+	defer cancel()
+	_ = poll.Until(wait, time.Millisecond, func() bool { return to.Unsent() == 0 })
+	c.resetBoth()
+}
+
+// resetBoth lets both connections end by a reset, and wakes their goroutines.
+func (c *conn) resetBoth() {
+	c.mu.Lock()
+	both := [...]*tcp.Socket{c.client, c.app}
+	c.mu.Unlock()
+	for _, s := range both {
+		_ = s.SetLinger(0)
+		_ = s.SetDeadline(time.Now())
+	}
+}
+
+// isReset reports whether the connection ends by a reset.
+func (c *conn) isReset() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.end.resets
 }
 
 // The first goroutines of a connection are those that have served another before, if any wait: their stacks have grown

@@ -48,7 +48,9 @@ func Splice(to, from *Socket, n int64) (moved int64, err error) {
 		for err == nil && m.in > 0 {
 			m.n, m.most = 0, m.in // n stays 0 if the deadline passes
 			err = raw.Write(func(fd uintptr) bool { return m.some(p.r, int(fd)) })
-			err = errors.Join(err, m.err)
+			if err = errors.Join(err, m.err); err != nil {
+				err = SendError{err}
+			}
 			m.in, moved = m.in-m.n, moved+m.n
 		}
 		if err != nil {
@@ -140,6 +142,11 @@ func Move(to, from *Socket, came func()) (moved int64, err error) {
 	}
 }
 
+// SendError is an error of the socket that Move sends to.
+type SendError struct{ error }
+
+func (e SendError) Unwrap() error { return e.error }
+
 // mover is one direction of a stream.
 type mover struct {
 	to, from *Socket
@@ -186,7 +193,8 @@ func (m *mover) some(fd uintptr) bool {
 		if m.came != nil {
 			m.came()
 		}
-		if m.err = m.to.Send(m.buf.B[:n], false); m.err != nil {
+		if err := m.to.Send(m.buf.B[:n], false); err != nil {
+			m.err = SendError{err}
 			return true
 		}
 		m.moved += int64(n)

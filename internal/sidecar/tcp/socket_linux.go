@@ -31,6 +31,7 @@ type Socket struct {
 	raw                   syscall.RawConn
 	readUntil, writeUntil time.Time // deadlines as set; zero for none
 	woken                 bool      // by Wake
+	guarded               bool      // by GuardStream
 }
 
 // output is a write in progress.
@@ -205,7 +206,10 @@ func (s *Socket) Shut() { _ = s.shutdown(unix.SHUT_RDWR) }
 
 func (s *Socket) shutdown(how uintptr) error {
 	var errno syscall.Errno
-	err := s.control(func(fd int) { _, _, errno = syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), how, 0) })
+	err := s.control(func(fd int) {
+		s.unguard()
+		_, _, errno = syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), how, 0)
+	})
 	return errors.Join(err, failed("shutdown", errno))
 }
 
@@ -225,6 +229,7 @@ func (s *Socket) CloseClear() error {
 	if fd < 0 {
 		return net.ErrClosed
 	}
+	s.unguard()
 	s.fd = -1
 	if s.file != nil {
 		return s.file.Close()
@@ -236,9 +241,26 @@ func (s *Socket) CloseClear() error {
 // SetLinger with 0 makes Close send a reset.
 func (s *Socket) SetLinger(seconds int32) (err error) {
 	closed := s.control(func(fd int) {
+		s.guarded = false
 		err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: seconds})
 	})
 	return errors.Join(closed, err)
+}
+
+// GuardStream lets the kernel send a reset if the process ends before CloseWrite, Shut or Close: after its FIN, a part of
+// a stream would look complete.
+func (s *Socket) GuardStream() {
+	_ = s.control(func(fd int) {
+		s.guarded = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) == nil
+	})
+}
+
+// unguard undoes it: an orderly close sends what is left. The socket's mutex is held.
+func (s *Socket) unguard() {
+	if s.guarded {
+		s.guarded = false
+		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	}
 }
 
 // SetNoDelay lets each write be sent at once, as the first one is in any case.
