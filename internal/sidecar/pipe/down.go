@@ -3,6 +3,7 @@ package pipe
 import (
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
@@ -21,6 +22,8 @@ type down struct {
 	head   []byte        // a rewritten head
 	status int           // of the present response
 	closes bool          // the app announces that it closes
+	holds  bool          // its first bytes may be the beginning of HTTP/2
+	late   bool          // they have had their time
 	inline bool          // it runs in up's goroutine, see answerAlone
 }
 
@@ -47,6 +50,9 @@ func (d *down) run() (again bool) {
 				continue
 			} else if err != nil {
 				d.err = err
+			}
+			if d.letGo() {
+				continue
 			}
 			if reads = d.splices > 0 && d.err == nil; reads {
 				d.spliceDown(d.splices)
@@ -164,26 +170,53 @@ func (d *down) sniffApp(b []byte) mode {
 	c := d.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if d.holds && (d.late || len(b) >= http2.HeaderLen || !http2.MayBeServerPreface(b) || c.mode != undecided) {
+		d.holds = false
+		_ = c.app.SetReadDeadline(time.Time{})
+	}
 	if c.mode != undecided || c.queue.len() > 0 || c.in.Protocol != Auto {
 		if c.mode == undecided {
 			return modeHTTP1
 		}
 		return c.mode
 	}
-	if len(b) < http2.HeaderLen && b[0] == 0 {
-		return undecided
-	}
-	if len(b) >= http2.HeaderLen {
-		if http2.ReadHeader(b).IsServerPreface() {
-			c.h2 = c.newH2()
-			return modeH2
+	if http2.MayBeServerPreface(b) && !d.late {
+		if len(b) < http2.HeaderLen {
+			if !d.holds {
+				d.holds = true
+				_ = c.app.SetReadDeadline(time.Now().Add(appSniffTime))
+			}
+			return undecided
 		}
+		c.h2 = c.newH2()
+		return modeH2
 	}
 	c.mode = opaque
 	c.recountLocked()
 	c.noteOpaque(counters.OpaqueServerFirst)
 	_ = c.client.SetReadDeadline(time.Now())
 	return opaque
+}
+
+// appSniffTime is how long the app's first bytes may be held because they may become a frame of HTTP/2.
+const appSniffTime = 100 * time.Millisecond
+
+// letGo decides about the app's first bytes when no more have come in time, or the app has ended. It reports whether to
+// read on.
+func (d *down) letGo() bool {
+	if !d.holds || d.err == nil {
+		return false
+	}
+	err := d.err
+	d.late, d.err = true, nil
+	if !d.fromApp() { // bytes: the end comes again
+		return false
+	}
+	isLate := errors.Is(err, os.ErrDeadlineExceeded)
+	if !isLate {
+		d.err = err
+	}
+	return isLate
 }
 
 // endIfSurplus ends the connection if the app sends a response without a request, such as a 408 on an idle connection.

@@ -256,6 +256,7 @@ func TestClientAnnouncesCloseAndGoes(t *testing.T) {
 	for _, how := range []string{"FIN", "reset"} {
 		var goes atomic.Bool
 		app := startScripted(t, "")
+		app.resets = how == "reset"
 		p, c := startClient(t, app, HTTP)
 		c.send(closing)
 		ended := <-app.conn

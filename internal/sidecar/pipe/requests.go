@@ -342,7 +342,10 @@ func (u *up) setAfterRequest() {
 }
 
 // headBegins is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
-func (u *up) headBegins(part []byte) {
+func (u *up) headBegins(part []byte) { u.arrives(part, u.c.p.cfg.HeadTimeout) }
+
+// arrives is headBegins with another deadline.
+func (u *up) arrives(part []byte, limit time.Duration) {
 	c := u.c
 	if len(part) == 0 || u.timed && !u.endAwaitFirst() {
 		return
@@ -357,7 +360,7 @@ func (u *up) headBegins(part []byte) {
 		return
 	}
 	u.timed = true
-	_ = c.client.SetReadDeadline(now.Add(c.p.cfg.HeadTimeout))
+	_ = c.client.SetReadDeadline(now.Add(limit))
 	c.arriving = true
 	c.recountLocked()
 }

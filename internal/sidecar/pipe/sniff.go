@@ -1,6 +1,10 @@
 package pipe
 
 import (
+	"errors"
+	"io"
+	"time"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -48,12 +52,18 @@ func (u *up) sniffTLS(b []byte) mode {
 	return opaque
 }
 
-// awaitSniff sets the deadline of a request head for a first line that has begun. It returns false if there is nothing
-// to wait for: the app has spoken meanwhile, so the connection is opaque already.
+// sniffTime is how long a client's first bytes may leave the protocol undecided: without a sidecar they would reach the
+// app at once. A client that pauses longer within its first line speaks bytes.
+const sniffTime = time.Second
+
+// awaitSniff sets the deadline of first bytes that do not decide. It returns false if there is nothing to wait for: the
+// app has spoken meanwhile, so the connection is opaque already.
 func (u *up) awaitSniff() bool {
-	b := u.buf.Bytes()
-	if b[0] != tlshello.RecordType {
-		u.headBegins(http1.TrimBlank(b))
-	}
+	u.arrives(u.buf.Bytes(), min(sniffTime, u.c.p.cfg.HeadTimeout))
 	return u.c.modeNow() != opaque
+}
+
+// isShortWord reports whether all that the client sends are first bytes that do not decide. They pass as bytes.
+func (u *up) isShortWord() bool {
+	return u.state == upSniff && errors.Is(u.err, io.EOF) && u.buf != nil && u.buf.R < u.buf.W && !u.c.hasEnded()
 }

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -75,19 +76,28 @@ func TestAutoFollowsWhatLooksLikeHTTP(t *testing.T) {
 	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method) })
 	t.Run("an incomplete first line", func(t *testing.T) {
 		for _, part := range []string{"G", "GET", "GET / HTTP/1.", "get / HTTP/1.1\r", "post ", "\r\nGET /", "foo /bar", "PURGE", "PRI * HTTP/2.0\r\n\r\nSM\r\n"} {
-			for _, protocol := range []Protocol{Auto, HTTP} {
-				t.Run(protocol.String()+" "+part, func(t *testing.T) {
-					t.Parallel()
-					p := startPipe(t, app, protocol, func(cfg *Config) { cfg.HeadTimeout = 100 * time.Millisecond })
-					c := dialPipe(t, p, part)
-					if resp := c.response("GET"); resp.StatusCode != http.StatusRequestTimeout {
-						t.Errorf("status %d", resp.StatusCode)
-					}
-					c.wantEnd()
-					awaitActivity(t, p, 0, 0)
-				})
-			}
+			t.Run(part, func(t *testing.T) {
+				t.Parallel()
+				p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.HeadTimeout = 100 * time.Millisecond })
+				c := dialPipe(t, p, part)
+				if resp := c.response("GET"); resp.StatusCode != http.StatusRequestTimeout {
+					t.Errorf("status %d", resp.StatusCode)
+				}
+				c.wantEnd()
+				awaitActivity(t, p, 0, 0)
+			})
 		}
+	})
+	t.Run("the rest of a head after its first line", func(t *testing.T) {
+		t.Parallel()
+		p := startPipe(t, app, Auto, func(cfg *Config) { cfg.HeadTimeout = 2 * sniffTime })
+		c := dialPipe(t, p, "GE")
+		polltest.Eventually(t, "it has come", func() bool { return p.busy.Load() > 0 })
+		c.send("T / HTTP/1.1\r\n")
+		if resp := c.response("GET"); resp.StatusCode != http.StatusRequestTimeout {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+		c.wantEnd()
 	})
 	t.Run("an unusual method", func(t *testing.T) {
 		for _, method := range []string{"get", "Get", "purge", "foo", "M-SEARCH", "a.b"} {
@@ -147,6 +157,49 @@ func TestAutoPassesOtherProtocolsThrough(t *testing.T) {
 				t.Errorf("it is logged %d times:\n%s", n, &log)
 			}
 		})
+	}
+	// A FIN decides, and else a second.
+	for _, word := range []string{"PING", "GET", "D", "\x16\x03", "\r\n", "GET / HTTP/1.", "PRI * HTTP/2.0\r\n\r\nSM\r\n"} {
+		for how, halfCloses := range map[string]bool{"FIN": true, "pause": false} {
+			t.Run(fmt.Sprintf("%q, %s", word, how), func(t *testing.T) {
+				t.Parallel()
+				p := startPipe(t, echo(t), Auto)
+				c := dialPipe(t, p, word)
+				if !halfCloses {
+					c.expect(word)
+					c.send("GET / HTTP/1.1\r\n\r\n")
+				}
+				_ = c.CloseWrite()
+				if got := c.rest(); halfCloses && got != word || !halfCloses && got != "GET / HTTP/1.1\r\n\r\n" {
+					t.Errorf("got %q", got)
+				}
+				awaitNone(t, p)
+			})
+		}
+	}
+	// The first bytes of an app that may be HTTP/2's are held no longer than they may.
+	for _, word := range []string{"\x00", "\x00\x00\x06\x04\x00\x00\x00\x00", "\x00\x01", "\x00\x00\x06\x04\x00\x00\x00\x00\x01rest"} {
+		for how, ends := range map[string]bool{"FIN": true, "pause": false} {
+			t.Run(fmt.Sprintf("the app's %q, %s", word, how), func(t *testing.T) {
+				t.Parallel()
+				app := startApp(t, func(c net.Conn) {
+					_, _ = io.WriteString(c, word)
+					if !ends {
+						_, _ = io.Copy(c, c)
+					}
+				})
+				p := startPipe(t, app, Auto)
+				c := dialPipe(t, p)
+				c.expect(word)
+				if !ends {
+					c.send("echo")
+					c.expect("echo")
+				}
+				_ = c.CloseWrite()
+				c.wantEnd()
+				awaitNone(t, p)
+			})
+		}
 	}
 	t.Run("the app speaks first", func(t *testing.T) {
 		t.Parallel()

@@ -90,6 +90,9 @@ func (u *up) run() (ended, again bool) {
 		}
 	}
 	u.c.holdsNothing()
+	if u.isShortWord() {
+		u.passAsBytes()
+	}
 	if u.state == upOpaque {
 		return false, true
 	}
@@ -204,7 +207,9 @@ func (u *up) fromClient() bool {
 				u.passAsBytes()
 				return false
 			}
-			u.state = upHead
+			if u.state = upHead; !u.endAwaitFirst() {
+				u.clearDeadline() // the head has its own
+			}
 		case upDecide:
 			if u.decide() {
 				return true

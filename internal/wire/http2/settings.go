@@ -28,6 +28,28 @@ func (h FrameHeader) IsServerPreface() bool {
 	return h.Type == Settings && h.Flags == 0 && h.Stream == 0 && ValidSettingsLen(int(h.Length))
 }
 
+// MayBeServerPreface reports whether b is the beginning of such a frame, or more.
+func MayBeServerPreface(b []byte) bool {
+	if len(b) >= HeaderLen {
+		return ReadHeader(b).IsServerPreface()
+	}
+	for i, is := range b {
+		may := is == 0
+		switch i {
+		case 1:
+			may = int(is)<<8 <= settingLen*maxSettings
+		case 2:
+			may = ValidSettingsLen(int(b[1])<<8 | int(is))
+		case 3:
+			may = is == Settings
+		}
+		if !may {
+			return false
+		}
+	}
+	return true
+}
+
 // FirstSettings returns the payload of the SETTINGS that follow a client's preface, nil if another frame does. It
 // returns false while b, which begins with the preface, is too short.
 func FirstSettings(b []byte) (payload []byte, ok bool) {
