@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -162,6 +163,12 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 		serve = plane.ServeTLS
 	}
 	errs := make([]error, len(s.listeners))
+	for _, ln := range s.listeners {
+		if err := checkOpen(ln); err != nil {
+			plane.Kill()
+			return Report{}, fmt.Errorf("serve on %s: %w", ln.Addr(), err)
+		}
+	}
 	var serving sync.WaitGroup
 	for i, ln := range s.listeners {
 		s.log.Info("serving", "address", ln.Addr().String(), "tls", useTLS)
@@ -171,6 +178,19 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	plane.Kill() // does nothing after a drain
 	serving.Wait()
 	return report, errors.Join(append(errs, err)...)
+}
+
+// checkOpen reports whether a listener has been closed, if that can be known.
+func checkOpen(ln net.Listener) error {
+	has, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := has.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(uintptr) {})
 }
 
 // prepareTLS reports whether the server uses TLS.

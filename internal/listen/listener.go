@@ -41,7 +41,8 @@ func New(open net.Listener, listen func(network, address string) (net.Listener, 
 // Addr is where it listens, or listened before Stop.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Accept returns the next connection. While the listener is stopped it waits. After Close it returns net.ErrClosed.
+// Accept returns the next connection. While the listener is stopped it waits. After Close, and when somebody else has
+// closed the listener, it returns net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		l.mu.Lock()
@@ -69,12 +70,19 @@ func (l *Listener) Accept() (net.Conn, error) {
 		case emptying && errors.Is(err, os.ErrDeadlineExceeded):
 			l.empty(inner)
 		case errors.Is(err, os.ErrDeadlineExceeded): // Stop has just been called
-		case errors.Is(err, net.ErrClosed):
+		case errors.Is(err, net.ErrClosed) && l.isStopping(inner):
 			l.closeSocket(inner, nil)
 		default:
 			return nil, err
 		}
 	}
+}
+
+// isStopping reports whether Stop closes the socket, or Close has: nobody else may.
+func (l *Listener) isStopping(inner net.Listener) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.emptying || l.closed || l.inner != inner
 }
 
 // empty accepts the connections in the queue and closes the socket.

@@ -373,8 +373,7 @@ func (u *up) clientTimedOut() bool {
 		_ = c.client.SetReadDeadline(time.Time{})
 		u.state = upOpaque
 		return true
-	case u.timed && u.state == upSniff && u.buf != nil && !u.endAwaitFirst():
-		u.passAsBytes()
+	case u.sniffedEnough():
 		return true
 	case u.timed && u.state == upH2:
 		u.clearDeadline()

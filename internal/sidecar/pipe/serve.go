@@ -252,16 +252,16 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 			return carried
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
 			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
+		case from == c.client && c.turns.is(&c.turns.halved): // after our half-close: the app's end is the answer
+			c.up.noteSilentRace()
+			_, _ = io.Copy(io.Discard, c.client)
+			return carried
 		case isBroken(err) && !c.hasEnded():
 			var sending tcp.SendError
 			if from == c.app && !errors.As(err, &sending) {
 				c.noteAppEnd(err)
 			}
 			c.passReset(to)
-			return carried
-		case from == c.client && c.turns.is(&c.turns.halved): // after our half-close: the app's end is the answer
-			c.up.noteSilentRace()
-			_, _ = io.Copy(io.Discard, c.client)
 			return carried
 		default:
 			if from == c.app {

@@ -53,14 +53,41 @@ func (u *up) sniffTLS(b []byte) mode {
 }
 
 // sniffTime is how long a client's first bytes may leave the protocol undecided: without a sidecar they would reach the
-// app at once. A client that pauses longer within its first line speaks bytes.
+// app at once. A client that pauses longer within its first line speaks bytes, unless the app is known to speak HTTP:
+// then it has the time of a head.
 const sniffTime = time.Second
+
+func (l *listener) noteHTTP() {
+	if !l.speaksHTTP.Load() { // all later answers find it set
+		l.speaksHTTP.Store(true)
+	}
+}
 
 // awaitSniff sets the deadline of first bytes that do not decide. It returns false if there is nothing to wait for: the
 // app has spoken meanwhile, so the connection is opaque already.
 func (u *up) awaitSniff() bool {
-	u.arrives(u.buf.Bytes(), min(sniffTime, u.c.p.cfg.HeadTimeout))
+	b := u.buf.Bytes()
+	if u.c.in.speaksHTTP.Load() {
+		u.headBegins(http1.TrimBlank(b))
+	} else {
+		u.arrives(b, min(sniffTime, u.c.p.cfg.HeadTimeout))
+	}
 	return u.c.modeNow() != opaque
+}
+
+// sniffedEnough ends the wait for a first line, unless the app has shown since that it speaks HTTP. It reports whether
+// it was one.
+func (u *up) sniffedEnough() bool {
+	if !u.timed || u.state != upSniff || u.buf == nil || u.endAwaitFirst() {
+		return false
+	}
+	if !u.c.in.speaksHTTP.Load() {
+		u.passAsBytes()
+		return true
+	}
+	left := time.Until(u.headBegan.Add(u.c.p.cfg.HeadTimeout))
+	_ = u.c.client.SetReadDeadline(time.Now().Add(left))
+	return left > 0
 }
 
 // isShortWord reports whether all that the client sends are first bytes that do not decide. They pass as bytes.

@@ -88,6 +88,20 @@ func TestAutoFollowsWhatLooksLikeHTTP(t *testing.T) {
 			})
 		}
 	})
+	t.Run("an incomplete first line where the app has answered HTTP", func(t *testing.T) {
+		for _, part := range []string{"GET", "GET / HTTP/1.", "foo /bar", "PRI * HTTP/2.0\r\n\r\nSM\r\n"} {
+			t.Run(part, func(t *testing.T) {
+				t.Parallel()
+				p, first := startClient(t, app, Auto, func(cfg *Config) { cfg.HeadTimeout = 100 * time.Millisecond })
+				first.wantOK()
+				c := dialPipe(t, p, part)
+				if resp := c.response("GET"); resp.StatusCode != http.StatusRequestTimeout {
+					t.Errorf("status %d", resp.StatusCode)
+				}
+				c.wantEnd()
+			})
+		}
+	})
 	t.Run("the rest of a head after its first line", func(t *testing.T) {
 		t.Parallel()
 		p := startPipe(t, app, Auto, func(cfg *Config) { cfg.HeadTimeout = 2 * sniffTime })

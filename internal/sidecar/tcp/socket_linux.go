@@ -32,6 +32,7 @@ type Socket struct {
 	readUntil, writeUntil time.Time // deadlines as set; zero for none
 	woken                 bool      // by Wake
 	guarded               bool      // by GuardStream
+	lingers               bool      // by SetLinger, which lasts
 }
 
 // output is a write in progress.
@@ -241,7 +242,7 @@ func (s *Socket) CloseClear() error {
 // SetLinger with 0 makes Close send a reset.
 func (s *Socket) SetLinger(seconds int32) (err error) {
 	closed := s.control(func(fd int) {
-		s.guarded = false
+		s.guarded, s.lingers = false, true
 		err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: seconds})
 	})
 	return errors.Join(closed, err)
@@ -251,7 +252,7 @@ func (s *Socket) SetLinger(seconds int32) (err error) {
 // a stream would look complete.
 func (s *Socket) GuardStream() {
 	_ = s.control(func(fd int) {
-		s.guarded = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) == nil
+		s.guarded = !s.lingers && unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) == nil
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -109,7 +110,7 @@ func parseCondition(text string) (condition, error) {
 	}
 	c := condition{name: m[1], op: m[3]}
 	var err error
-	if c.limit, err = strconv.ParseFloat(m[4], 64); err != nil {
+	if c.limit, err = strconv.ParseFloat(m[4], 64); err != nil || math.IsNaN(c.limit) {
 		return c, fmt.Errorf("%q must be a number, %s", m[4], example)
 	}
 	s, ok := parseSeries(m[1] + m[2] + " 0")
@@ -172,6 +173,9 @@ func (c condition) check(page string) (isMet bool, sum float64, err error) {
 	}
 	if !found {
 		return false, 0, fmt.Errorf("the page has no series %s with the labels %v", c.name, c.labels)
+	}
+	if math.IsNaN(sum) { // of which each comparison is false, and != true
+		return false, sum, fmt.Errorf("%s is not a number (NaN)", c.name)
 	}
 	switch c.op {
 	case "<=":
