@@ -368,3 +368,17 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Serve on a listener that has been closed fails before it says that it serves.
+func TestServeOnClosedListener(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	var log bytes.Buffer
+	_, err = Serve(t.Context(), &http.Server{}, WithListener(ln), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	if !errors.Is(err, net.ErrClosed) || strings.Contains(log.String(), "serving") {
+		t.Errorf("%v\n%s", err, &log)
+	}
+}

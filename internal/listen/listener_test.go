@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"testing"
 )
 
@@ -75,5 +76,29 @@ func TestListenerStopHeedsItsContext(t *testing.T) {
 	_ = l.Close()
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
+	}
+}
+
+// A listener that somebody else has closed is a failed one.
+func TestListenerClosedByOthers(t *testing.T) {
+	for name, when := range map[string]func(net.Listener, func()){
+		"before": func(ln net.Listener, accept func()) { _ = ln.Close(); accept() },
+		"during": func(ln net.Listener, accept func()) { go func() { _ = ln.Close() }(); accept() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln := listen(t)
+			var mu sync.Mutex
+			g := NewGroup(&mu)
+			when(ln, func() {
+				err := g.Serve(ln, func(c net.Conn) net.Conn { return c }, func(l net.Listener) error {
+					_, err := l.Accept()
+					return err
+				})
+				if !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+				}
+			})
+			<-g.Exited()
+		})
 	}
 }
