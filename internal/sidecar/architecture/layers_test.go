@@ -19,7 +19,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/check", "looks a cluster over"},
 	{"kube/plan", "a manifest's termination as a timeline, and the smallest timers that lose no requests"},
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, your own service"},
-	{"kube/webhook kube/events kube/evictions", "admission of pods; Kubernetes Events about how they ended; drains before evictions"},
+	{"kube/webhook kube/events", "admission of pods; Kubernetes Events about how they ended"},
 	{"kube/observe", "reports what the terminations of a node's pods lose"},
 	{"kube/eventwriter", "creates Kubernetes Events, with retries and a bound"},
 	{"kube/ephemeral", "observes a workload's terminations from ephemeral containers in its pods"},

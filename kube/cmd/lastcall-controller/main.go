@@ -24,7 +24,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/events"
-	"github.com/lastcall-dev/lastcall/kube/evictions"
 	"github.com/lastcall-dev/lastcall/kube/webhook"
 )
 
@@ -44,7 +43,7 @@ Exit code: 0 after a drain, 1 when it could not serve, 2 for wrong flags.`
 
 type controllerFlags struct {
 	listen, plain, cert, key, mesh, kubeconfig, logFormat, terminationLog string
-	deny, offline, events, evictions                                      bool
+	deny, offline, events                                                 bool
 	delay, minimum, quiet, grace                                          time.Duration
 	sidecar                                                               kubeflags.Sidecar
 	name, namespace                                                       string
@@ -86,9 +85,6 @@ func command() *cobra.Command {
 		flags.BoolVar(&f.deny, "deny", false, "deny workloads whose timers have an error, instead of warning")
 		flags.BoolVar(&f.events, "events", true,
 			"create Events of how injected pods ended (needs list and watch on pods, create on events); not with --offline")
-		flags.BoolVar(&f.evictions, "evictions", false,
-			"prototype: drain pods before their deletion by an EvictionRequest "+
-				"of Kubernetes 1.37 or later (docs/deadline.md); not with --offline")
 	})
 	cli.Group(flags, "Drain timers", func(flags *pflag.FlagSet) {
 		flags.DurationVar(&f.delay, "drain-delay", 10*time.Second,
@@ -139,7 +135,6 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	h := &webhook.Handler{Inject: options, Deny: f.deny, Log: log}
 	var cluster *webhook.Kubernetes
 	var reporter *events.Controller
-	var responder *evictions.Responder
 	webhook.NewHandler(h)
 	h.Metrics().MustRegister(written.Metric("own"))
 	if !f.offline {
@@ -151,16 +146,13 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 		h.Namespace = cluster.Namespace
-		client, err := events.Client(config)
-		if err != nil {
-			return err
-		}
 		if f.events {
+			client, err := events.Client(config)
+			if err != nil {
+				return err
+			}
 			reporter = events.New(client, h.Metrics(), log)
 			h.Learned = reporter.Apps().Learned
-		}
-		if f.evictions {
-			responder = evictions.New(client, log)
 		}
 	}
 	received, stop := signals.Receive(signals.Options{Log: log})
@@ -186,18 +178,15 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	}
 	keeping, end := context.WithCancel(context.WithoutCancel(ctx)) // until after the drain
 	var kept sync.WaitGroup
-	var keepErr, eventsErr, evictionsErr error
+	var keepErr, eventsErr error
 	kept.Go(func() { keepErr = keep(keeping, s.Seen) })
 	if reporter != nil {
 		kept.Go(func() { eventsErr = reporter.Run(keeping) })
 	}
-	if responder != nil {
-		kept.Go(func() { evictionsErr = responder.Run(keeping) })
-	}
 	err = s.Serve(ctx, reviews, plain)
 	end()
 	kept.Wait()
-	return errors.Join(err, keepErr, eventsErr, evictionsErr)
+	return errors.Join(err, keepErr, eventsErr)
 }
 
 // certificate gets the first certificate and returns the function that renews it.
