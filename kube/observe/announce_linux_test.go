@@ -214,6 +214,8 @@ func TestAgentReport(t *testing.T) {
 		{"an opaque connection", strings.Replace(cut(1), `"protocol":""`, `"protocol":"tcp"`, 1), 0, losses.Unclear, 0},
 		{"a WebSocket with a close frame", strings.Replace(cut(1), "truncated", "close 1012", 1), 0, losses.Clean, 0},
 		{"no report", "", 0, losses.Clean, 0},
+		{"no report: the kernel's losses are doubts", "", 4, losses.Unclear, 0},
+		{"another program's message is no report", "exit status 1", 2, losses.Unclear, 0},
 		{"another program's message", "exit status 1", 0, losses.Clean, 0},
 		{"a number without bound", strings.Replace(cut(1), `"open"`, `"left_out":9000000000000000000,"open"`, 1), 0, losses.Lost, maxCut},
 		{"a negative number", strings.Replace(cut(1), `"open"`, `"left_out":-5,"open"`, 1), 0, losses.Lost, 1},
@@ -225,6 +227,9 @@ func TestAgentReport(t *testing.T) {
 			r := Termination{}
 			r.Traffic.Lost.Reset = tt.reset
 			r.conclude(&pod, map[string]time.Duration{idOf("lastcall", p.UID): 6 * time.Second, idOf("app", p.UID): 6 * time.Second})
+			if tt.verdict == losses.Unclear && tt.reset > 0 && (r.LostLeast != 0 || r.LostMost != tt.reset || eventOf(r).Reason != ReasonUnclear) {
+				t.Errorf("%s lost, Event %s; want 0 to %d", r.Bounds(), eventOf(r).Reason, tt.reset)
+			}
 			if r.Verdict != tt.verdict || r.Traffic.Lost.Cut != tt.cut || (r.Agent != nil) != strings.HasPrefix(tt.message, "{") {
 				t.Errorf("%s, %+v, %+v", r.Verdict, r.Traffic.Lost, r.Agent)
 			}

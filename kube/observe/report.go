@@ -66,8 +66,15 @@ func (a *AgentReport) knows() bool { return a.Verdict == drain.Clean || a.Verdic
 const quietTime = 5 * time.Second
 
 // addReport makes lastcall's report the truth for the traffic of lastcall: it knows each request. Behind a hook the app
-// still has to end, so that certain losses after that count, too.
+// still has to end, so that certain losses after that count, too. Without a report nothing is lost for certain: the
+// kernel shows lastcall's own answers, refused probes and Envoy's connections to an app that has ended as losses, too.
 func (t *Termination) addReport(p *Pod) {
+	defer func() {
+		if seen := &t.Traffic; t.Agent == nil && carrier.HasLastcall(p.Proxy) {
+			seen.Maybe.Unreported = seen.Lost.Total() + seen.Maybe.Unfinished
+			seen.Lost, seen.Maybe.Unfinished = observe.Lost{}, 0 // SIGKILL would make those certain
+		}
+	}()
 	for _, c := range p.Containers {
 		r := c.Report
 		if r == nil {

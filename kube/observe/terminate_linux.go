@@ -7,6 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 )
 
@@ -124,7 +125,13 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[s
 
 // lastState is the pod with its exit codes, which the API server has a moment after the exits.
 func (o *Observer) lastState(ctx context.Context, t *tracked) (p Pod, isGone bool) {
-	patience := time.NewTimer(statusPatience)
+	o.mu.Lock()
+	atMost := statusPatience
+	if carrier.HasLastcall(t.pod.Proxy) {
+		atMost = reportPatience
+	}
+	o.mu.Unlock()
+	patience := time.NewTimer(atMost)
 	defer patience.Stop()
 	for {
 		o.mu.Lock()

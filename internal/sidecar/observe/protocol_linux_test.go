@@ -46,7 +46,8 @@ func TestRefine(t *testing.T) {
 	}{
 		{"HTTP/1.1, idle", HTTP1, socket(200, 900, 2, 2, 0, 0), nil, answered, answered},
 		{"HTTP/1.1, a request that was read", HTTP1, socket(200, 100, 2, 1, 0, second), sighted(100, 200, 100), wasUnanswered, wasUnanswered},
-		{"TLS, idle", TLS, socket(2000, 3000, 5, 5, 0, 9*second), nil, answered, answered},
+		{"TLS, idle", TLS, socket(2000, 3000, 5, 5, 0, 90*second), nil, answered, answered},
+		{"TLS, perhaps HTTP/2 whose request of 20 s is silent behind an earlier answer", TLS, socket(2000, 3000, 5, 5, 0, 20*second), nil, answered, opaque},
 		{"TLS, in use: perhaps HTTP/2, or session tickets behind the first request", TLS, socket(700, 1500, 2, 3, 0, 0), nil, answered, opaque},
 		{"TLS 1.3, a first request that takes long", TLS, socket(700, 1500, 3, 3, 0, 9*second), nil, answered, opaque},
 		{"TLS, closed by the app with its close_notify", TLS, socket(700, 1524, 3, 4, 0, 0), sighted(700, 700, 1500), answered, answered},

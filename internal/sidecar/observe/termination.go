@@ -117,6 +117,9 @@ type Maybe struct {
 	Unfinished int `json:"unfinished,omitempty"`
 	// Raced were closed by lastcall's agent as idle while a request was on its way, which most clients repeat.
 	Raced int `json:"raced,omitempty"`
+	// Unreported were lost as far as the kernel shows, in a pod whose end lastcall has not reported: it may have answered
+	// them, or they were probes.
+	Unreported int `json:"unreported,omitempty"`
 }
 
 // counts are numbers with their units.
@@ -144,6 +147,7 @@ func (m Maybe) counts() counts {
 		{m.SameTick, "whose last request and answer fell into one tick of the clock"},
 		{m.Unfinished, "still busy at the end of the observation"},
 		{m.Raced, "sent a request while their idle connection was being closed"},
+		{m.Unreported, "lost by the kernel's counters alone: lastcall's report was not read"},
 	}
 }
 
