@@ -46,25 +46,27 @@ func TestUnfinishedRequests(t *testing.T) {
 	withTLS := ",tls-cert=" + secret.Cert() + ",tls-key=" + secret.Key()
 
 	head := "GET / HTTP/1.1\r\nHost: app\r\nX: " + strings.Repeat("x", 58<<10)
-	block := h2Block()
-	for _, attack := range []struct {
-		name, options string
-		bytes         string
-	}{
-		{"heads", "", head},
-		{"heads of one byte", ",protocol=http", "G"},
-		{"header blocks of HTTP/2", "", block},
-		{"ClientHellos that pass through", "", record(16100, "\x01\x00\xff\xff", 16000)},
-		{"ClientHellos", withTLS, record(16004, "\x01\x00\xff\xff", 16000) + record(16000, "", 16000) + record(16000, "", 16000)},
-		{"pipelined requests", "", strings.Repeat("GET /never HTTP/1.1\r\nHost: app\r\nX: "+strings.Repeat("x", 700)+"\r\n\r\n", 80)},
-		{"silence", "", ""},
+	block := h2Block(1)
+	log := []string{"--access-log", "/dev/null"}
+	for _, attack := range []attack{
+		{name: "heads", bytes: head},
+		{name: "heads of one byte", options: ",protocol=http", bytes: "G"},
+		{name: "header blocks of HTTP/2", bytes: h2Preface() + block},
+		{name: "header blocks of HTTP/2 behind a request, and a FIN", bytes: h2Preface() + h2Requests(1) + h2Block(3), ends: true},
+		{name: "streams", bytes: h2Preface() + h2Requests(300), connections: 800},
+		{name: "streams with an access log", bytes: h2Preface() + h2Requests(100), connections: 600, args: log},
+		{name: "fewer streams", bytes: h2Preface() + h2Requests(100), connections: 1200},
+		{name: "ClientHellos that pass through", bytes: record(16100, "\x01\x00\xff\xff", 16000)},
+		{name: "ClientHellos", options: withTLS, bytes: record(16004, "\x01\x00\xff\xff", 16000) + record(16000, "", 16000) + record(16000, "", 16000)},
+		{name: "pipelined requests", bytes: strings.Repeat("GET /never HTTP/1.1\r\nHost: app\r\nX: "+strings.Repeat("x", 700)+"\r\n\r\n", 80)},
+		{name: "silence"},
 	} {
 		for _, phase := range []string{"serving", "draining"} {
 			t.Run(attack.name+", "+phase, func(t *testing.T) {
 				cmd := exec.Command(programtest.Build(t))
 				cmd.Env = append(os.Environ(), "GOGC=", "GOMEMLIMIT=", "MINIMUM_DRAIN_DURATION=120s", "TERMINATION_GRACE_PERIOD_SECONDS=300")
 				cmd.Stderr = new(strings.Builder)
-				a := startAgent(t, cmd, startAttackedApp(t)+attack.options)
+				a := startAgent(t, cmd, startAttackedApp(t)+attack.options, attack.args...)
 				url := "http://" + a.address + "/"
 				transport := &http.Transport{}
 				if strings.Contains(attack.options, "tls-cert") {
@@ -117,7 +119,7 @@ func TestUnfinishedRequests(t *testing.T) {
 					})
 				}
 				began := time.Now()
-				conns := openAttack(t, a.address, attack.bytes)
+				conns := openAttack(t, a.address, attack)
 				took := time.Since(began)
 				before := answered.Load()
 				polltest.Eventually(t, "another client's requests are answered afterwards", func() bool {
@@ -140,15 +142,27 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 }
 
+// attack is what one client does on each of many connections.
+type attack struct {
+	name, options string
+	bytes         string
+	ends          bool // with a FIN
+	connections   int  // 0: heavyConnections or attackConnections
+	args          []string
+}
+
 // openAttack opens the connections and sends the bytes on each, as far as the peer takes them.
-func openAttack(t *testing.T, address, bytes string) []net.Conn {
+func openAttack(t *testing.T, address string, a attack) []net.Conn {
 	t.Helper()
 	var mu sync.Mutex
 	var conns []net.Conn
 	var attackers sync.WaitGroup
 	most := int64(attackConnections)
-	if len(bytes) >= 8<<10 {
+	if len(a.bytes) >= 8<<10 {
 		most = heavyConnections
+	}
+	if a.connections > 0 {
+		most = int64(a.connections)
 	}
 	var next atomic.Int64
 	for range 16 {
@@ -162,7 +176,10 @@ func openAttack(t *testing.T, address, bytes string) []net.Conn {
 				conns = append(conns, c)
 				mu.Unlock()
 				_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
-				_, _ = io.WriteString(c, bytes)
+				_, _ = io.WriteString(c, a.bytes)
+				if a.ends {
+					_ = c.(*net.TCPConn).CloseWrite()
+				}
 			}
 		})
 	}
@@ -181,17 +198,34 @@ func evictions(status string) string {
 	return strings.Join(out, "; ")
 }
 
-// h2Block begins HTTP/2 and a header block that does not end: a HEADERS frame, and most of a CONTINUATION.
-func h2Block() string {
+func h2Preface() string {
 	var out strings.Builder
 	out.WriteString(http2.ClientPreface)
 	_ = http2.NewFramer(&out, nil).WriteSettings()
+	return out.String()
+}
+
+// h2Requests are so many requests, which no app answers.
+func h2Requests(n int) string {
+	var out strings.Builder
+	f := http2.NewFramer(&out, nil)
+	for i := range n {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndHeaders: true, EndStream: true,
+			BlockFragment: []byte("\x82\x86\x04\x7f\x49/waiting/" + strings.Repeat("x", 191) + "\x41\x03app")})
+	}
+	return out.String()
+}
+
+// h2Block begins a header block that does not end: a HEADERS frame, and CONTINUATION frames.
+func h2Block(stream uint32) string {
+	var out strings.Builder
 	for _, frame := range []struct {
 		kind      http2.FrameType
 		of, bytes int
-	}{{http2.FrameHeaders, 8000, 8000}, {http2.FrameContinuation, 52000, 51000}} {
+	}{{http2.FrameHeaders, 8000, 8000}, {http2.FrameContinuation, 16000, 16000}, {http2.FrameContinuation, 16000, 16000},
+		{http2.FrameContinuation, 16000, 16000}, {http2.FrameContinuation, 4000, 3000}} {
 		out.Write([]byte{0, byte(frame.of >> 8), byte(frame.of), byte(frame.kind), 0})
-		out.Write(binary.BigEndian.AppendUint32(nil, 1))
+		out.Write(binary.BigEndian.AppendUint32(nil, stream))
 		out.WriteString(strings.Repeat("\x82", frame.bytes))
 	}
 	return out.String()
@@ -208,7 +242,8 @@ func record(length uint16, header string, bytes int) string {
 func startAttackedApp(t *testing.T) string {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")
-	t.Cleanup(func() { _ = ln.Close() })
+	end := make(chan struct{})
+	t.Cleanup(func() { _ = ln.Close(); close(end) })
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -231,6 +266,7 @@ func startAttackedApp(t *testing.T) string {
 					case strings.HasPrefix(first, "PRI "):
 						_ = http2.NewFramer(c, nil).WriteSettings()
 						_, _ = io.Copy(io.Discard, r)
+						<-end // its requests wait, whatever its client does
 						return
 					case strings.HasPrefix(first, "GET /never "):
 						_, _ = io.Copy(io.Discard, r)

@@ -77,6 +77,7 @@ func (u *up) becomeH2() {
 	if c.h2 == nil { // it exists if the app sent SETTINGS first
 		c.h2 = c.newH2()
 	}
+	c.h2.up.Hold = u.holdBlock
 	c.mode, c.awaitsFirst = modeH2, false
 	c.arriving = true // until the app is connected
 	c.recountLocked()
@@ -150,7 +151,11 @@ func (u *up) forwardFrames() (wait bool) {
 		}
 		b.R += n
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, http2.ErrHeld):
+		u.endUnfinished()
+		return false
+	case err != nil:
 		u.state = upDiscard
 		b.R = b.W
 		u.admitOversized(err)

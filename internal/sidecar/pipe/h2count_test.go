@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"pgregory.net/rapid"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2/http2test"
 	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
@@ -54,7 +55,7 @@ func (h *half) headers(t *rapid.T, id uint32, end bool, fields ...string) {
 
 // following is a connection of HTTP/2 without sockets.
 func following() *conn {
-	p := &Pipe{changes: make(chan struct{}, 1)}
+	p := &Pipe{changes: make(chan struct{}, 1), budget: budget.New(1 << 20)}
 	var end context.CancelFunc
 	p.ctx, end = context.WithCancel(context.Background())
 	end() // it has no stacks to look after

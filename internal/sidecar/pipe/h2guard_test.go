@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -209,19 +210,14 @@ func floodsOf(s counters.HTTP2Stats) (sum uint64) {
 	return sum
 }
 
-// Streams beyond the usual number of a connection are counted over all connections: with
-// many of them the next connection cannot take as many again.
-func TestExtraStreams(t *testing.T) {
+// The streams of all connections share a part of the memory. Beyond it a connection that has many of them is ended, and
+// others may open theirs.
+func TestStreamsShareMemory(t *testing.T) {
 	app := startApp(t, func(c net.Conn) { // one that allows any number and answers none
 		_ = http2.NewFramer(c, nil).WriteSettings()
 		_, _ = io.Copy(io.Discard, c)
 	})
-	const extra = 20
-	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.H2.MaxExtraStreams = extra })
-	awaitExtra := func(want int64) {
-		t.Helper()
-		polltest.Eventually(t, "extra streams are counted", func() bool { return p.extraStreams.Load() == want })
-	}
+	p := startPipe(t, app, Auto, func(cfg *Config) { cfg.Memory = 32 << 20 })
 	open := func(r *raw, n int) {
 		for i := range n {
 			block := []byte{0x82, 0x86, 0x84} // GET, http, /
@@ -230,20 +226,29 @@ func TestExtraStreams(t *testing.T) {
 			}
 		}
 	}
-	usual, many, more := dialRaw(t, p), dialRaw(t, p), dialRaw(t, p)
-	open(many, usualStreams+extra)
-	awaitExtra(extra)
-	open(usual, usualStreams)
-	awaitRequests(t, p, 2*usualStreams+extra)
-	if floods := floodsOf(p.Stats().H2); floods != 0 {
-		t.Fatalf("%d connections were ended", floods)
+	fit := int(p.budget.Limit() / 2 / streamMemory)
+	var many []*raw
+	for range 40 {
+		r := dialRaw(t, p)
+		open(r, fit/20)
+		many = append(many, r)
 	}
-	open(more, usualStreams+1)
-	more.wantAmong("ENHANCE_YOUR_CALM")
-	awaitExtra(extra)
-	_ = many.Close()
-	awaitExtra(0)
-	if floods := floodsOf(p.Stats().H2); floods != 1 {
-		t.Errorf("%d connections were ended, want 1", floods)
+	polltest.Eventually(t, "connections are ended", func() bool { return floodsOf(p.Stats().H2) > 0 })
+	if held := p.streamsHeld.Load(); held > p.budget.Limit()/2 {
+		t.Errorf("streams hold %d bytes, of at most %d", held, p.budget.Limit()/2)
 	}
+	few := dialRaw(t, p)
+	open(few, 1)
+	polltest.Eventually(t, "another connection's request is forwarded", func() bool {
+		return slices.ContainsFunc(p.all(), func(c *conn) bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.client.RemoteAddr().String() == few.LocalAddr().String() && !c.end.done() && c.h2 != nil && len(c.h2.streams) == 1
+		})
+	})
+	for _, r := range many {
+		_ = r.Close()
+	}
+	_ = few.Close()
+	polltest.Eventually(t, "the memory is free again", func() bool { return p.streamsHeld.Load() == 0 })
 }

@@ -12,8 +12,19 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// usualStreams is how many streams of a connection do not count against MaxExtraStreams. Servers allow 100 to 1,000.
+// usualStreams is how many streams of a connection keep their whole request lines. Servers allow 100 to 1,000.
 const usualStreams = 1000
+
+// streamMemory is the memory of an open stream without an access log entry, bytes.
+const streamMemory = 768
+
+// fits reports whether a connection with so many open streams may keep the last of them: an eighth of the memory that
+// the streams of all connections have left, so that many connections with many streams leave some to others. One stream
+// a connection takes less than the connection itself.
+func (p *Pipe) fits(streams int) bool {
+	left := p.budget.Limit()/2 - p.streamsHeld.Load()
+	return streams == 1 || int64(streams)*streamMemory <= left/8
+}
 
 // stream is a request, or a pushed response.
 type stream struct {
@@ -29,6 +40,7 @@ type stream struct {
 	messages    grpc.Messages
 	events      *eventstream.Stream // nil unless the response can be followed as events
 	finished    bool                // no more of it is passed on
+	held        int                 // bytes, while it is open
 	entry       *accesslog.Entry
 }
 
@@ -70,12 +82,12 @@ func (list streams) get(id uint32) *stream {
 func (h *h2) openStreamLocked(s *stream) {
 	i, _ := h.streams.find(s.id)
 	h.streams = slices.Insert(h.streams, i, s)
-	if len(h.streams) > usualStreams {
-		h.c.p.extraStreams.Add(1)
-	}
+	s.held = streamMemory
 	if s.entry != nil {
-		h.logged += s.entry.Held()
+		s.held += s.entry.Held()
 	}
+	h.logged += s.held - streamMemory
+	h.c.p.streamsHeld.Add(int64(s.held))
 	if !s.quiet {
 		h.counted++
 	}
@@ -93,12 +105,8 @@ func (h *h2) closeIfEndedLocked(s *stream) {
 // closeStreamLocked removes a stream. The caller recounts. mu is held.
 func (h *h2) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	if i, found := h.streams.find(s.id); found {
-		if len(h.streams) > usualStreams {
-			h.c.p.extraStreams.Add(-1)
-		}
-		if s.entry != nil {
-			h.logged -= s.entry.Held()
-		}
+		h.logged -= s.held - streamMemory
+		h.c.p.streamsHeld.Add(-int64(s.held))
 		h.streams = slices.Delete(h.streams, i, i+1)
 	}
 	if !s.quiet {

@@ -59,8 +59,8 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 		c.p.arrivals.Add(1)
 	}
 	c.in.stats.Requests.Add(1)
-	if len(h.streams) > usualStreams && c.p.extraStreams.Load() > int64(h.guard.MaxExtraStreams) {
-		return http2.FloodStreams
+	if !c.p.fits(len(h.streams)) {
+		return http2.FloodMemory
 	}
 	return h.guard.StreamBegins(len(h.streams))
 }

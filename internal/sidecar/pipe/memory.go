@@ -62,6 +62,12 @@ func (u *up) account() bool {
 // accountGrowth is account for the buffer that will replace a full one. A body's is drained, and never full.
 func (u *up) accountGrowth() bool { return u.hold(u.buf.Grown()) }
 
+// holdBlock is account for a header block that is about to grow.
+func (u *up) holdBlock(bytes int) bool {
+	u.blockHeld, u.hasStreams = bytes, len(u.c.h2.streams) > 0
+	return u.hold(len(u.buf.B))
+}
+
 func (u *up) hold(held int) bool {
 	c := u.c
 	held += u.blockHeld
@@ -106,7 +112,6 @@ func (u *up) endUnfinished() {
 	what, state := counters.EvictedHead, u.state
 	isHello := state == upSniff && u.buf != nil && u.buf.R < u.buf.W && u.buf.Bytes()[0] == tlshello.RecordType
 	isLarge := c.share.Held() > 0 && u.buf != nil && u.buf.W-u.buf.R > smallHead
-	u.blockHeld = 0
 	if u.buf != nil {
 		u.buf.R = u.buf.W
 	}
@@ -121,9 +126,7 @@ func (u *up) endUnfinished() {
 	switch {
 	case state == upH2:
 		u.state = upDiscard
-		c.mu.Lock()
-		c.h2.up.Drop()
-		c.mu.Unlock()
+		u.dropBlock()
 		r := accesslog.Reply{Status: 431, Body: "the header block is not complete, and memory is used up"}
 		e := same(&r, accesslog.InvalidHTTP2)
 		c.h2.failStreams(&e, http2.EnhanceYourCalm)

@@ -28,7 +28,7 @@ type Pipe struct {
 	opaque   atomic.Int64 // of the busy ones
 	arrivals atomic.Uint64
 
-	extraStreams  atomic.Int64  // open HTTP/2 streams beyond usualStreams of a connection
+	streamsHeld   atomic.Int64  // bytes of open HTTP/2 streams
 	restartsOn    atomic.Int32  // number of restarts: without one, connections take no lock for it
 	draining      state         // responses announce the close
 	closing       state         // connections that become idle are closed

@@ -89,6 +89,7 @@ func (u *up) run() (ended, again bool) {
 			u.splices = 0
 		}
 	}
+	u.dropBlock()
 	u.c.holdsNothing()
 	if u.isShortWord() {
 		u.passAsBytes()
@@ -99,6 +100,16 @@ func (u *up) run() (ended, again bool) {
 	u.release()
 	u.clientEnded()
 	return true, false
+}
+
+// dropBlock frees a header block that will not be completed.
+func (u *up) dropBlock() {
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	if u.c.h2 != nil {
+		u.c.h2.up.Drop()
+	}
+	u.blockHeld = 0
 }
 
 // readClient handles bytes from the client. It returns false to wait for more, without an empty buffer.

@@ -1,6 +1,10 @@
 package http2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+)
 
 // Events receives the events of a Follower. Slices are valid until the call returns. An error ends the connection.
 type Events interface {
@@ -30,7 +34,12 @@ const (
 type Follower struct {
 	MaxBlock int    // bytes of a coded header block, with its continuations
 	Guard    *Guard // limits of a client; nil for an app
-	Spoke    bool   // the first SETTINGS, which begins a direction, has passed
+
+	// Hold is called before the memory of an incomplete header block grows to this many bytes. If it returns false, the
+	// block is not kept, and the result is ErrHeld. nil: nothing limits it but MaxBlock.
+	Hold func(bytes int) bool
+
+	Spoke bool // the first SETTINGS, which begins a direction, has passed
 
 	left     uint32      // bytes of a large frame's payload still to come
 	last     FrameHeader // the last frame, or the one that was refused
@@ -228,13 +237,32 @@ func (f *Follower) blockBegins(at FrameHeader, fragment []byte, to Events) error
 		return f.blockEnds(fragment, to)
 	}
 	f.inBlock, f.pieces = true, 0
-	f.block = append(f.block[:0], fragment...)
+	f.block = f.block[:0]
+	return f.keep(fragment)
+}
+
+// ErrHeld is the error of a header block for which Hold has no memory.
+var ErrHeld = errors.New("no memory for a header block that is not complete")
+
+// keep adds a fragment to the incomplete block.
+func (f *Follower) keep(fragment []byte) error {
+	if need := len(f.block) + len(fragment); need > cap(f.block) {
+		grown := max(need, min(2*cap(f.block), f.MaxBlock))
+		if f.Hold != nil && !f.Hold(grown) {
+			f.block = nil
+			return ErrHeld
+		}
+		f.block = slices.Grow(f.block, grown-len(f.block))
+	}
+	f.block = append(f.block, fragment...)
 	return nil
 }
 
 // blockGoesOn takes the fragment of a CONTINUATION frame.
 func (f *Follower) blockGoesOn(at FrameHeader, fragment []byte, to Events) error {
-	f.block = append(f.block, fragment...)
+	if err := f.keep(fragment); err != nil {
+		return err
+	}
 	if f.pieces++; f.Guard != nil && f.pieces > f.Guard.MaxContinuations {
 		return FloodContinuation
 	}

@@ -16,6 +16,7 @@ const (
 	FloodBlock
 	FloodHeaderList
 	FloodStreams
+	FloodMemory
 	FloodSlow
 	Floods // how many there are
 )
@@ -33,6 +34,7 @@ var floods = [Floods]struct{ error, counter string }{
 	FloodHeaderList:   {"a header list that is too large", "header_overflow"},
 	FloodSlow:         {"a header block that is not completed in time", "inbound_header_timeout"},
 	FloodStreams:      {"many more concurrent streams than the app allows", "inbound_streams_flood"},
+	FloodMemory:       {"more concurrent streams than the memory of the proxy allows", "inbound_streams_flood"},
 }
 
 func (f Flood) Error() string { return floods[f].error }

@@ -40,10 +40,6 @@ type Limits struct {
 	// MaxStreams bounds the concurrent streams of a connection, whatever the app allows; default 65,536. If the app's
 	// SETTINGS_MAX_CONCURRENT_STREAMS is lower, the limit is twice that value plus 100: up to there the app refuses.
 	MaxStreams int
-
-	// MaxExtraStreams bounds the concurrent streams that all connections together may have beyond 1,000 each; default
-	// 32,768. The connection that exceeds it is ended: a stream takes about 300 bytes while the app is slow.
-	MaxExtraStreams int
 }
 
 // noLimit stands for a limit that is lifted.
@@ -70,7 +66,6 @@ func (l *Limits) SetDefaults() {
 		&l.MaxWindowUpdates: 10,
 		&l.MaxPriorities:    100,
 		&l.MaxStreams:       1 << 16,
-		&l.MaxExtraStreams:  1 << 15,
 	} {
 		switch {
 		case *value == 0:
