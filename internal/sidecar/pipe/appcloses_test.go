@@ -7,10 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
@@ -204,5 +207,81 @@ func TestHalfCloseWithinBody(t *testing.T) {
 			t.Error(resp, bodyOf(resp))
 		}
 		c.wantEnd()
+	}
+}
+
+// TestAppEndsMeanwhile has an app end its connection after each response, at any moment of the next requests: one at a
+// time or two in one write. No request waits for an answer that cannot come, and none gets another's.
+func TestAppEndsMeanwhile(t *testing.T) {
+	for _, protocol := range []Protocol{HTTP, Auto} {
+		for _, resets := range []bool{false, true} {
+			for _, sends := range []int{1, 2} {
+				t.Run(fmt.Sprint(protocol, resets, sends), func(t *testing.T) {
+					t.Parallel()
+					p := startPipe(t, startEcho(t, resets), protocol)
+					var clients sync.WaitGroup
+					for i := range 8 {
+						clients.Go(func() { askUntilEnd(t, p, i, sends, 300) })
+					}
+					clients.Wait()
+				})
+			}
+		}
+	}
+}
+
+// startEcho answers two requests of each connection with their path, and ends it.
+func startEcho(t *testing.T, resets bool) net.Addr {
+	return startApp(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for range 2 {
+			head := readHead(r)
+			if head == "" {
+				return
+			}
+			path := strings.Fields(head)[1]
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(path), path)
+		}
+		if resets {
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
+	})
+}
+
+// askUntilEnd sends requests, so many in one write, and connects again when the connection ends.
+func askUntilEnd(t *testing.T, p *Pipe, client, each, rounds int) {
+	var c net.Conn
+	var r *bufio.Reader
+	for round := range rounds {
+		if c == nil {
+			var err error
+			if c, err = net.Dial("tcp", p.Addr(0).String()); err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(patience / 2))
+			r = bufio.NewReader(c)
+		}
+		path := func(i int) string { return fmt.Sprintf("/%d/%d/%d", client, round, i) }
+		all := ""
+		for i := range each {
+			all += get(path(i))
+		}
+		_, _ = io.WriteString(c, all)
+		for i := range each {
+			resp, err := http.ReadResponse(r, nil)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("request %s waits for ever", path(i))
+				return
+			} else if err != nil {
+				c = nil
+				break
+			}
+			if got := bodyOf(resp); got != path(i) {
+				t.Errorf("request %s has the answer %d %q", path(i), resp.StatusCode, got)
+				return
+			}
+		}
 	}
 }

@@ -85,6 +85,20 @@ func (u *up) rejoin() bool {
 	return true
 }
 
+// rejoinAfterSend handles a request that could not be sent: if it may be repeated, the app's end, which down sees as well,
+// decides that it is. It reports whether up continues.
+func (u *up) rejoinAfterSend() bool {
+	c := u.c
+	c.mu.Lock()
+	mayRepeat := c.queue.len() == 1 && len(c.queue.at(0).head) > 0 && !c.response.begun && !c.end.done()
+	c.mu.Unlock()
+	if !mayRepeat {
+		return false
+	}
+	<-c.ended
+	return u.rejoin()
+}
+
 // endAsApp ends the connection as the app has ended its own: by a FIN or by a reset.
 func (c *conn) endAsApp(e *ending, err error) {
 	c.mu.Lock()

@@ -46,7 +46,7 @@ func (u *up) forwardRequests() (wait, leave bool) {
 	if u.ends {
 		u.requestEnds()
 	}
-	if err != nil {
+	if err != nil && !u.rejoinAfterSend() {
 		u.state = upDiscard // the app's response or its end decides how to continue
 	}
 	return step != sendFirst && (u.state == upHead || u.state == upBody), u.state == upOpaque
@@ -129,9 +129,6 @@ func (u *up) batchHead(to *batch) batchStep {
 	if h.Fields > limits.MaxFields {
 		return u.refuse(to, &replyTooLarge, accesslog.TooManyHeaders)
 	}
-	if u.c.app != nil && u.appHasEnded() {
-		_ = u.rejoin()
-	}
 	if u.c.app == nil && !u.c.hasEnded() && !u.dialFor(&h, raw) {
 		return handled
 	}
@@ -142,6 +139,12 @@ func (u *up) batchHead(to *batch) batchStep {
 	case discarded:
 		u.state = upDiscard
 		return sendBatch
+	case misses:
+		if to.end > u.buf.R { // of the request that is repeated: it is lost
+			return sendFirst
+		}
+		_ = u.rejoin()
+		return nextPart
 	}
 	to.request = to.end
 	to.end += n
@@ -214,6 +217,7 @@ const (
 	forwarded admission = iota
 	discarded           // the connection is being ended
 	delayed             // until there is room in the queue
+	misses              // the app has ended its connection: up connects to it again first
 )
 
 // admit puts a request into the queue before it is forwarded.
@@ -231,6 +235,9 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		c.arriving = false
 		c.recountLocked()
 		return discarded
+	}
+	if c.rejoins {
+		return misses
 	}
 	repeatable := c.isRepeatableLocked(h, raw)
 	if repeatable {

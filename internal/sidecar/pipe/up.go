@@ -67,7 +67,7 @@ func (u *up) run() (ended, again bool) {
 		}
 		if u.c.client.WasWoken(u.err) {
 			switch {
-			case u.paused, u.rejoin(): // woken to continue
+			case u.rejoin(), u.paused: // woken to continue
 				continue
 			case u.account():
 				return false, true
