@@ -51,6 +51,9 @@ const (
 	// lastWordTime is how long before the end of its connection an app sends the last bytes of its answer, a GOAWAY or
 	// close_notify.
 	lastWordTime = 100 * time.Millisecond
+
+	// streamWordTime is the same for one that sends at intervals: an end may follow any of its messages by chance.
+	streamWordTime = 10 * time.Millisecond
 )
 
 // came records bytes of one side. It reports whether a silence of the app begins that no timer follows.
@@ -174,6 +177,13 @@ func (u *up) noteSilentRace() {
 	c.raceLocked()
 }
 
+// inUseLocked reports whether the app streams: it sent several times in a row, with pauses that a last word has not, and
+// the silence is no longer than they make likely. Such a stream ends with a last word, or in its middle.
+func (t *turns) inUseLocked() bool {
+	silence := time.Since(t.at)
+	return t.app && t.pause > lastWordTime && silence > streamWordTime && silence <= silenceFactor*t.pause
+}
+
 // noteAppEnd records the end of the app's output, and counts it if the app has ended the connection by itself. err is
 // nil for an orderly end.
 func (c *conn) noteAppEnd(err error) {
@@ -181,9 +191,10 @@ func (c *conn) noteAppEnd(err error) {
 	t := &c.turns
 	t.mu.Lock()
 	t.over = true
-	isOwn := !t.left && !t.halved && !hasEnded && (err == nil || errors.Is(err, syscall.ECONNRESET))
-	answered := t.app && time.Since(t.at) <= lastWordTime
-	dropped := err != nil || !t.app && !t.at.IsZero()
+	inUse := t.inUseLocked() && !c.passesTLS() // whose end shows an orderly close
+	isOwn := (!t.left || inUse) && !t.halved && !hasEnded && (err == nil || errors.Is(err, syscall.ECONNRESET))
+	answered := !inUse && t.app && time.Since(t.at) <= lastWordTime
+	dropped := err != nil || inUse || !t.app && !t.at.IsZero()
 	if c.passesTLS() && c.mayBeHTTP2Locked() { // its client may send last without a request, its app before the answer
 		dropped = !answered
 	}

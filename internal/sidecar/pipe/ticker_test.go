@@ -1,0 +1,63 @@
+package pipe
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// A stream of bytes that the app ends in its middle, after its SIGTERM, is cut; one that ends with a last word is not.
+func TestAppEndsStream(t *testing.T) {
+	const interval = 2 * lastWordTime
+	for name, tt := range map[string]struct {
+		halfCloses bool
+		last       string
+		want       drain.Verdict
+	}{
+		"in its middle":                         {want: drain.Cut},
+		"in its middle, after the client's FIN": {halfCloses: true, want: drain.Cut},
+		"with a last word":                      {last: "END", want: drain.Clean},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stop := make(chan struct{})
+			app := startApp(t, func(c net.Conn) {
+				for stopping := false; !stopping; {
+					select {
+					case <-time.After(interval):
+					case <-stop: // between two messages
+						stopping = true
+					}
+					_, _ = io.WriteString(c, "tick")
+				}
+				<-time.After(interval / 2)
+				_, _ = io.WriteString(c, tt.last)
+			})
+			p := startPipe(t, app, TCP)
+			c := dialPipe(t, p)
+			if tt.halfCloses {
+				_ = c.CloseWrite()
+			}
+			c.expect("ticktick")
+			go func() {
+				_, _ = io.Copy(io.Discard, c.r)
+				_ = c.Close()
+			}()
+			cfg := drain.DefaultConfig()
+			cfg.App, cfg.MinimumDrain, cfg.QuietTime, cfg.IdleGrace = drain.AppFinishes, 0, 0, 0
+			report, err := drain.Termination{Plane: p, Config: cfg, Log: slog.New(slog.DiscardHandler), Watch: drain.Watcher{Phase: func(now drain.Phase) {
+				if now == drain.Finishing {
+					close(stop)
+				}
+			}}}.Run(t.Context())
+			must(t, err)
+			if report.Verdict != tt.want {
+				t.Errorf("verdict %s; %s", report.Verdict, report.Summary())
+			}
+		})
+	}
+}
