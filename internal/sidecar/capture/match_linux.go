@@ -17,6 +17,7 @@ type match struct {
 	load   []expr.Any           // loads the property into register
 	kind   nftables.SetDatatype // of the values
 	values []value              // one is compared, several are a set
+	not    bool                 // the value is another than the only one of values
 }
 
 // value is a value or a range. A range has a mask, and next, the first value above it (nil at the very end).
@@ -37,6 +38,18 @@ var tcp = []expr.Any{
 
 func matchTCP() match {
 	return match{name: "meta l4proto", load: tcp[:1], values: []value{{text: "tcp", data: []byte{unix.IPPROTO_TCP}}}}
+}
+
+// matchNoSYN matches all packets of TCP but a connection's first one.
+func matchNoSYN() match {
+	return match{
+		name: "tcp flags !=",
+		load: []expr.Any{tcp[0], tcp[1], &expr.Payload{
+			DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1,
+		}},
+		values: []value{{text: "syn / fin,syn,rst,ack", data: []byte{0x02}, mask: []byte{0x17}}},
+		not:    true,
+	}
 }
 
 // matchPorts matches TCP's destination ports.

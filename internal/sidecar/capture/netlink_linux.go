@@ -115,7 +115,7 @@ func (r rule) expressions(conn *nftables.Conn, t *nftables.Table) ([]expr.Any, e
 	for _, m := range r.matches {
 		out = append(out, m.load...)
 		if len(m.values) == 1 {
-			out = append(out, m.values[0].compare()...)
+			out = append(out, m.values[0].compare(m.not)...)
 			continue
 		}
 		set := &nftables.Set{Table: t, Anonymous: true, Constant: true, KeyType: m.kind}
@@ -130,7 +130,11 @@ func (r rule) expressions(conn *nftables.Conn, t *nftables.Table) ([]expr.Any, e
 }
 
 // compare is for a single value.
-func (v value) compare() []expr.Any {
+func (v value) compare(not bool) []expr.Any {
+	op := expr.CmpOpEq
+	if not {
+		op = expr.CmpOpNeq
+	}
 	var out []expr.Any
 	if bytes.Count(v.mask, []byte{0xff}) < len(v.mask) {
 		out = append(out, &expr.Bitwise{
@@ -138,7 +142,7 @@ func (v value) compare() []expr.Any {
 			Len: uint32(len(v.mask)), Mask: v.mask, Xor: make([]byte, len(v.mask)),
 		})
 	}
-	return append(out, &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: v.data})
+	return append(out, &expr.Cmp{Op: op, Register: register, Data: v.data})
 }
 
 // elements are the values in a set's form: for a range, its first value and the first after it.

@@ -52,7 +52,8 @@ const (
 )
 
 var (
-	loopback = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.1/32"), ipv6: netip.MustParsePrefix("::1/128")}
+	loopback  = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.1/32"), ipv6: netip.MustParsePrefix("::1/128")}
+	linkLocal = netip.MustParsePrefix("fe80::/10")
 	// source is the address from which Istio's proxy, and lastcall's pipe, connect to the app.
 	source = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.6/32"), ipv6: netip.MustParsePrefix("::6/128")}
 )
@@ -66,15 +67,26 @@ func (c *Config) rules(f family) table {
 	t.chains = []chain{
 		// The target of a jump comes first: it must exist when another chain names it.
 		{chainDestinations, "", split(c.destinations(f))},
-		{chainInbound, prerouting, split(c.inbound())},
+		{chainInbound, prerouting, split(c.inbound(f))},
 		{chainOutbound, output, split(c.outbound(f))},
 	}
 	return t
 }
 
+// never are the rules before all others. A connection that is older than the rules continues without them: to NAT, the
+// next packet of one that conntrack does not know yet is a first one. Link-local addresses of IPv6 mean nothing without
+// the interface, which SO_ORIGINAL_DST does not tell.
+func (f family) never() []rule {
+	rules := []rule{{[]match{matchNoSYN()}, verdict{}}}
+	if f == ipv6 {
+		rules = append(rules, rule{[]match{matchAddresses(f, "daddr", []netip.Prefix{linkLocal})}, verdict{}})
+	}
+	return rules
+}
+
 // inbound is for packets from an interface.
-func (c *Config) inbound() []rule {
-	var rules []rule
+func (c *Config) inbound(f family) []rule {
+	rules := f.never()
 	for _, name := range c.VirtualInterfaces {
 		from := matchInterface("iifname", name)
 		rules = append(rules,
@@ -102,7 +114,7 @@ func (c *Config) inbound() []rule {
 
 // outbound is for packets of the pod's processes.
 func (c *Config) outbound(f family) []rule {
-	var rules []rule
+	rules := f.never()
 	byLoopback := matchInterface("oifname", "lo")
 	for _, id := range c.UIDs {
 		rules = append(rules, rule{[]match{matchOwner("skuid", id), matchAddresses(f, "daddr", []netip.Prefix{loopback[f]}),

@@ -49,6 +49,7 @@ type Stats struct {
 // a connection to it would loop.
 func Start(address string, isOwn func(netip.AddrPort) bool, log *slog.Logger) (*Proxy, error) {
 	lc := net.ListenConfig{KeepAliveConfig: tcp.KeepAlive}
+	lc.SetMultipathTCP(false) // it has no original destination
 	ln, err := lc.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for outbound connections on %s: %w", address, err)

@@ -1,0 +1,84 @@
+package capture
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+)
+
+// Connections that are open when the rules come, in and out, continue without them.
+func TestOpenConnectionsContinue(t *testing.T) {
+	n := nettest.New(t)
+	var open []*bufio.ReadWriter
+	for _, c := range []struct {
+		from, to *nettest.Namespace
+		port     uint16
+	}{{n.Client, n.Pod, 8080}, {n.Pod, n.Client, 80}} {
+		ln := c.to.Listen(t, "tcp", fmt.Sprintf(":%d", c.port))
+		go func() {
+			for {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				t.Cleanup(func() { _ = conn.Close() })
+				go func() { _, _ = io.Copy(conn, conn) }()
+			}
+		}()
+		for _, to := range []string{c.to.TCP4(c.port), c.to.TCP6(c.port)} {
+			conn, err := c.from.Dial(t.Context(), "tcp", to)
+			must(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			open = append(open, echoes(conn))
+		}
+	}
+	ask := func(when string) {
+		for i, conn := range open {
+			_, _ = conn.WriteString("hello\n")
+			_ = conn.Flush()
+			if got, err := conn.ReadString('\n'); got != "hello\n" {
+				t.Errorf("%s, connection %d: %q, %v", when, i, got, err)
+			}
+		}
+	}
+	ask("before the rules")
+	must(t, n.Pod.Do(func() error {
+		return Install(resolve(t, Input{Flags: map[string]string{"include-outbound-ranges": "*"}}))
+	}))
+	ask("after the rules")
+}
+
+func echoes(c net.Conn) *bufio.ReadWriter {
+	return bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c))
+}
+
+// A link-local address needs an interface, which the original destination does not tell: such connections go directly.
+func TestLinkLocalIsNotCaptured(t *testing.T) {
+	s := newScene(t)
+	s.install(t, map[string]string{"include-outbound-ranges": "*"})
+	s.Pod.AddAddress(t, "fe80::77:2/64")
+	s.Client.AddAddress(t, "fe80::77:1/64")
+	for _, c := range []struct {
+		from *nettest.Namespace
+		to   string
+		port int
+		want string
+	}{{s.Client, "fe80::77:2", appPort, "app"}, {s.Pod, "fe80::77:1", 80, "world"}} {
+		var at *net.Interface
+		must(t, c.from.Do(func() (err error) {
+			at, err = net.InterfaceByName(nettest.Interface)
+			return err
+		}))
+		to := fmt.Sprintf("[%s%%%d]:%d", c.to, at.Index, c.port)
+		if got := c.from.Receive(t, netip.Addr{}, to); got != c.want {
+			t.Errorf("%s answered %q, want %q", to, got, c.want)
+		}
+	}
+}
