@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/printable"
 )
 
 // Verdict is the outcome of a termination.
@@ -223,6 +225,7 @@ func (r Report) message() []byte {
 		if err != nil {
 			return []byte(r.Verdict)
 		}
+		b = printable.JSON(b)
 		if len(b) <= maxTerminationMessage {
 			return b
 		}

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/lastcall-dev/lastcall/internal/printable"
 )
 
 // remedyTLS is for connections of which the sidecar sees no request.
@@ -68,7 +68,7 @@ func (r Report) Summary() string {
 			text += fmt.Sprintf(" (and %d more faults)", more)
 		}
 	}
-	return printable(text)
+	return printable.Text(text)
 }
 
 // counted is a part of the summary about n things; empty for none.
@@ -80,16 +80,6 @@ func counted(n uint64, one, many string) string {
 		return "; 1 " + one
 	}
 	return fmt.Sprintf("; %d %s", n, many)
-}
-
-// printable replaces characters that would harm a terminal or a log: requests are written by clients.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !strconv.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
 }
 
 // phase describes a phase that took long enough to explain the duration.

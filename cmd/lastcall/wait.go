@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
@@ -345,7 +346,7 @@ func (f *waitFlags) writeReport(stdout io.Writer, log *slog.Logger, r drain.Repo
 	if f.output != cli.JSON {
 		return nil
 	}
-	if err := json.NewEncoder(stdout).Encode(r); err != nil {
+	if err := json.NewEncoder(printable.JSONWriter(stdout)).Encode(r); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

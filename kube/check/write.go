@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
@@ -71,7 +72,7 @@ func (r *Result) Status() Status {
 
 // WriteJSON prints the result for programs: {"status", "groups": [{"name", "checks": [...]}]}.
 func (r *Result) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(printable.JSONWriter(w))
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(struct {
 		Status Status  `json:"status"`

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/printable"
 )
 
 // WriteJSON prints plans for programs: an array, all times in milliseconds since the deletion. docs/plan.md lists the
@@ -13,7 +15,7 @@ func WriteJSON(w io.Writer, plans []*Plan) error {
 	for _, p := range plans {
 		out = append(out, p.json())
 	}
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(printable.JSONWriter(w))
 	e.SetIndent("", "  ")
 	return e.Encode(out)
 }

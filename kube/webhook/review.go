@@ -14,6 +14,7 @@ import (
 	admission "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
@@ -128,7 +129,7 @@ const (
 func bounded(warnings []string) []string {
 	out, sum := warnings[:0:0], 0
 	for _, text := range warnings {
-		text = terminal.Shorten(strings.Join(strings.Fields(text), " "), maxWarning)
+		text = terminal.Shorten(printable.Text(strings.Join(strings.Fields(text), " ")), maxWarning)
 		if sum += len(text); sum > maxWarnings {
 			break
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
@@ -34,7 +35,7 @@ func Measure[R result](cmd *cobra.Command, output cli.Format,
 	case err != nil:
 		return usage(err)
 	case output == cli.JSON:
-		encoder := json.NewEncoder(cmd.OutOrStdout())
+		encoder := json.NewEncoder(printable.JSONWriter(cmd.OutOrStdout()))
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
 		err = encoder.Encode(r)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
@@ -85,5 +86,5 @@ func tail(file string) string {
 	if len(data) > tailBytes {
 		data = data[len(data)-tailBytes:]
 	}
-	return "; its log:\n" + strings.TrimSpace(string(data))
+	return "; its log:\n" + printable.Lines(strings.TrimSpace(string(data)))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -37,7 +38,7 @@ func WriteConnections(list []pipe.Connection, format string) (media string, body
 			list = []pipe.Connection{}
 		}
 		var b bytes.Buffer
-		encoder := json.NewEncoder(&b)
+		encoder := json.NewEncoder(printable.JSONWriter(&b))
 		encoder.SetEscapeHTML(false) // request lines contain &
 		err = encoder.Encode(map[string]any{"connections": list})
 		return mediaJSON, b.Bytes(), err

@@ -66,7 +66,8 @@ var layers = []struct{ folders, what string }{
 	{"internal/poll", "waits for what no event announces"},
 	{"internal/spread", "spreads the ends of conversations whose clients reconnect"},
 	{"internal/sidecar/logs", "log output that never blocks: bounded, counted, throttled"},
-	{"drain", "the state machine: imports nothing of the project"},
+	{"drain", "the state machine: imports nothing of the project that has a state"},
+	{"internal/printable", "keeps text that somebody else wrote from controlling a terminal"},
 }
 
 // downwards are the folders of layers, in order.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/printable"
 )
 
 // NewLogger is a program's own log, as JSON or text. It logs the number of dropped lines once the reader reads again.
@@ -18,7 +20,7 @@ func NewLogger(asJSON bool, to *Writer, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	var handler slog.Handler = slog.NewTextHandler(to, options)
 	if asJSON {
-		handler = slog.NewJSONHandler(printable{to}, options)
+		handler = slog.NewJSONHandler(printable.JSONWriter(to), options)
 	}
 	log := slog.New(handler)
 	var lines uint64

@@ -1,10 +1,10 @@
 package logs
 
 import (
-	"io"
 	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/lastcall-dev/lastcall/internal/printable"
 )
 
 // Clients write into logs, and people read logs in terminals. The controls U+0080 to U+009F begin escape sequences
@@ -35,7 +35,7 @@ func AppendJSON(b []byte, s string) []byte {
 		if r == utf8.RuneError {
 			return utf8.AppendRune(b, r)
 		}
-		return appendJSONRune(b, r)
+		return printable.AppendJSONRune(b, r)
 	})
 }
 
@@ -65,40 +65,9 @@ func escape(b []byte, s string, other func(b []byte, r rune, invalid byte) []byt
 	return b
 }
 
-// appendJSONRune appends a rune as JSON's \u, beyond U+FFFF as two.
-func appendJSONRune(b []byte, r rune) []byte {
-	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
-		return appendJSONRune(appendJSONRune(b, high), low)
-	}
-	return appendHex(append(b, `\u`...), uint32(r), 4)
-}
-
 func appendHex(b []byte, value uint32, digits int) []byte {
 	for digits--; digits >= 0; digits-- {
 		b = append(b, hexDigits[value>>(4*digits)&15])
 	}
 	return b
-}
-
-// printable escapes the characters that slog's JSON leaves, which escapes control characters below U+0020 only. slog's
-// text needs nothing.
-type printable struct{ to io.Writer }
-
-// Write takes whole lines of valid JSON: their unprintable characters are in strings.
-func (w printable) Write(p []byte) (int, error) {
-	for i, ch := range p {
-		if ch >= utf8.RuneSelf || ch == 0x7f {
-			line := append(make([]byte, 0, len(p)+64), p[:i]...)
-			for _, r := range string(p[i:]) {
-				if r == '\n' || r == utf8.RuneError || strconv.IsPrint(r) {
-					line = utf8.AppendRune(line, r)
-				} else {
-					line = appendJSONRune(line, r)
-				}
-			}
-			_, err := w.to.Write(line)
-			return len(p), err
-		}
-	}
-	return w.to.Write(p)
 }

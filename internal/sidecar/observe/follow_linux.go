@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )
@@ -204,7 +205,7 @@ func after(d time.Duration) <-chan time.Time {
 func (a *App) announce(ports []uint16) (err error) {
 	if a.JSON {
 		observing := map[string]any{"ports": append([]uint16{}, ports...)}
-		return json.NewEncoder(a.Out).Encode(map[string]any{"observing": observing})
+		return json.NewEncoder(printable.JSONWriter(a.Out)).Encode(map[string]any{"observing": observing})
 	}
 	_, err = fmt.Fprintf(a.Out, "observing ports %v\n", ports)
 	return err
@@ -212,7 +213,7 @@ func (a *App) announce(ports []uint16) (err error) {
 
 func (a *App) print(t Termination) (err error) {
 	if a.JSON {
-		return json.NewEncoder(a.Out).Encode(t)
+		return json.NewEncoder(printable.JSONWriter(a.Out)).Encode(t)
 	}
 	_, err = io.WriteString(a.Out, t.Text())
 	return err

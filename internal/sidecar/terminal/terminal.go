@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/printable"
 )
 
 // Terminal is a terminal with a person. A nil one prints nothing.
@@ -85,10 +86,7 @@ func Measured(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()
 
 // Printable keeps another's text from controlling a terminal or breaking a table: escapes, line ends and what else is
 // not printable are written as in Go.
-func Printable(s string) string {
-	quoted := strconv.Quote(s)
-	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
-}
+func Printable(s string) string { return printable.Text(s) }
 
 // Shorten cuts a text at a rune's boundary: to at most n bytes, with the … at its end.
 func Shorten(text string, n int) string {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
@@ -157,7 +158,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 		Count: observe.NewMetrics(registry), Log: log, API: status.answered, Entered: status.entered,
 		Announces: f.deadlines, ShutdownGrace: f.shutdownGrace,
 		Report: func(t observe.Termination) {
-			if err := json.NewEncoder(stdout).Encode(t); err != nil { // one line
+			if err := json.NewEncoder(printable.JSONWriter(stdout)).Encode(t); err != nil { // one line
 				log.Warn("cannot write a termination", "error", err)
 			}
 			if f.events {

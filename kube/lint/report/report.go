@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 )
@@ -26,7 +27,7 @@ func Write(out io.Writer, format string, r *lint.Result, version string) error {
 }
 
 func asJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
+	encoder := json.NewEncoder(printable.JSONWriter(out))
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(value)
