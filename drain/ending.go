@@ -170,12 +170,13 @@ func (e OpaqueEnds) plus(other OpaqueEnds) OpaqueEnds {
 	return OpaqueEnds{e.Ended + other.Ended, e.Answered + other.Answered, e.Dropped + other.Dropped}
 }
 
-// shows is the evidence. A few connections may end by chance just after an answer, or just after a request.
+// shows is the evidence. A few connections may end by chance just after an answer, or just after a request: neither
+// shows anything while most show the opposite.
 func (e OpaqueEnds) shows() string {
 	switch {
-	case e.Dropped*10 > e.Ended:
+	case e.Dropped*3 > e.Ended, e.Dropped > 0 && e.Answered*2 <= e.Ended:
 		return AppExits.String()
-	case e.Answered*2 > e.Ended:
+	case e.Dropped*10 <= e.Ended && e.Answered*2 > e.Ended:
 		return AppFinishes.String()
 	}
 	return ""

@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,10 @@ func TestFinish(t *testing.T) {
 	}, {
 		name: "which shows an app that exits", clients: []dt.Client{opaque(-1), opaque(-1)},
 		verdict: drain.Cut, leaves: 25 * s, finish: "25s: 2, 2 ended, 2 dropped, exits",
+	}, {
+		name: "one of nine may be by chance: it shows neither", config: app(drain.AppFinishes),
+		clients: append(slices.Repeat([]dt.Client{opaque(s)}, 8), opaque(-1)),
+		verdict: drain.Cut, leaves: 6 * s, finish: "5s: 9, 9 ended, 1 dropped, ",
 	}, {
 		name: "and leaves out an app that has another request", clients: append([]dt.Client{dt.Get("/delay/26", -s, 27*s)}, opaque(500*ms)),
 		verdict: drain.Clean, leaves: 26500 * ms, finish: "26s: 1, 1 ended, 0 dropped, finishes",

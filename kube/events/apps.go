@@ -1,8 +1,10 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,10 +39,18 @@ type Apps struct {
 
 func newApps() *Apps { return &Apps{shown: cache.NewLRUExpireCache(maxApps)} }
 
-type shown struct {
-	app drain.AppEnd
-	pod string
-	at  time.Time
+// endsKept is how many ends of a workload's pods are remembered, the latest: one of them may show the wrong by chance, and
+// a new version of the app shows it with each pod.
+const endsKept = 5
+
+// shown are the ends of a workload's pods, the latest first. It is not changed once it is remembered.
+type shown []appEnd
+
+// appEnd is what one end has shown of the app.
+type appEnd struct {
+	event, pod string
+	app        drain.AppEnd
+	at         time.Time
 }
 
 // noteApp adds to an Event its report's findings about the app.
@@ -51,7 +61,7 @@ func noteApp(e *corev1.Event, pod *corev1.Pod, r drain.Report) {
 	}
 }
 
-// learn takes the findings of an Event, unless a later one has come before.
+// learn takes the findings of an Event, once.
 func (a *Apps) learn(e *corev1.Event) {
 	text, workload := e.Annotations[AnnotationApp], e.Annotations[AnnotationWorkload]
 	app, err := drain.ParseAppEnd(text)
@@ -61,9 +71,13 @@ func (a *Apps) learn(e *corev1.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := e.Namespace + "/" + workload
-	if before := a.of(key); !before.at.After(e.LastTimestamp.Time) {
-		a.shown.Add(key, shown{app, e.InvolvedObject.Name, e.LastTimestamp.Time}, appsLast)
+	ends := a.of(key)
+	if slices.ContainsFunc(ends, func(one appEnd) bool { return one.event == e.Name }) {
+		return
 	}
+	ends = append(slices.Clone(ends), appEnd{e.Name, e.InvolvedObject.Name, app, e.LastTimestamp.Time})
+	slices.SortStableFunc(ends, func(a, b appEnd) int { return b.at.Compare(a.at) })
+	a.shown.Add(key, ends[:min(len(ends), endsKept)], appsLast)
 }
 
 func (a *Apps) of(workload string) shown {
@@ -72,14 +86,20 @@ func (a *Apps) of(workload string) shown {
 	return s
 }
 
-// Learned returns finishes if the latest termination of the pod's workload has shown it. An app that has exited is
-// unknown again: its next version may finish, and the trial before the last call shows it.
+// Learned returns finishes if at least half of the latest ends of the workload's pods that showed anything have shown
+// it. An app that exits is unknown: its next version may finish, and the trial before the last call shows it.
 func (a *Apps) Learned(namespace string, pod *metav1.ObjectMeta) inject.Learned {
-	s := a.of(namespace + "/" + carrier.WorkloadOf(pod))
-	if s.app != drain.AppFinishes {
+	ends := a.of(namespace + "/" + carrier.WorkloadOf(pod))
+	finished, last := 0, ""
+	for _, one := range ends {
+		if one.app == drain.AppFinishes {
+			finished, last = finished+1, cmp.Or(last, one.pod)
+		}
+	}
+	if finished == 0 || finished*2 < len(ends) {
 		return inject.Learned{}
 	}
-	return inject.Learned{App: s.app, Why: fmt.Sprintf("the end of pod %s has shown it", s.pod)}
+	return inject.Learned{App: drain.AppFinishes, Why: fmt.Sprintf("the end of pod %s has shown it", last)}
 }
 
 // recallPage is how many Events of a list are in memory at once.

@@ -2,11 +2,13 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -29,6 +31,17 @@ func endedPod(t *testing.T, deployment, name, app string, at time.Time) *corev1.
 	return &corev1.Pod{ObjectMeta: ownedBy(deployment, name), Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 		Name: "lastcall", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: text, FinishedAt: metav1.NewTime(at)}},
 	}}}}
+}
+
+// distinct are Events in another order, each once.
+func distinct(all []*corev1.Event) (out []runtime.Object) {
+	seen := map[string]bool{}
+	for _, e := range slices.Backward(all) {
+		if !seen[e.Name] {
+			seen[e.Name], out = true, append(out, e)
+		}
+	}
+	return out
 }
 
 // What the end of one pod shows of its app is used for the next pods of its workload, also by a controller that starts later.
@@ -55,14 +68,26 @@ func TestApps(t *testing.T) {
 	end("old", "old-abc-1", "finishes", now.Add(-2*time.Minute))
 	end("old", "old-abc-2", "exits", now.Add(-time.Minute))
 	end("none", "none-abc-1", "", now.Add(-time.Minute))
-	later := &Controller{client: fake.NewClientset(made[3], made[2], made[1], made[0]), apps: newApps()}
+	end("new", "new-abc-1", "finishes", now.Add(-3*time.Minute))
+	end("new", "new-abc-2", "exits", now.Add(-2*time.Minute))
+	end("new", "new-abc-3", "exits", now.Add(-time.Minute))
+	for i := range endsKept { // a pod's state comes several times
+		end("old", "old-abc-2", "exits", now.Add(-time.Minute))
+		end("long", fmt.Sprintf("long-abc-%d", i), "finishes", now.Add(-time.Hour))
+	}
+	for i := range (endsKept + 1) / 2 {
+		end("long", fmt.Sprintf("long-abc-%d", endsKept+i), "exits", now.Add(time.Duration(i-10)*time.Minute))
+	}
+	later := &Controller{client: fake.NewClientset(distinct(made)...), apps: newApps()}
 	if err := later.recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, apps := range []*Apps{c.apps, later.apps} {
 		check(apps, "shop", "web", inject.Learned{App: drain.AppFinishes, Why: "the end of pod web-abc-1 has shown it"})
 		check(apps, "shop", "api", inject.Learned{})
-		check(apps, "shop", "old", inject.Learned{})
+		check(apps, "shop", "old", inject.Learned{App: drain.AppFinishes, Why: "the end of pod old-abc-1 has shown it"}) // one may be by chance
+		check(apps, "shop", "new", inject.Learned{})
+		check(apps, "shop", "long", inject.Learned{})
 		check(apps, "shop", "none", inject.Learned{})
 		check(apps, "other", "web", inject.Learned{})
 	}

@@ -164,10 +164,11 @@ func (s *status) present(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wantsPresence reports whether the app's exit has to be detected by a process in its container. The kubelet ends a
-// native sidecar after the app, and processes are visible where the pod shares them.
+// wantsPresence reports whether the app's exit has to be detected by a process in its container: from each phase in
+// which an app's hook returns because the pod ends. The kubelet ends a native sidecar after the app, and processes are
+// visible where the pod shares them.
 func (a *agent) wantsPresence() bool {
-	return a.outbound != nil && a.Pod.Sidecar != NativeSidecar && a.phases.snapshot().phase == drain.Done &&
+	return a.outbound != nil && a.Pod.Sidecar != NativeSidecar && a.phases.snapshot().phase >= drain.Finishing &&
 		!sharesProcesses()
 }
 

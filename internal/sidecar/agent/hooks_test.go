@@ -7,14 +7,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/phase"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
 )
 
 // Hooks of one container share a wait, which lasts until the last of them has gone.
@@ -206,5 +210,30 @@ func TestOtherProcesses(t *testing.T) {
 	if pid := os.Getpid(); !isOurs(pid, map[int]int{pid: 1}) || !isOurs(7, map[int]int{7: 8, 8: pid}) ||
 		isOurs(7, map[int]int{7: 1, 1: 0}) {
 		t.Error("our processes are not distinguished from others")
+	}
+}
+
+// TestPresenceWanted: an app's hook leaves a process in its container in each phase in which it returns because the pod
+// ends; also while the app still has to end its own connections.
+func TestPresenceWanted(t *testing.T) {
+	for _, tt := range []struct {
+		phase   drain.Phase
+		sidecar Sidecar
+		want    bool
+	}{
+		{drain.Finishing, ClassicSidecar, true}, {drain.Drained, ClassicSidecar, true}, {drain.Done, ClassicSidecar, true},
+		{drain.Finishing, NativeSidecar, false}, {drain.Done, NativeSidecar, false},
+	} {
+		a := &agent{phases: new(phases), presences: newPresences(), hooks: newHooks(), outbound: new(outbound.Proxy)}
+		a.Settings, a.Pod.Sidecar = new(meshconfig.Settings), tt.sidecar
+		a.phases.phase = tt.phase
+		ln := nettest.Listen(t, "127.0.0.1:0")
+		nettest.Serve(t, ln, own((&status{a: a}).wait))
+		resp, err := http.Post("http://"+ln.Addr().String()+"/wait", "", nil)
+		must(t, err)
+		_ = resp.Body.Close()
+		if got := resp.Header.Get(HeaderPresence) != ""; resp.StatusCode != http.StatusOK || got != tt.want {
+			t.Errorf("%v, %v: %s, presence wanted: %v; want %v", tt.phase, tt.sidecar, resp.Status, got, tt.want)
+		}
 	}
 }
