@@ -60,6 +60,9 @@ app with the signal that it received itself (SIGTERM after Ctrl-C and the end of
 overrides this). After Ctrl-C on a terminal new connections are not waited for. A second signal, a
 second or more after the first, ends the remaining requests at once.
 
+If APP does not handle that signal, as sh, or is a package manager, as npm, its whole process group gets the signal; and
+so does what is left of the group when APP has ended. lastcall waits for all of them (--app-stop-alone: only for APP).
+
 {port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free
 one. SIGHUP, where there is no terminal, makes lastcall read its certificates again.
 
@@ -144,7 +147,7 @@ func (f *agentFlags) run(o agent.Options) error {
 	received, stop := signals.Receive(listen)
 	defer stop()
 	o.Stop = agent.Stop{Signals: received.Stop, First: received.First, Reload: received.Reload}
-	o.App.StopSignal = appStop
+	o.App.StopSignal, o.App.SignalChildOnly = appStop, f.stop.alone
 	code, err := agent.Run(context.Background(), o)
 	if err == nil && code != 0 {
 		return cli.ExitCode(code)

@@ -93,6 +93,7 @@ func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 type stopFlags struct {
 	signals []string
 	app     string // of run
+	alone   bool   // likewise
 }
 
 func (f *stopFlags) register(flags *pflag.FlagSet) {
@@ -103,6 +104,8 @@ func (f *stopFlags) register(flags *pflag.FlagSet) {
 func (f *stopFlags) registerRun(flags *pflag.FlagSet) {
 	flags.StringVar(&f.app, "app-stop-signal", "",
 		"`signal` that stops the app (default: the one that stopped lastcall, and SIGTERM for SIGINT, SIGHUP and hooks)")
+	flags.BoolVar(&f.alone, "app-stop-alone", false,
+		"send the stop signal to the app's own process alone, never to its process group, and do not wait for what it has started")
 }
 
 // parse reads the flags: the signals to receive, and the one for the app. SIGHUP reloads the certificates, except from

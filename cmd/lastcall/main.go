@@ -9,6 +9,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,15 @@ var version = ""
 func usage(err error) error { return cli.UsageError{Err: err} }
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
+
+// lastcall capture becomes another program. It does so from the process's first thread, which runs init and, if locked
+// here, main: when another thread does, the first one is a zombie for a moment, and a container runtime refuses to start
+// a hook in what it takes for a stopped container.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "capture" {
+		runtime.LockOSThread()
+	}
+}
 
 func main() {
 	// Every app has a sidecar: its memory matters more than the time to collect its small heap (15.5 MB resident

@@ -90,6 +90,8 @@ type Pod struct {
 type AppOptions struct {
 	Command    *exec.Cmd      // starts with the agent and is stopped after the drain, see end; may be nil
 	StopSignal syscall.Signal // 0: the one that stops the agent, but SIGTERM after Ctrl-C and the end of a terminal
+
+	SignalChildOnly bool // the command's process alone gets the stop signal; what it has started may outlive the agent
 }
 
 // Stop are the signals to the agent.
@@ -120,6 +122,8 @@ type agent struct {
 
 	endingApp atomic.Bool    // the app was sent its stop signal
 	appSignal syscall.Signal // this one; only for end's goroutine
+
+	groupStopped bool // its whole process group was; likewise
 }
 
 // Run starts everything, serves, and returns the exit code once all has stopped. It returns
@@ -412,7 +416,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	}
 	by := report.Began.Add(grace - killAhead)
 	if a.app != nil {
-		a.endApp(by)
+		a.endApp(ctx, by)
 	}
 	switch report.Verdict {
 	case drain.Quit, drain.Exited, drain.Crashed:

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -128,30 +129,68 @@ func (a *agent) stopSignalName() string {
 	return drain.Terminate.String()
 }
 
-// stopApp sends the app its stop signal, once: many apps exit without delay at the second.
+// stopApp sends the app its stop signal, once: many apps exit without delay at the second. A process that handles the
+// signal gets it alone, and passes it on as it likes. Otherwise, as for a shell, or for a package manager, which does
+// not reach what its shell has started, the whole process group gets it.
 func (a *agent) stopApp() {
 	if a.app.HasExited() || a.endingApp.Swap(true) {
 		return
 	}
 	a.appSignal = a.appStopSignal()
-	if err := a.app.Signal(a.appSignal); err != nil {
-		a.log.Warn("cannot send the app its stop signal", "pid", a.app.Pid(), "error", err)
+	pid := a.app.Pid()
+	handles := func(pid int) bool { return process.Handles(pid, a.appSignal) }
+	if a.App.SignalChildOnly || handles(pid) && !process.IsPackageManager(pid) {
+		a.log.Info("stopping the app", "signal", signals.Name(a.appSignal), "pid", pid)
+		if err := a.app.Signal(a.appSignal); err != nil {
+			a.log.Warn("cannot send the app its stop signal", "pid", pid, "error", err)
+		}
+		return
+	}
+	if group := a.app.Group(); !slices.ContainsFunc(group, handles) {
+		a.log.Warn("no process of the app handles its stop signal: it ends at once, whatever it is doing",
+			"signal", signals.Name(a.appSignal), "pids", group,
+			"hint", "handle the signal, or set --app-stop-signal to one that the app handles; --until waits for its work")
+	}
+	a.stopGroup()
+}
+
+// stopGroup sends the app's whole process group the stop signal.
+func (a *agent) stopGroup() {
+	a.log.Info("stopping the app's process group", "signal", signals.Name(a.appSignal), "pids", a.app.Group())
+	a.groupStopped = true
+	if err := a.app.SignalGroup(a.appSignal); err != nil {
+		a.log.Warn("cannot send the app's process group its stop signal", "group", a.app.Pid(), "error", err)
 	}
 }
 
-// endApp stops the app, which no longer has requests, and kills it at the deadline by.
-func (a *agent) endApp(by time.Time) {
-	if a.app.HasExited() && !a.endingApp.Load() {
-		return
+// endApp stops the app, which no longer has requests, and kills it at the deadline by. What the app leaves in its
+// process group gets the stop signal, too, and the same time.
+func (a *agent) endApp(ctx context.Context, by time.Time) {
+	if !a.app.HasExited() {
+		a.stopApp()
 	}
-	a.stopApp()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	late, notice := time.NewTimer(time.Until(by)), time.NewTimer(appNotice)
 	defer late.Stop()
 	defer notice.Stop()
+	exited, gone := a.app.Done(), (<-chan struct{})(nil)
 	for {
 		select {
-		case <-a.app.Done():
-			a.log.Info("app exited", "code", a.app.Code())
+		case <-exited:
+			if a.endingApp.Load() {
+				a.log.Info("app exited", "code", a.app.Code())
+			}
+			if a.App.SignalChildOnly || len(a.app.Group()) == 0 {
+				return
+			}
+			if !a.groupStopped {
+				a.appSignal = cmp.Or(a.appSignal, a.appStopSignal())
+				a.stopGroup()
+			}
+			exited, gone = nil, a.app.GroupDone(ctx)
+		case <-gone:
+			a.log.Info("the app's process group has ended")
 			return
 		case <-notice.C:
 			if a.stopSignal() == syscall.SIGINT {
@@ -163,7 +202,7 @@ func (a *agent) endApp(by time.Time) {
 				a.app.Kill()
 			}
 		case <-late.C:
-			a.log.Warn("app still running at the deadline; killing it", "pid", a.app.Pid())
+			a.log.Warn("app still running at the deadline; killing it", "pid", a.app.Pid(), "pids", a.app.Group())
 			a.app.Kill()
 		}
 	}

@@ -123,7 +123,7 @@ func (c *Child) Signal(s os.Signal) error {
 
 // Kill ends the process and its whole group at once.
 func (c *Child) Kill() {
-	if !c.HasExited() {
+	if !c.HasExited() || len(c.Group()) > 0 {
 		_ = syscall.Kill(-c.Pid(), syscall.SIGKILL)
 	}
 }

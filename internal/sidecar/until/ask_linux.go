@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 )
 
@@ -122,7 +124,14 @@ func (s Signal) askCommand(ctx context.Context) answer {
 	c.WaitDelay = 100 * time.Millisecond                // for a descendant that keeps the output open
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its children end with it
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
-	err := c.Run()
+	err := c.Start()
+	if err == nil {
+		// Its number is its own until Wait: what it leaves in its group ends with it.
+		for unix.Waitid(unix.P_PID, c.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR { //nolint:revive // again
+		}
+		_ = c.Cancel()
+		err = c.Wait()
+	}
 	var exit *exec.ExitError
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):

@@ -236,6 +236,22 @@ func TestClosedWhileACommandRuns(t *testing.T) {
 	}
 }
 
+// What a command has left running ends with it: a command is run again and again.
+func TestCommandLeavesNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	s, err := Parse(`exec:["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $! >` + file + `; exit 1"]`)
+	must(t, err)
+	if a := s.ask(t.Context()); a.err != nil || a.isIdle {
+		t.Fatalf("%+v, want busy", a)
+	}
+	b, err := os.ReadFile(file)
+	must(t, err)
+	polltest.Eventually(t, "the child has ended", func() bool {
+		stat, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(b)) + "/stat")
+		return len(stat) == 0 || strings.Contains(string(stat), ") Z ")
+	})
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
