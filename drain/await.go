@@ -148,11 +148,12 @@ func (r *run) lookFailed(why string) {
 func (r *run) record(a Activity) {
 	switch {
 	case !r.looked:
-		r.looked, r.firstSeen, r.firstRaced = true, a.Arrivals, a.Raced
+		r.looked, r.firstSeen, r.firstRaced, r.firstFailed = true, a.Arrivals, a.Raced, a.Failed
 	case a.Arrivals != r.activity.Arrivals:
 		r.lastArrival = time.Now()
 	}
 	r.report.Late, r.report.Raced = a.Arrivals-r.firstSeen, a.Raced-r.firstRaced
+	r.report.Failed = a.Failed - r.firstFailed
 	if f := r.report.Finish; f != nil {
 		f.OpaqueEnds = a.OpaqueEnds.since(r.beforeFinish)
 	}

@@ -122,6 +122,10 @@ type Activity struct {
 	// Raced counts the connections, since the start of the data plane, that were closed as idle while a request of their
 	// client was on its way: the client has to repeat it. A data plane that cannot count them leaves it at 0.
 	Raced uint64
+
+	// Failed counts the requests, since the start of the data plane, that got no response, or a part of one, because the
+	// app could not be reached or ended its connection. A data plane that does not see requests leaves it at 0.
+	Failed uint64
 }
 
 // LeftToApp is the Ending of a connection whose app, not the data plane, has to end it: behind a hook.

@@ -84,6 +84,7 @@ func (j *joined) Activity(ctx context.Context) (Activity, error) {
 	for _, m := range j.members {
 		sum.Arrivals += m.last.Arrivals
 		sum.Raced += m.last.Raced
+		sum.Failed += m.last.Failed
 		sum.OpaqueEnds = sum.OpaqueEnds.plus(m.last.OpaqueEnds)
 		if hasExited(m) {
 			continue

@@ -69,6 +69,10 @@ type Report struct {
 	// Most clients repeat such a request by themselves; the user of one that does not sees an error.
 	Raced uint64 `json:"raced,omitempty"`
 
+	// Failed is how many requests got no response, or a part of one, because the app had gone: nobody cut them, and they
+	// change no verdict.
+	Failed uint64 `json:"failed,omitempty"`
+
 	// HeldBy lists the conversations that delayed the exit last, no more than the oldest ten.
 	HeldBy []Conversation `json:"held_by,omitempty"`
 
@@ -164,6 +168,9 @@ func (r Report) Publish(log *slog.Logger, file string) {
 	}
 	if r.Raced > 0 {
 		attrs = append(attrs, "raced", r.Raced)
+	}
+	if r.Failed > 0 {
+		attrs = append(attrs, "failed", r.Failed)
 	}
 	for _, list := range []struct {
 		name  string

@@ -140,6 +140,7 @@ type run struct {
 	looked        bool       // Activity has succeeded once
 	firstSeen     uint64     // Arrivals of the first Activity
 	firstRaced    uint64     // Raced of the first Activity
+	firstFailed   uint64     // Failed of the first Activity
 	beforeFinish  OpaqueEnds // at the app's SIGTERM
 	lastArrival   time.Time
 	drainFailed   bool            // Drain has failed: changes may not be pushed

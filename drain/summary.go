@@ -20,6 +20,9 @@ func (r Report) Summary() string {
 	outcome := "nothing cut"
 	switch r.Verdict {
 	case Clean:
+		if r.Failed > 0 {
+			outcome = "ended by itself"
+		}
 	case Assumed:
 		outcome = "nothing seen in flight, open connections assumed idle"
 	case Cut:
@@ -62,6 +65,8 @@ func (r Report) Summary() string {
 		"connections and requests arrived after the drain began")
 	text += counted(r.Raced, "request arrived as its idle connection was being closed",
 		"requests arrived as their idle connections were being closed")
+	text += counted(r.Failed, "request got no response, since the app had gone",
+		"requests got no response, since the app had gone")
 	if len(r.Faults) > 0 {
 		text += "; " + r.Faults[0]
 		if more := len(r.Faults) - 1; more > 0 {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -15,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 const okBody = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -283,5 +287,32 @@ func askUntilEnd(t *testing.T, p *Pipe, client, each, rounds int) {
 				return
 			}
 		}
+	}
+}
+
+// A request of which the app has gone before the end of the drain is in the report, which does not say "nothing cut".
+func TestReportOfAppThatGoes(t *testing.T) {
+	for name, answers := range map[string]int{"refuses": -1, "ends": 0, "serves": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var app net.Addr = startClosingApp(t, false, max(0, answers))
+			if answers < 0 {
+				app = net.TCPAddrFromAddrPort(netip.MustParseAddrPort(nettest.FreeAddress(t, "127.0.0.1")))
+			}
+			p := startPipe(t, app, HTTP)
+			cfg := drain.DefaultConfig()
+			cfg.MinimumDrain, cfg.QuietTime, cfg.IdleGrace = 0, 0, 0
+			report, err := drain.Termination{Plane: p, Config: cfg, Log: slog.New(slog.DiscardHandler),
+				Watch: drain.Watcher{Phase: func(now drain.Phase) {
+					if now == drain.Waiting { // the counts from before are known
+						_, _ = io.ReadAll(dialPipe(t, p, "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"))
+					}
+				}}}.Run(ctx)
+			must(t, err)
+			text := report.Summary()
+			if failed := answers <= 0; failed != (report.Failed == 1) || failed == strings.Contains(text, "nothing cut") {
+				t.Errorf("%d failed: %s", report.Failed, text)
+			}
+		})
 	}
 }

@@ -103,6 +103,10 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 		case one.reply == nil && unanswered[i].status != 0:
 			outcome = one.within
 		}
+		if one.isApps() && !unanswered[i].quiet && !c.isIgnored() {
+			c.p.failed.Add(1)
+			c.p.changed()
+		}
 		c.finish(&unanswered[i], unanswered[i].status, outcome)
 	}
 	c.sendEnd()

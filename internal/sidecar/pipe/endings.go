@@ -73,6 +73,15 @@ var (
 	endOverLimit   = same(&replyOverflow, accesslog.Overflow)
 )
 
+// isApps reports whether the app, which could not be reached or has ended its connection, is why a request fails.
+func (e *ending) isApps() bool {
+	switch e {
+	case &endUnreachable, &endRestarting, &endAppClosed, &endAppClosedH2, &endAppInvalid:
+		return true
+	}
+	return false
+}
+
 // endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was,
 // for the report; nothing if nothing was left to end; or the last word, if the conversation has to reach a boundary
 // first.

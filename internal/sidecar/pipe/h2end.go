@@ -152,6 +152,12 @@ func (h *h2) failStreams(e *ending, code http2.ErrCode) {
 		c.wmu.Unlock()
 		return
 	}
+	if e.isApps() {
+		c.mu.Lock()
+		c.p.failed.Add(uint64(len(h.streams)))
+		c.mu.Unlock()
+		c.p.changed()
+	}
 	h.endStreams(e, code)
 	c.wmu.Unlock()
 	c.sendEnd()

@@ -27,6 +27,7 @@ type Pipe struct {
 	busy     atomic.Int64
 	opaque   atomic.Int64 // of the busy ones
 	arrivals atomic.Uint64
+	failed   atomic.Uint64 // requests that the app, which had gone, has not answered
 
 	streamsHeld   atomic.Int64  // bytes of open HTTP/2 streams
 	restartsOn    atomic.Int32  // number of restarts: without one, connections take no lock for it
@@ -170,6 +171,7 @@ func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
 		Opaque:      int(p.opaque.Load()),
 		OpaqueEnds:  p.opaqueEnds.load(),
 		Raced:       raced,
+		Failed:      p.failed.Load(),
 	}, nil
 }
 
