@@ -15,16 +15,16 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
-const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006, the app's outbound
-connections to :15001. Made for an init container with the capability NET_ADMIN, or for the sidecar's own start. It
+const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006 and, if --include-outbound-ranges
+names any, the app's outbound connections to :15001. Made for an init container with the capability NET_ADMIN, or for the sidecar's own start. It
 needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and IPv6.
 
 It never captures the agent's own connections (user or group 1337), loopback traffic, and connections to the ports
 15000, 15001, 15004, 15006, 15020, 15021, 15053 and 15090 and to the agent's status and admin port. Exclusions override
 inclusions.
 
-A second run replaces the rules of the first one atomically; a run that fails changes nothing. Run it before the app
-starts: a connection that is already open may break. Outside a pod it would capture the whole machine, and needs
+A second run replaces the rules of the first one atomically; a run that fails changes nothing. Connections that are
+already open continue without it. Outside a pod it would capture the whole machine, and needs
 --whole-machine.
 
 With -- COMMAND it then becomes this command, and first gives up every right for good: no capability in any set, and

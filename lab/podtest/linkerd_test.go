@@ -39,7 +39,7 @@ func newMeshed(t *testing.T) *meshed {
 	t.Helper()
 	binary := peers.Need(t, "linkerd2-proxy")
 	p := &pod{Net: nettest.New(t), t: t}
-	capture := p.run(p.Pod, "capture", nil, program, "capture", "-z", linkerdInbound, "-p", linkerdOutbound, "-u", fmt.Sprint(linkerdUID),
+	capture := p.run(p.Pod, "capture", nil, program, "capture", "-i", "*", "-z", linkerdInbound, "-p", linkerdOutbound, "-u", fmt.Sprint(linkerdUID),
 		"-g", fmt.Sprint(linkerdUID), "-d", fmt.Sprint(linkerdAdmin))
 	if err := capture.wait(t); err != nil {
 		t.Fatalf("capture: %v\n%s", err, capture.log)

@@ -13,11 +13,7 @@ import (
 // A program that asks for Multipath TCP, client of the pod or the app itself, gets TCP, as from a server without it.
 func TestMultipathTCP(t *testing.T) {
 	t.Parallel()
-	p := &pod{Net: nettest.New(t), t: t}
-	capture := p.run(p.Pod, "capture", nil, program, "capture", "--include-outbound-ranges", "*")
-	if err := capture.wait(t); err != nil {
-		t.Fatalf("capture: %v\n%s", err, capture.log)
-	}
+	p := newPod(t, "--include-outbound-ranges", "*")
 	p.startSidecar(nil)
 	for _, c := range []struct {
 		from, to *nettest.Namespace

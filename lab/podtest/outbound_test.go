@@ -9,13 +9,38 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// What the app says to others goes through the sidecar, which the other side
+// The app's own connections are not redirected by default: what is refused is refused, and a bound source address stays.
+func TestOutboundIsDirect(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	for _, to := range []string{p.Client.TCP4(1), p.Client.TCP6(1)} {
+		c, err := p.Pod.Dial(t.Context(), "tcp", to)
+		if err == nil {
+			_ = c.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("to %s, a port without a listener: %v; want refused", to, err)
+		}
+	}
+	p.Client.Answer(t, 5432, func(c net.Conn) string { return tcp.AddrPort(c.RemoteAddr()).Addr().String() })
+	for prefix, to := range map[string]string{"10.77.0.22/24": p.Client.TCP4(5432), "fd00:77::22/64": p.Client.TCP6(5432)} {
+		second := p.Pod.AddAddress(t, prefix)
+		if got := p.Pod.Receive(t, second, to); got != second.String() {
+			t.Errorf("the app connects from %v, and comes from %s", second, got)
+		}
+	}
+}
+
+// Where they are redirected, what the app says to others goes through the sidecar, which the other side
 // does not see: it comes from the pod.
 func TestOutbound(t *testing.T) {
 	t.Parallel()
-	p := start(t)
+	p := newPod(t, "--include-outbound-ranges", "*")
+	p.startSidecar(nil)
 	for _, address := range []string{p.Client.TCP4(5432), p.Client.TCP6(5432)} {
 		ln := p.Client.Listen(t, "tcp", address)
 		came := make(chan string, 1)

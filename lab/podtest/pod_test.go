@@ -74,10 +74,10 @@ func start(t *testing.T, env ...string) *pod {
 }
 
 // newPod makes a pod without a sidecar yet.
-func newPod(t *testing.T) *pod {
+func newPod(t *testing.T, captureArgs ...string) *pod {
 	t.Helper()
 	p := &pod{Net: nettest.New(t), t: t}
-	capture := p.run(p.Pod, "capture", nil, program, "capture")
+	capture := p.run(p.Pod, "capture", nil, append([]string{program, "capture"}, captureArgs...)...)
 	if err := capture.wait(t); err != nil {
 		t.Fatalf("capture: %v\n%s", err, capture.log)
 	}

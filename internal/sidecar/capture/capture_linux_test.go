@@ -42,7 +42,12 @@ func TestCapture(t *testing.T) {
 		flags map[string]string
 		rows  []row
 	}{
-		{"everything", nil, []row{
+		{"by default", nil, []row{
+			{"inbound", s.Client, none, "pod", appPort, "inbound {}"},
+			{"outbound", s.Pod, none, "client", 80, "world"},
+			{"outbound as a normal user", s.Pod.As(1000, 1000), none, "outside", 443, "world"},
+		}},
+		{"everything", map[string]string{"include-outbound-ranges": "*"}, []row{
 			{"inbound", s.Client, none, "pod", appPort, "inbound {}"},
 			{"inbound to a port without a listener", s.Client, none, "pod", 9999, "inbound {}"},
 			{"the status port", s.Client, none, "pod", 15020, "app"},
@@ -64,6 +69,7 @@ func TestCapture(t *testing.T) {
 		}},
 		{"exclusions", map[string]string{
 			"exclude-inbound-ports":   "8080",
+			"include-outbound-ranges": "*",
 			"exclude-outbound-ports":  "443",
 			"exclude-outbound-ranges": "10.77.0.0/24,198.51.100.0/24,fd00:77::/64,2001:db8:ffff::/48",
 		}, []row{
@@ -107,11 +113,11 @@ func TestCapture(t *testing.T) {
 			{"inbound", s.Client, none, "pod", appPort, "app"},
 			{"outbound", s.Pod, none, "client", 80, "world"},
 		}},
-		{"a virtual machine behind the interface", map[string]string{"virtual-interfaces": nettest.Interface, "exclude-outbound-ports": "8081"}, []row{
+		{"a virtual machine behind the interface", map[string]string{"include-outbound-ranges": "*", "virtual-interfaces": nettest.Interface, "exclude-outbound-ports": "8081"}, []row{
 			{"is outbound", s.Client, none, "pod", appPort, "outbound {}"},
 			{"unless excluded", s.Client, none, "pod", otherPort, "app"},
 		}},
-		{"another proxy", map[string]string{"inbound-port": "15001", "outbound-port": "15006", "proxy-uid": "2000,2001", "proxy-gid": "3000"}, []row{
+		{"another proxy", map[string]string{"include-outbound-ranges": "*", "inbound-port": "15001", "outbound-port": "15006", "proxy-uid": "2000,2001", "proxy-gid": "3000"}, []row{
 			{"inbound", s.Client, none, "pod", appPort, "outbound {}"},
 			{"its user", s.Pod.As(2001, 1), none, "client", 80, "world"},
 			{"its group", s.Pod.As(1, 3000), none, "client", 80, "world"},
@@ -244,6 +250,7 @@ func TestDryRunIsWhatIsInstalled(t *testing.T) {
 	n := nettest.New(t)
 	for name, flags := range map[string]map[string]string{
 		"defaults": nil,
+		"outbound": {"include-outbound-ranges": "*"},
 		"off":      {"mode": "NONE"},
 		"one of each": {
 			"include-inbound-ports": "80", "exclude-inbound-ports": "81", "include-outbound-ports": "82", "exclude-outbound-ports": "83",

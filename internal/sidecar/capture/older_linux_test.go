@@ -59,7 +59,7 @@ func echoes(c net.Conn) *bufio.ReadWriter {
 	return bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c))
 }
 
-// A link-local address needs an interface, which the original destination does not tell: such connections go directly.
+// A link-local address needs an interface, which SO_ORIGINAL_DST lacks: such connections go directly.
 func TestLinkLocalIsNotCaptured(t *testing.T) {
 	s := newScene(t)
 	s.install(t, map[string]string{"include-outbound-ranges": "*"})

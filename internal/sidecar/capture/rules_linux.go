@@ -75,7 +75,7 @@ func (c *Config) rules(f family) table {
 
 // never are the rules before all others. A connection that is older than the rules continues without them: to NAT, the
 // next packet of one that conntrack does not know yet is a first one. Link-local addresses of IPv6 mean nothing without
-// the interface, which SO_ORIGINAL_DST does not tell.
+// the interface, which SO_ORIGINAL_DST lacks.
 func (f family) never() []rule {
 	rules := []rule{{[]match{matchNoSYN()}, verdict{}}}
 	if f == ipv6 {

@@ -37,9 +37,9 @@ var Settings = []Setting{
 		Help:        "`ports` that are not captured inbound",
 		set:         setTo(ports, func(c *Config) *[]uint16 { return &c.ExcludeInbound }),
 	}, {
-		Flag: "include-outbound-ranges", Short: "i", Istio: "istio-service-cidr", Default: "*",
+		Flag: "include-outbound-ranges", Short: "i", Istio: "istio-service-cidr",
 		Annotations: []string{"traffic.sidecar.istio.io/includeOutboundIPRanges"},
-		Help:        "`ranges` of addresses to which outbound is captured; * is all, an empty list none",
+		Help:        "`ranges` of addresses to which outbound is captured; * is all, an empty list (default) none",
 		set:         setTo(some(acceptsRanges, prefix), func(c *Config) *Some[netip.Prefix] { return &c.IncludeRanges }),
 	}, {
 		Flag: "exclude-outbound-ranges", Short: "x", Istio: "istio-service-exclude-cidr",

@@ -18,7 +18,7 @@ func TestDefaults(t *testing.T) {
 	want := Config{
 		InboundPort: 15006, OutboundPort: 15001,
 		UIDs: []uint32{1337}, GIDs: []uint32{1337},
-		IncludeInbound: Some[uint16]{All: true}, IncludeRanges: Some[netip.Prefix]{All: true},
+		IncludeInbound: Some[uint16]{All: true}, // nothing outbound
 	}
 	if got := resolve(t, Input{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -41,8 +41,8 @@ func TestSettingsInAllPlaces(t *testing.T) {
 			Some[uint16]{List: []uint16{80, 8080}}, func(c Config) any { return c.IncludeInbound }},
 		{"a flag wins over the annotation", map[string]string{"include-inbound-ports": "*"}, map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80"},
 			Some[uint16]{All: true}, func(c Config) any { return c.IncludeInbound }},
-		{"an empty annotation means none", nil, map[string]string{"traffic.sidecar.istio.io/includeOutboundIPRanges": ""},
-			Some[netip.Prefix]{}, func(c Config) any { return c.IncludeRanges }},
+		{"all outbound", nil, map[string]string{"traffic.sidecar.istio.io/includeOutboundIPRanges": "*"},
+			Some[netip.Prefix]{All: true}, func(c Config) any { return c.IncludeRanges }},
 		{"ranges of both families, and an address", nil, map[string]string{"traffic.sidecar.istio.io/excludeOutboundIPRanges": "10.1.2.3/8,fd00::/8,169.254.169.254"},
 			[]netip.Prefix{p("10.0.0.0/8"), p("fd00::/8"), p("169.254.169.254/32")}, func(c Config) any { return c.ExcludeRanges }},
 		{"the old annotation for virtual machines", nil, map[string]string{"traffic.sidecar.istio.io/kubevirtInterfaces": "k6t-net1"},

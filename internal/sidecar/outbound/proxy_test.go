@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // A connection to the capture port itself is closed: forwarding it would loop.
@@ -27,5 +29,14 @@ func TestNotCaptured(t *testing.T) {
 	}
 	if s := p.Stats(); s.Total != 1 || s.Failed != 1 {
 		t.Errorf("stats %+v", s)
+	}
+}
+
+// Both sides of a connection are probed before conntrack forgets one that has been half-closed: its answer would not be
+// translated any more. 60 s without a packet is nf_conntrack_tcp_timeout_close_wait.
+func TestProbesBeforeConntrackForgets(t *testing.T) {
+	const forgets = time.Minute
+	if k := tcp.KeepAlive; !k.Enable || k.Idle+k.Interval >= forgets {
+		t.Errorf("%+v", k)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -95,5 +94,6 @@ func DialCaptured(ctx context.Context, to netip.AddrPort, wait Patience) (*Socke
 	return app, err
 }
 
-// KeepAlive detects dead peers of captured outbound connections.
-var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4}
+// KeepAlive detects dead peers of captured outbound connections. It probes long before conntrack forgets a connection
+// that one side has ended (nf_conntrack_tcp_timeout_close_wait, 60 s): its answer would no longer be translated.
+var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: appKeepAlive, Interval: appKeepAlive, Count: 4}

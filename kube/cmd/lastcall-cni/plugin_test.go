@@ -117,7 +117,8 @@ func TestCapturesMarkedPods(t *testing.T) {
 			}
 			checks("not marked", false)
 
-			marked := map[string]string{"lastcall.dev/cni": "15000,15999", "traffic.sidecar.istio.io/excludeInboundPorts": "8081"}
+			marked := map[string]string{"lastcall.dev/cni": "15000,15999", "traffic.sidecar.istio.io/excludeInboundPorts": "8081",
+				"traffic.sidecar.istio.io/includeOutboundIPRanges": "*"}
 			for _, step := range []string{"first", "again"} {
 				result, err := call(t, "ADD", version, n.Pod.Path(), marked, previous(version))
 				if err != nil {
