@@ -142,7 +142,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// attack is what one client does on each of many connections.
+// attack has the bytes that one client sends on each of many connections.
 type attack struct {
 	name, options string
 	bytes         string
