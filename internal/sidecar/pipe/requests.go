@@ -108,6 +108,9 @@ func (u *up) batchHead(to *batch) batchStep {
 		if r := limits.tooLong(rest); r != nil {
 			return u.refuse(to, r, accesslog.HeadersTooLarge)
 		}
+		if http1.EndsByLF(rest, u.scanned) {
+			return u.refuse(to, &replyBadRequest, accesslog.InvalidHTTP1)
+		}
 		u.scanned = len(rest)
 		u.headBegins(rest)
 		return sendBatch
