@@ -180,7 +180,7 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	return report, errors.Join(append(errs, err)...)
 }
 
-// checkOpen reports whether a listener has been closed, if that can be known.
+// checkOpen returns an error for a listener that has been closed, if it shows that.
 func checkOpen(ln net.Listener) error {
 	has, ok := ln.(syscall.Conn)
 	if !ok {

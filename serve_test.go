@@ -369,7 +369,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Serve on a listener that has been closed fails before it says that it serves.
+// Serve on a listener that has been closed fails before it logs "serving".
 func TestServeOnClosedListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

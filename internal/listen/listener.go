@@ -41,7 +41,7 @@ func New(open net.Listener, listen func(network, address string) (net.Listener, 
 // Addr is where it listens, or listened before Stop.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Accept returns the next connection. While the listener is stopped it waits. After Close, and when somebody else has
+// Accept returns the next connection. While the listener is stopped it waits. After Close, and when other code has
 // closed the listener, it returns net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
@@ -78,7 +78,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// isStopping reports whether Stop closes the socket, or Close has: nobody else may.
+// isStopping reports whether Stop closes the socket, or Close has. No other code may.
 func (l *Listener) isStopping(inner net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

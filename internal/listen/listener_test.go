@@ -79,7 +79,7 @@ func TestListenerStopHeedsItsContext(t *testing.T) {
 	}
 }
 
-// A listener that somebody else has closed is a failed one.
+// A listener that other code has closed is a failed one.
 func TestListenerClosedByOthers(t *testing.T) {
 	for name, when := range map[string]func(net.Listener, func()){
 		"before": func(ln net.Listener, accept func()) { _ = ln.Close(); accept() },

@@ -1,4 +1,4 @@
-// Package printable keeps text that somebody else wrote from controlling what shows it: a terminal, a log, a table.
+// Package printable keeps text of other authors from controlling what shows it: a terminal, a log, a table.
 package printable
 
 import (

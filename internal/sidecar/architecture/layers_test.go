@@ -67,7 +67,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/spread", "spreads the ends of conversations whose clients reconnect"},
 	{"internal/sidecar/logs", "log output that never blocks: bounded, counted, throttled"},
 	{"drain", "the state machine: imports nothing of the project that has a state"},
-	{"internal/printable", "keeps text that somebody else wrote from controlling a terminal"},
+	{"internal/printable", "keeps text of other authors from controlling a terminal"},
 }
 
 // downwards are the folders of layers, in order.

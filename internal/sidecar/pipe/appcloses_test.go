@@ -276,7 +276,7 @@ func askUntilEnd(t *testing.T, p *Pipe, client, each, rounds int) {
 		for i := range each {
 			resp, err := http.ReadResponse(r, nil)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("request %s waits for ever", path(i))
+				t.Errorf("request %s waits forever", path(i))
 				return
 			} else if err != nil {
 				c = nil

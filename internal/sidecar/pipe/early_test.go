@@ -179,7 +179,7 @@ func TestExpectFinal(t *testing.T) {
 	}
 }
 
-// If the body is on its way, or the app has asked for it, the connection is kept.
+// If the body is on its way, or the app has sent a 100, the connection is kept.
 func TestExpectKept(t *testing.T) {
 	app := startHTTP(t, tellBack)
 	_, c := startClient(t, app, HTTP)

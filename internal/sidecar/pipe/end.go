@@ -53,7 +53,7 @@ func (c *conn) claimLocked(e *ending) *claim {
 		return nil
 	}
 	c.end.by = e
-	if e.reply == nil || c.response.begun || c.uploads && c.queue.len() == 0 && c.end.refusal == nil { // or is over
+	if e.reply == nil || c.response.begun || c.uploads && c.queue.len() == 0 && c.end.refusal == nil { // or has ended
 		c.end.phase = ended
 		c.end.resets = c.response.begun && c.response.untilClose // after a FIN it would look complete
 		return &claim{ending: e}

@@ -341,7 +341,7 @@ func (u *up) clientEnded() {
 		u.endWebSocket()
 	case due:
 		_ = c.app.CloseWrite()
-	case isCut: // as the client without a sidecar, which tells a part of an upload from the whole
+	case isCut: // as the client without a sidecar, which distinguishes a part of an upload from the whole
 		_ = c.app.SetLinger(0)
 		_ = c.app.SetDeadline(time.Now())
 	default:

@@ -69,7 +69,7 @@ func (p *Pipe) awaitFiles(pause time.Duration) {
 }
 
 // reserve waits, if descriptors are few, until there is one for the connection to the app of the next client. Only the
-// accept loop calls it. A listener that stops accepts what is in its queue without.
+// accept loop calls it. A listener that stops accepts the connections in its queue without one.
 func (l *listener) reserve() {
 	for pause := minAcceptPause; l.spare == nil && l.p.isShortOfFiles() && !l.p.stops.Load(); {
 		spare, err := tcp.Reserve(l.App)

@@ -34,7 +34,7 @@ func reset(t *testing.T, c interface {
 }
 
 // A reset of either side reaches the other as a reset, in all that passes as bytes: after a FIN a part of a transfer
-// would look whole. What came before it is delivered.
+// would look whole. The bytes before it are delivered.
 func TestResetIsPassedOn(t *testing.T) {
 	const size = 1 << 20
 	for _, protocol := range []Protocol{TCP, Auto} {
@@ -105,7 +105,7 @@ func TestResetIsPassedOn(t *testing.T) {
 			}
 		})
 	}
-	// The app of an upload by HTTP that ends with the connection, or is an upgrade, cannot tell otherwise.
+	// The app of an upload by HTTP that ends with the connection, or is an upgrade, cannot distinguish the two otherwise.
 	t.Run("http, the client's", func(t *testing.T) {
 		got, read := make(chan string, 1), make(chan struct{})
 		app := startApp(t, func(c net.Conn) {

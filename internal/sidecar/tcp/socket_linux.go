@@ -256,7 +256,7 @@ func (s *Socket) GuardStream() {
 	})
 }
 
-// unguard undoes it: an orderly close sends what is left. The socket's mutex is held.
+// unguard undoes it: an orderly close sends the rest. The socket's mutex is held.
 func (s *Socket) unguard() {
 	if s.guarded {
 		s.guarded = false
