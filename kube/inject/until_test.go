@@ -44,8 +44,10 @@ func TestUntil(t *testing.T) {
 		checkAgain(t, name, got, testOptions())
 	}
 	for text, want := range map[string]string{
-		"idle":                  "annotation lastcall.dev/until: \"idle\": must be exec:COMMAND",
-		"file:/idle\nfile:busy": "\"file:busy\": the path must be absolute",
+		"idle":                                 "annotation lastcall.dev/until: \"idle\": must be exec:COMMAND",
+		"file:/idle\nfile:busy":                "\"file:busy\": the path must be absolute",
+		"exec:a\x00b":                          "NUL",
+		"exec:" + strings.Repeat("a", 200_000): "must be at most 8192",
 		strings.Repeat("exec:true\n", 1+maxSignals): "has 11 signals: must be at most 10",
 	} {
 		if _, r := Pod(annotated(annotationUntil, text), testOptions()); r.Outcome != LeftAlone || r.Err == nil || !strings.Contains(r.Reason, want) {

@@ -32,8 +32,17 @@ func (s Signal) String() string { return s.text }
 const Syntax = "exec:COMMAND, http://HOST:PORT/PATH, metric:http://HOST:PORT/PATH NAME{LABEL=\"VALUE\"} <= N, " +
 	"file:PATH, !file:PATH or unix:PATH"
 
+// maxText limits a signal, which is an argument of the hook: the kernel starts no program with one of 128 KiB.
+const maxText = 8 << 10
+
 // Parse reads a signal.
 func Parse(text string) (Signal, error) {
+	switch {
+	case len(text) > maxText:
+		return Signal{}, fmt.Errorf("%.20q…: %d bytes: must be at most %d", text, len(text), maxText)
+	case strings.ContainsRune(text, 0) || strings.Contains(text, `\u0000`):
+		return Signal{}, fmt.Errorf("%.100q: NUL cannot be part of a program's argument", text)
+	}
 	s := Signal{text: text}
 	kind, rest, _ := strings.Cut(text, ":")
 	var err error
