@@ -239,7 +239,7 @@ func TestClosedWhileACommandRuns(t *testing.T) {
 // What a command has left running ends with it: a command is run again and again.
 func TestCommandLeavesNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	s, err := Parse(`exec:["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $! >` + file + `; exit 1"]`)
+	s, err := Parse(`exec:["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $! >` + file + `; exit 1"]`)
 	must(t, err)
 	if a := s.ask(t.Context()); a.err != nil || a.isIdle {
 		t.Fatalf("%+v, want busy", a)
