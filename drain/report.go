@@ -69,8 +69,8 @@ type Report struct {
 	// Most clients repeat such a request by themselves; the user of one that does not sees an error.
 	Raced uint64 `json:"raced,omitempty"`
 
-	// Failed is how many requests got no response, or a part of one, because the app had gone: nobody cut them, and they
-	// change no verdict.
+	// Failed is how many requests got no response, or a part of one, because the app had gone: the drain has not cut
+	// them, and they change no verdict.
 	Failed uint64 `json:"failed,omitempty"`
 
 	// HeldBy lists the conversations that delayed the exit last, no more than the oldest ten.

@@ -46,7 +46,7 @@ const endsKept = 5
 // shown are the ends of a workload's pods, the latest first. It is not changed once it is remembered.
 type shown []appEnd
 
-// appEnd is what one end has shown of the app.
+// appEnd is the evidence of one end about the app.
 type appEnd struct {
 	event, pod string
 	app        drain.AppEnd

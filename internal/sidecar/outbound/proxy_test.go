@@ -33,7 +33,7 @@ func TestNotCaptured(t *testing.T) {
 }
 
 // Both sides of a connection are probed before conntrack forgets one that has been half-closed: its answer would not be
-// translated any more. 60 s without a packet is nf_conntrack_tcp_timeout_close_wait.
+// translated then. 60 s without a packet is nf_conntrack_tcp_timeout_close_wait.
 func TestProbesBeforeConntrackForgets(t *testing.T) {
 	const forgets = time.Minute
 	if k := tcp.KeepAlive; !k.Enable || k.Idle+k.Interval >= forgets {

@@ -304,7 +304,7 @@ func TestReportOfAppThatGoes(t *testing.T) {
 			cfg.MinimumDrain, cfg.QuietTime, cfg.IdleGrace = 0, 0, 0
 			report, err := drain.Termination{Plane: p, Config: cfg, Log: slog.New(slog.DiscardHandler),
 				Watch: drain.Watcher{Phase: func(now drain.Phase) {
-					if now == drain.Waiting { // the counts from before are known
+					if now == drain.Waiting { // the counts from before have been read
 						_, _ = io.ReadAll(dialPipe(t, p, "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"))
 					}
 				}}}.Run(ctx)

@@ -15,7 +15,7 @@ import (
 )
 
 // Group are the living processes of the child's process group: the child, and descendants that have not left the group.
-// Nobody else can have the group's number while one of them lives.
+// No other group can have its number while one of them lives.
 func (c *Child) Group() []int {
 	var out []int
 	if syscall.Kill(-c.Pid(), 0) == syscall.ESRCH {
@@ -46,7 +46,7 @@ func (c *Child) SignalGroup(s syscall.Signal) error {
 // groupPoll is how often GroupDone looks: the kernel does not report the end of processes that are not children.
 const groupPoll = 20 * time.Millisecond
 
-// GroupDone is closed when nobody of the process group lives, or ctx has ended.
+// GroupDone is closed when no process of the group lives, or ctx has ended.
 func (c *Child) GroupDone(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
