@@ -26,7 +26,7 @@ import (
 //	response timeout    -            504              FIN; RST⁵          as before  -            -           -
 //	invalid request     4xx, 5xx     after those due  FIN                -          -            -           GOAWAY
 //	app unreachable     503          503              -                  -          -            FIN         503 each
-//	app closes          as the app   as the app⁶      FIN; all⁵          as before  as the app   as the app  503, RST
+//	app closes          as the app   as the app⁶      FIN; all⁵          as before  as the app   as the app  as the app
 //	app sends nonsense  FIN          502              FIN; RST⁵          as before  -            -           502, RST
 //	client closes       FIN          half-close, the response, FIN                  FIN          half-close  half-close
 //	client resets       both sockets are closed, the app's with a reset
@@ -65,7 +65,6 @@ var (
 	endLastCallSilent  = same(nil, accesslog.LastCall) // without HTTP there is no reply
 	endResponseTimeout = same(&replyResponseTimeout, accesslog.ResponseTimeout)
 	endAppClosed       = ending{before: accesslog.Terminated, within: accesslog.Truncated, behind: accesslog.Terminated}
-	endAppClosedH2     = ending{reply: &replyTerminated, before: accesslog.Terminated, within: accesslog.Truncated}
 	endAppInvalid      = ending{reply: &replyProtocolError, before: accesslog.ProtocolError,
 		within: accesslog.Truncated, behind: accesslog.Terminated}
 	endUnreachable = same(&replyConnectFailed, accesslog.ConnectFailed)
@@ -76,7 +75,7 @@ var (
 // isApps reports whether the app, which could not be reached or has ended its connection, is why a request fails.
 func (e *ending) isApps() bool {
 	switch e {
-	case &endUnreachable, &endRestarting, &endAppClosed, &endAppClosedH2, &endAppInvalid:
+	case &endUnreachable, &endRestarting, &endAppClosed, &endAppInvalid:
 		return true
 	}
 	return false
@@ -285,7 +284,7 @@ func (d *down) appEnded() {
 		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
 		c.h2.failStreams(&endAppInvalid, http2.NoError)
 	case mode == modeH2 && streams > 0:
-		c.h2.failStreams(&endAppClosedH2, http2.NoError)
+		c.h2.endAsApp(d.err)
 	case mode == modeH2:
 		c.h2.sendFinalGoAway()
 		c.endBy(&endAppIdle)

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
-	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 func h2Client(t *testing.T) *http.Client {
@@ -163,15 +162,39 @@ func TestH2AppRefuses(t *testing.T) {
 	awaitActivity(t, p, 0, 0)
 }
 
-func TestH2AppDies(t *testing.T) {
-	app := startApp(t, func(c net.Conn) {
-		b := make([]byte, len(wirehttp2.Preface)+9+9+10)
-		_, _ = io.ReadFull(c, b)
-	})
-	p, r := startRaw(t, app, HTTP)
-	r.request(1, true, ":path", "/", "content-type", "application/grpc")
-	r.want("HEADERS 1 end=true :status=200 grpc-status=14 grpc-message=upstream connect error or disconnect/reset before headers. reset reason: connection termination", "GOAWAY 1 NO_ERROR")
-	awaitActivity(t, p, 0, 0)
+// The end of the app's connection reaches the client as it was, behind the app's frames: a response of ours would forbid the
+// client to repeat a request that the app's GOAWAY has not named.
+func TestH2AppEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		goAway, resets bool
+		want           string
+	}{
+		"FIN":            {want: ""},
+		"GOAWAY and FIN": {goAway: true, want: "GOAWAY 0 NO_ERROR"},
+		"RST":            {resets: true, want: "connection reset by peer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := startApp(t, func(c net.Conn) {
+				f := readPreface(c)
+				nextRequest(f)
+				if tt.goAway {
+					_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
+				}
+				if tt.resets {
+					_ = c.(*net.TCPConn).SetLinger(0)
+				}
+			})
+			p, r := startRaw(t, app, HTTP)
+			r.request(1, true, ":path", "/", "content-type", "application/grpc")
+			if got := strings.Join(r.frames(), "\n"); strings.Contains(got, "HEADERS") || !strings.HasSuffix(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			awaitActivity(t, p, 0, 0)
+			if failed := p.failed.Load(); failed != 1 && !tt.goAway {
+				t.Errorf("%d failed requests", failed)
+			}
+		})
+	}
 }
 
 func TestH2BrokenClient(t *testing.T) {

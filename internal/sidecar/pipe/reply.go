@@ -10,7 +10,6 @@ import (
 
 // The local replies.
 var (
-	replyTerminated      = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonTerminated, false)}
 	replyConnectFailed   = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonConnectFailed, false)}
 	replyOverflow        = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonOverflow, false)}
 	replyResponseTimeout = accesslog.Reply{Status: 504, Body: accesslog.BodyResponseTimeout}
