@@ -19,8 +19,8 @@
 //     never looks complete;
 //   - logs and returns a report: what was cut, what delayed the exit, how long each phase took.
 //
-// It always returns before the grace period ends. A second SIGTERM, a second or more later, makes the last call at once. SIGINT
-// (Ctrl-C) does not wait for the minimum drain.
+// It always returns before the grace period ends. A second SIGTERM, a second or more later, makes the last call at
+// once. SIGINT (Ctrl-C) does not wait for the minimum drain.
 //
 // # On Kubernetes
 //

@@ -6,8 +6,8 @@ import "time"
 type Signal int
 
 const (
-	// Terminate is SIGTERM. The first makes the end final; a second makes the last call at once. A receiver of the operating
-	// system's signals leaves out Repeats.
+	// Terminate is SIGTERM. The first makes the end final; a second makes the last call at once. A receiver of the
+	// operating system's signals leaves out Repeats.
 	Terminate Signal = iota
 
 	// Interrupt is SIGINT (Ctrl-C). It has the effect of Terminate.

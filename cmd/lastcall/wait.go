@@ -77,8 +77,8 @@ All signals must be idle at the same time. A signal that fails counts as busy, a
 verdict is then assumed. --until alone has no minimum drain and no quiet time, because no client connects to a worker.
 --ports and --envoy add theirs.
 
---after runs the app's own preStop hook when the wait has ended: the command or the request behind --. A hook that stops
-the app must not run earlier. --before runs it first, for a worker that has to stop taking messages; without an agent,
+--after runs the app's own preStop hook when the wait has ended: the command or the request behind --. A hook that
+stops the app must not run earlier. --before runs it first, for a worker that has to stop taking messages; without an agent,
 the deadline and the minimum drain count from the start of the command. If it fails, the command exits with 1 at the end,
 which the kubelet reports.
 

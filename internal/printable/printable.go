@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Requests, names and logs are written by others, and people read them in terminals. The controls U+0080 to U+009F begin
-// escape sequences there, the marks of bidirectional text reverse the text behind them, and others hide text. So what
-// strconv.IsPrint excludes is escaped.
+// Requests, names and logs are written by others, and people read them in terminals. The controls U+0080 to U+009F
+// begin escape sequences there, the marks of bidirectional text reverse the text behind them, and others hide text. So
+// what strconv.IsPrint excludes is escaped.
 
 // Text writes what is not printable, line ends too, as in Go.
 func Text(s string) string {

@@ -39,8 +39,8 @@ type Apps struct {
 
 func newApps() *Apps { return &Apps{shown: cache.NewLRUExpireCache(maxApps)} }
 
-// endsKept is how many ends of a workload's pods are remembered, the latest: one of them may show the wrong by chance, and
-// a new version of the app shows it with each pod.
+// endsKept is how many ends of a workload's pods are remembered, the latest: one of them may show the wrong by chance,
+// and a new version of the app shows it with each pod.
 const endsKept = 5
 
 // shown are the ends of a workload's pods, the latest first. It is not changed once it is remembered.

@@ -74,10 +74,10 @@
 //     waits for it. The token keeps the rest of the network from draining the pod; readers of the pod's manifest see
 //     it.
 //   - An app's own preStop joins it (PreStopOf). One that only sleeps is replaced, and the drain lasts at least as
-//     long. Any other may stop the app, so it runs after the drain: Kubernetes runs one handler, so the hook is the program
-//     itself (lastcall wait --after), which waits, and then runs the app's command, or sends its request. That of a worker
-//     (lastcall.dev/until) runs first (--before): it stops the worker's consumption. lastcall.dev/pre-stop: keep leaves
-//     the app its own hook alone; its SIGTERM comes when that has ended, drained or not.
+//     long. Any other may stop the app, so it runs after the drain: Kubernetes runs one handler, so the hook is the
+//     program itself (lastcall wait --after), which waits, and then runs the app's command, or sends its request. That
+//     of a worker (lastcall.dev/until) runs first (--before): it stops the worker's consumption. lastcall.dev/pre-stop:
+//     keep leaves the app its own hook alone; its SIGTERM comes when that has ended, drained or not.
 //   - A native sidecar has such an httpGet hook itself, with its own token. It begins the drain even if no app has our
 //     hook, or the app has crashed. Its SIGTERM comes after the apps have ended.
 //   - A classic sidecar has none: its SIGTERM at the start begins the drain. With a hook, its SIGTERM would come at the

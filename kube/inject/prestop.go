@@ -137,7 +137,8 @@ func (j *injection) own(c *corev1.Container) []string {
 }
 
 // running adds to a hook the container's own command, for limit at most.
-func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container, limit time.Duration) *corev1.LifecycleHandler {
+func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
+	limit time.Duration) *corev1.LifecycleHandler {
 	if own := j.own(c); len(own) > 0 {
 		flag := "--after"
 		if p, _ := PreStopOf(j.pod, c); p.Merge == MergeRunsFirst {

@@ -18,7 +18,7 @@ const (
 	maxPods         = 2048             // watched pods; Kubernetes supports 110 on a node, some vendors 250
 	maxTerminations = 1024             // at the same time
 	statusPatience  = 3 * time.Second  // for the exit codes, after the last process of the pod
-	reportPatience  = 15 * time.Second // likewise in a pod of lastcall, for its report: many pods that end at once are late
+	reportPatience  = 15 * time.Second // likewise in a pod of lastcall, for its report: many that end at once are late
 	newsPatience    = 5 * time.Second  // for the API server's news of a pod whose processes have ended
 	endPatience     = 15 * time.Second // after the deadline, for the end of the pod
 	lateAfter       = 3 * time.Second  // a deletion that is older than this at first sight; its time has whole seconds

@@ -92,7 +92,10 @@ func pod(w *manifest.Workload, container string, values sources) (service.Pod, e
 		if err != nil {
 			return p, err
 		}
-		p.Join = strategy.Join{Keeps: own.Merge == inject.MergeKeeps, Runs: own.Merge == inject.MergeRuns || own.Merge == inject.MergeRunsFirst, Minimum: own.Sleep}
+		p.Join = strategy.Join{
+			Keeps: own.Merge == inject.MergeKeeps, Minimum: own.Sleep,
+			Runs: own.Merge == inject.MergeRuns || own.Merge == inject.MergeRunsFirst,
+		}
 		if s := c.Lifecycle.StopSignal; s != nil {
 			if p.StopSignal = unix.SignalNum(string(*s)); p.StopSignal == 0 {
 				return p, fmt.Errorf("container %s: unknown stopSignal %s", c.Name, *s)

@@ -52,7 +52,9 @@ const (
 )
 
 var (
-	loopback  = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.1/32"), ipv6: netip.MustParsePrefix("::1/128")}
+	loopback = map[family]netip.Prefix{
+		ipv4: netip.MustParsePrefix("127.0.0.1/32"), ipv6: netip.MustParsePrefix("::1/128"),
+	}
 	linkLocal = netip.MustParsePrefix("fe80::/10")
 	// source is the address from which Istio's proxy, and lastcall's pipe, connect to the app.
 	source = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.6/32"), ipv6: netip.MustParsePrefix("::6/128")}

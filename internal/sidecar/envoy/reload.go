@@ -26,8 +26,9 @@ import (
 
 // A reload is Envoy's hot restart: the next Envoy receives the listening sockets of the current one, which then drains,
 // and which the next one ends after --parent-shutdown-time-s. Envoy sets three rules. The next one closes the current
-// one's admin API before it binds its listeners, so its configuration is validated first. It aborts when its predecessor
-// is ended by another process. A third Envoy ends the first at once, so a reload waits for the end of the first.
+// one's admin API before it binds its listeners, so its configuration is validated first. It aborts when its
+// predecessor is ended by another process. A third Envoy ends the first at once, so a reload waits for the end of the
+// first.
 
 // hotRestart are Envoy's arguments; the zero value disables hot restarts.
 type hotRestart struct {
@@ -65,12 +66,13 @@ func (h hotRestart) memory() string {
 }
 
 // forgetStart removes the mark of an Envoy that has exited while it started, for which the next one would exit
-// ("previous envoy process is still initializing"). The mark is the last of the 104 bytes of Envoy's struct SharedMemory
-// of hot restart version 11.
+// ("previous envoy process is still initializing"). The mark is the last of the 104 bytes of Envoy's struct
+// SharedMemory of hot restart version 11.
 func (h hotRestart) forgetStart() error {
 	b, err := os.ReadFile(h.memory())
 	if err != nil || len(b) != 104 || b[8] != 11 {
-		return fmt.Errorf("envoy's %s is not of hot restart version 11.104: %w", h.memory(), cmp.Or(err, errors.ErrUnsupported))
+		err = cmp.Or(err, errors.ErrUnsupported)
+		return fmt.Errorf("envoy's %s is not of hot restart version 11.104: %w", h.memory(), err)
 	}
 	clear(b[96:])
 	return os.WriteFile(h.memory(), b, 0o600)
@@ -233,8 +235,8 @@ const mostNamed = 10
 func (p *Plane) followPrevious(previous *process.Child) {
 	var cut []sockdiag.Socket
 	late := time.Now().Add(p.o.ParentShutdown + endsSoon + exitTime)
-	for ended := ends(p.life, previous, p.o.ParentShutdown-min(endsSoon, p.o.ParentShutdown/2)); !ended && p.life.Err() == nil &&
-		time.Now().Before(late); ended = ends(p.life, previous, endsPoll) {
+	first := p.o.ParentShutdown - min(endsSoon, p.o.ParentShutdown/2)
+	for wait := first; !ends(p.life, previous, wait) && p.life.Err() == nil && time.Now().Before(late); wait = endsPoll {
 		own := socketsOf(previous)
 		p.mu.Lock()
 		open, _ := p.sockets(connectionStates)

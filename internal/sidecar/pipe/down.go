@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -251,14 +250,17 @@ func (d *down) carryDown() {
 
 // invalidity is why a response is invalid, for the counter.
 func invalidity(err error) counters.Invalid {
-	switch err {
-	case io.EOF:
-		return counters.InvalidIncomplete
+	var invalid *http1.Error
+	if !errors.As(err, &invalid) {
+		return counters.InvalidIncomplete // the app has ended its connection
+	}
+	switch invalid {
 	case http1.ErrHeadTooLarge:
 		return counters.InvalidTooLarge
 	case http1.ErrFraming:
 		return counters.InvalidFraming
-	case http1.ErrChunkSize, http1.ErrChunkExt, http1.ErrChunkEnd, http1.ErrChunkLine, http1.ErrTrailer, http1.ErrTrailerTooLarge:
+	case http1.ErrChunkSize, http1.ErrChunkExt, http1.ErrChunkEnd, http1.ErrChunkLine, http1.ErrTrailer,
+		http1.ErrTrailerTooLarge:
 		return counters.InvalidChunks
 	}
 	return counters.InvalidSyntax

@@ -50,7 +50,7 @@ const (
 	DefaultMaxHead          = 60 << 10         // Envoy's max_request_headers_kb
 	DefaultMaxFields        = 100              // Envoy's max_headers_count
 	DefaultHeadTimeout      = 30 * time.Second // about that of nginx and Apache
-	DefaultDialTimeout      = 2 * time.Minute  // as long as the kernel tries: an app with a full queue keeps its clients waiting
+	DefaultDialTimeout      = 2 * time.Minute  // as long as the kernel tries: a full queue keeps clients waiting
 	DefaultHandshakeTimeout = 10 * time.Second // net/http's; Istio's gateways have 15 s (transport_socket_connect_timeout)
 	DefaultIdleTimeout      = time.Hour        // Envoy's idle_timeout
 	DefaultKeepAlive        = 15 * time.Second // net.ListenConfig's

@@ -11,8 +11,8 @@ import (
 
 // An app may close a kept connection after any response. Its clients expect that of a server: one that finds its
 // connection ended before any byte of a response repeats its request on another (RFC 9112, 9.3.1), which a response of
-// ours would forbid. So the end of the app's connection is passed on as it was, unless up connects to the app again: for
-// a request of which nothing has been forwarded, or for one that may be repeated.
+// ours would forbid. So the end of the app's connection is passed on as it was, unless up connects to the app again:
+// for a request of which nothing has been forwarded, or for one that may be repeated.
 
 // maxRepeated is the longest head that is kept to be repeated, bytes.
 const maxRepeated = 2 << 10
@@ -86,8 +86,8 @@ func (u *up) rejoin() bool {
 	return true
 }
 
-// rejoinAfterSend handles a request that could not be sent: if it may be repeated, the app's end, which down sees as well,
-// decides that it is. It reports whether up continues.
+// rejoinAfterSend handles a request that could not be sent: if it may be repeated, the app's end, which down sees as
+// well, decides that it is. It reports whether up continues.
 func (u *up) rejoinAfterSend() bool {
 	c := u.c
 	c.mu.Lock()
@@ -100,8 +100,8 @@ func (u *up) rejoinAfterSend() bool {
 	return u.rejoin()
 }
 
-// endAsApp ends a connection with open streams as the app has ended its own, behind all frames that the app has sent: its
-// client repeats on another connection the requests that the app's GOAWAY, if any, has not named (RFC 9113, 6.8).
+// endAsApp ends a connection with open streams as the app has ended its own, behind all frames that the app has sent:
+// its client repeats on another connection the requests that the app's GOAWAY, if any, has not named (RFC 9113, 6.8).
 func (h *h2) endAsApp(err error) {
 	c := h.c
 	c.mu.Lock()

@@ -239,8 +239,8 @@ func (d *down) passMessage(n int) bool {
 	return true
 }
 
-// uploadsOnLocked reports whether the response to the only request comes before all of its body. The client may read the
-// response only after it has sent everything, so its connection ends no earlier, unless the app ends its own.
+// uploadsOnLocked reports whether the response to the only request comes before all of its body. The client may read
+// the response only after it has sent everything, so its connection ends no earlier, unless the app ends its own.
 func (c *conn) uploadsOnLocked() bool { return c.uploads && !c.awaits100 && c.queue.len() == 1 }
 
 // noteSent counts body bytes for the access log.

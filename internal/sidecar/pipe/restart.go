@@ -11,8 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// Restart is the start of the app, or the restart of one of the app's containers while the pod continues: connections to its ports announce
-// their close, and new ones wait until the app is back. The listeners stay open.
+// Restart is the start of the app, or the restart of one of the app's containers while the pod continues: connections
+// to its ports announce their close, and new ones wait until the app is back. The listeners stay open.
 type Restart struct {
 	p     *Pipe
 	ports []uint16      // sorted

@@ -177,8 +177,8 @@ func (u *up) noteSilentRace() {
 	c.raceLocked()
 }
 
-// inUseLocked reports whether the app streams: it sent several times in a row, with pauses that a last word has not, and
-// the silence is no longer than they make likely. Such a stream ends with a last word, or in its middle.
+// inUseLocked reports whether the app streams: it sent several times in a row, with pauses that a last word has not,
+// and the silence is no longer than they make likely. Such a stream ends with a last word, or in its middle.
 func (t *turns) inUseLocked() bool {
 	silence := time.Since(t.at)
 	return t.app && t.pause > lastWordTime && silence > streamWordTime && silence <= silenceFactor*t.pause

@@ -275,8 +275,9 @@ func (u *up) passAsBytes() {
 }
 
 // decide handles what the client has sent behind an upgrade: if the app refuses it, that is the next request. Until the
-// app has answered, only bytes that begin no request are forwarded, since an app may need them for its answer; a refusal
-// is then the connection's last response, and nothing that follows is forwarded. Others wait; wait is true then.
+// app has answered, only bytes that begin no request are forwarded, since an app may need them for its answer; a
+// refusal is then the connection's last response, and nothing that follows is forwarded. Others wait; wait is true
+// then.
 func (u *up) decide() (wait bool) {
 	c, b := u.c, u.buf
 	c.mu.Lock()

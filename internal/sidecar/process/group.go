@@ -28,7 +28,8 @@ func (c *Child) Group() []int {
 			continue
 		}
 		const state, group = 0, 2
-		if stat := Stat(pid); len(stat) > group && stat[group] == strconv.Itoa(c.Pid()) && !strings.Contains("ZX", stat[state]) {
+		stat := Stat(pid)
+		if len(stat) > group && stat[group] == strconv.Itoa(c.Pid()) && !strings.Contains("ZX", stat[state]) {
 			out = append(out, pid)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience limits how long a connection may take to be established: an app with a full queue of connections lets it wait.
+// Patience limits how long a connection may take to be established: an app with a full queue of connections lets it
+// wait.
 type Patience struct {
 	Most time.Duration
 	Gone func() bool // called every second: whether the connection is no longer wanted; nil: never

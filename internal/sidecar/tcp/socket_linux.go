@@ -248,8 +248,8 @@ func (s *Socket) SetLinger(seconds int32) (err error) {
 	return errors.Join(closed, err)
 }
 
-// GuardStream lets the kernel send a reset if the process ends before CloseWrite, Shut or Close: after its FIN, a part of
-// a stream would look complete.
+// GuardStream lets the kernel send a reset if the process ends before CloseWrite, Shut or Close: after its FIN, a part
+// of a stream would look complete.
 func (s *Socket) GuardStream() {
 	_ = s.control(func(fd int) {
 		s.guarded = !s.lingers && unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) == nil

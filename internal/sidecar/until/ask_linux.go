@@ -127,7 +127,8 @@ func (s Signal) askCommand(ctx context.Context) answer {
 	err := c.Start()
 	if err == nil {
 		// Its number is its own until Wait: what it leaves in its group ends with it.
-		for unix.Waitid(unix.P_PID, c.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR { //nolint:revive // again
+		//nolint:revive // again
+		for unix.Waitid(unix.P_PID, c.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 		_ = c.Cancel()
 		err = c.Wait()

@@ -43,8 +43,8 @@ func (h *Head) parseFields(b []byte) error {
 }
 
 // fieldLengths has the bit n set if a name of n bytes may be one that field takes.
-const fieldLengths uint64 = 1<<len("host") | 1<<len("expect") | 1<<len("upgrade") | 1<<len("connection") | 1<<len("content-type") |
-	1<<len("content-length") | 1<<len("content-encoding") | 1<<len("transfer-encoding")
+const fieldLengths uint64 = 1<<len("host") | 1<<len("expect") | 1<<len("upgrade") | 1<<len("connection") |
+	1<<len("content-type") | 1<<len("content-length") | 1<<len("content-encoding") | 1<<len("transfer-encoding")
 
 // field takes one field. Names are compared only with those of the same length.
 func (h *Head) field(name, value []byte) error {

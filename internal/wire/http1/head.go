@@ -17,8 +17,8 @@ func HeadLen(b []byte, scanned int) int {
 	return 0
 }
 
-// EndsByLF reports whether a head without an end, of which scanned bytes were searched before, ends by lines without CR.
-// A recipient may accept them (RFC 9112, 2.2), and readers differ about what follows.
+// EndsByLF reports whether a head without an end, of which scanned bytes were searched before, ends by lines without
+// CR. A recipient may accept them (RFC 9112, 2.2), and readers differ about what follows.
 func EndsByLF(b []byte, scanned int) bool {
 	return bytes.Contains(b[max(0, scanned-1):], []byte("\n\n"))
 }
