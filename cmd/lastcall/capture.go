@@ -15,10 +15,10 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
-const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006 and, if --include-outbound-ranges
-names any, the app's outbound connections to :15001. Made for an init container with the capability NET_ADMIN, or for
-the sidecar's own start. It needs neither iptables nor nft: it configures the kernel's nf_tables directly, for IPv4 and
-IPv6.
+const captureHelp = `Redirect a pod's TCP traffic to the agent: inbound connections to :15006 and, if
+--include-outbound-ranges names any, the app's outbound connections to :15001. Made for an init container with the
+capability NET_ADMIN, or for the sidecar's own start. It needs neither iptables nor nft: it configures the kernel's
+nf_tables directly, for IPv4 and IPv6.
 
 It never captures the agent's own connections (user or group 1337), loopback traffic, and connections to the ports
 15000, 15001, 15004, 15006, 15020, 15021, 15053 and 15090 and to the agent's status and admin port. Exclusions override

@@ -78,9 +78,9 @@ verdict is then assumed. --until alone has no minimum drain and no quiet time, b
 --ports and --envoy add theirs.
 
 --after runs the app's own preStop hook when the wait has ended: the command or the request behind --. A hook that
-stops the app must not run earlier. --before runs it first, for a worker that has to stop taking messages; without an agent,
-the deadline and the minimum drain count from the start of the command. If it fails, the command exits with 1 at the end,
-which the kubelet reports.
+stops the app must not run earlier. --before runs it first, for a worker that has to stop taking messages; without an
+agent, the deadline and the minimum drain count from the start of the command. If it fails, the command exits with 1 at
+the end, which the kubelet reports.
 
 Exit code: 0 when drained, 1 when interrupted or without an agent, 2 for wrong flags; with --fail-on-busy 3 at the
 deadline and 4 when open connections were assumed idle.`

@@ -24,7 +24,7 @@ const (
 	upgraded        = 129
 
 	learned     = 3                      // connections that show a port to be TLS, while none shows the opposite
-	inUse       = time.Minute            // after its last byte, TLS is idle: HTTP/2 may owe a slow answer behind a fast one
+	inUse       = time.Minute            // after its last byte, TLS is idle: HTTP/2 may owe a slow answer behind a fast
 	leastPause  = 50 * time.Millisecond  // between the first and the last part of a streamed response
 	exitSpread  = 100 * time.Millisecond // between the ends of an app's sockets
 	streamsMost = 100                    // of an HTTP/2 connection (RFC 9113, 6.5.2: at least)
