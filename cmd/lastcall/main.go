@@ -26,9 +26,9 @@ func usage(err error) error { return cli.UsageError{Err: err} }
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
-// lastcall capture becomes another program. It does so from the process's first thread, which runs init and, if locked
-// here, main: when another thread does, the first one is a zombie for a moment, and a container runtime refuses to
-// start a hook in what it takes for a stopped container.
+// init locks main to the process's first thread for lastcall capture, which becomes another program: when another thread
+// does, the first one is a zombie for a moment, and a container runtime refuses to start a hook in what it takes for a
+// stopped container.
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == "capture" {
 		runtime.LockOSThread()

@@ -309,7 +309,7 @@ func TestDescribe(t *testing.T) {
 		want   string // part of the message
 	}{
 		{cut, "DrainCut", "1.0s last call; cut a tcp connection from fd00::7 (fin) and a tcp connection from fd00::7 (fin) and a tcp connection from fd00::7 (fin) and 8 more; 3 connections and requests arrived after the drain began; 2 requests arrived as their idle connections were being closed; one (and 1 more faults)"},
-		{hostile, "Drained", "GET /  [31mé"},
+		{hostile, "Drained", `GET /\n\x1b[31mé`},
 		{drain.Report{Verdict: drain.Crashed}, "DrainCrashed", "drained in 0.0s; the proxy ended by itself before it was stopped"},
 		{drain.Report{Verdict: drain.Ended, Duration: drain.Millis(5 * time.Second)}, "DrainFixed", "drained in 5.0s; ended by terminationDrainDuration"},
 		{drain.Report{Verdict: drain.Quit}, "DrainSkipped", "/quitquitquit"},

@@ -17,7 +17,7 @@ import (
 // maxRepeated is the longest head that is kept to be repeated, bytes.
 const maxRepeated = 2 << 10
 
-// isRepeatable reports whether a request is kept until its response begins, to be repeated on another connection. A
+// isRepeatableLocked reports whether a request is kept until its response begins, to be repeated on another connection. A
 // connection that has answered no request yet shows an app that cannot answer this one.
 func (c *conn) isRepeatableLocked(h *http1.Head, raw []byte) bool {
 	return c.answered && c.queue.len() == 0 && len(raw) <= maxRepeated && h.Body.Kind == http1.NoBody &&
