@@ -11,7 +11,8 @@ import (
 // What the app wrote just before its end reaches its destination, though that has not read any of it yet.
 func TestLastBytes(t *testing.T) {
 	t.Parallel()
-	p := start(t)
+	p := newPod(t, redirectOutbound...)
+	p.startSidecar(nil)
 	stop := p.serve(answerAfter)
 	database := p.Client.Listen(t, "tcp", p.Client.TCP4(5432))
 	const size = 1 << 20

@@ -16,7 +16,7 @@ func TestLastWords(t *testing.T) {
 	for _, w := range ours {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPod(t)
+			p := newPod(t, redirectOutbound...)
 			world := p.newWorld(false)
 			began := time.Now()
 			for n := range *rounds {
@@ -55,7 +55,7 @@ func TestLastWordsByIstiosRules(t *testing.T) {
 	} {
 		t.Run(tt.name+" "+tt.pause.String(), func(t *testing.T) {
 			t.Parallel()
-			p := newPod(t)
+			p := newPod(t, redirectOutbound...)
 			world := p.newWorld(false)
 			words := world.words
 			words.Round, words.Pause = 1, tt.pause
@@ -82,7 +82,7 @@ func TestLastWordsOfASlowApp(t *testing.T) {
 	for _, w := range []way{ours[len(ours)-1], unseen} {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPod(t)
+			p := newPod(t, redirectOutbound...)
 			words := p.newWorld(true).words
 			words.Round, words.Pause = 1, 3*time.Second
 			a := p.begin(w, words)

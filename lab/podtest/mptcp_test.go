@@ -13,13 +13,16 @@ import (
 // A program that asks for Multipath TCP, client of the pod or the app itself, gets TCP, as from a server without it.
 func TestMultipathTCP(t *testing.T) {
 	t.Parallel()
-	p := newPod(t, "--include-outbound-ranges", "*")
+	p := newPod(t, redirectOutbound...)
 	p.startSidecar(nil)
 	for _, c := range []struct {
 		from, to *nettest.Namespace
 		port     uint16
 	}{{p.Client, p.Pod, 5433}, {p.Pod, p.Client, 5434}} {
-		c.to.Answer(t, int(c.port), func(net.Conn) string { return "an answer" })
+		c.to.Answer(t, int(c.port), func(conn net.Conn) string {
+			_, _ = io.Copy(io.Discard, conn) // a close with unread bytes would be a reset
+			return "an answer"
+		})
 		for _, to := range []string{c.to.TCP4(c.port), c.to.TCP6(c.port)} {
 			var conn net.Conn
 			if err := c.from.Do(func() (err error) {

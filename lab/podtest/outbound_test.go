@@ -39,7 +39,7 @@ func TestOutboundIsDirect(t *testing.T) {
 // does not see: it comes from the pod.
 func TestOutbound(t *testing.T) {
 	t.Parallel()
-	p := newPod(t, "--include-outbound-ranges", "*")
+	p := newPod(t, redirectOutbound...)
 	p.startSidecar(nil)
 	for _, address := range []string{p.Client.TCP4(5432), p.Client.TCP6(5432)} {
 		ln := p.Client.Listen(t, "tcp", address)

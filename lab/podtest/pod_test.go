@@ -73,6 +73,9 @@ func start(t *testing.T, env ...string) *pod {
 	return p
 }
 
+// redirectOutbound are the arguments of a capture that redirects outbound connections too, which is not the default.
+var redirectOutbound = []string{"--include-outbound-ranges", "*"}
+
 // newPod makes a pod without a sidecar yet.
 func newPod(t *testing.T, captureArgs ...string) *pod {
 	t.Helper()
