@@ -26,9 +26,9 @@ func usage(err error) error { return cli.UsageError{Err: err} }
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
-// init locks main to the process's first thread for lastcall capture, which becomes another program: when another thread
-// does, the first one is a zombie for a moment, and a container runtime refuses to start a hook in what it takes for a
-// stopped container.
+// init locks main to the process's first thread for lastcall capture, which becomes another program: when another
+// thread does, the first one is a zombie for a moment, and a container runtime refuses to start a hook in what it takes
+// for a stopped container.
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == "capture" {
 		runtime.LockOSThread()

@@ -17,8 +17,8 @@ import (
 // maxRepeated is the longest head that is kept to be repeated, bytes.
 const maxRepeated = 2 << 10
 
-// isRepeatableLocked reports whether a request is kept until its response begins, to be repeated on another connection. A
-// connection that has answered no request yet shows an app that cannot answer this one.
+// isRepeatableLocked reports whether a request is kept until its response begins, to be repeated on another connection.
+// A connection that has answered no request yet shows an app that cannot answer this one.
 func (c *conn) isRepeatableLocked(h *http1.Head, raw []byte) bool {
 	return c.answered && c.queue.len() == 0 && len(raw) <= maxRepeated && h.Body.Kind == http1.NoBody &&
 		!h.Upgrade && !h.IsConnect && http1.IsIdempotent(h.Method)
