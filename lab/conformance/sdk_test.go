@@ -159,7 +159,8 @@ func (l library) atTheLastCall(t *testing.T, client *sdk, isBehindProxy, ofProxy
 			p.to(s.young.addr(t))
 		}
 		s.switched.Store(true)
-		r := s.cut(t)
+		r, at := s.cut(t)
+		ended = at
 		wants, endings := "cut", 1
 		if l.kind == "eventsource" {
 			wants, endings = "clean", 0
@@ -198,16 +199,19 @@ func (m *model) checkEvents(t *testing.T, got sdkResult, ended time.Time) {
 	}
 }
 
-// cut terminates the old pod and has it make its last call at once.
-func (s *service) cut(t *testing.T) podReport {
+// cut terminates the old pod and has it make its last call at once, at the time that it returns.
+func (s *service) cut(t *testing.T) (podReport, time.Time) {
 	t.Helper()
-	for range 2 {
+	terminate := func() {
 		if err := s.old.command.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		// The second is another one only when the first has been heard.
-		polltest.Eventually(t, "the drain has begun", func() bool { return s.old.hasLogged("Agent draining Proxy") })
 	}
+	terminate()
+	polltest.Eventually(t, "the drain has begun", func() bool { return s.old.hasLogged("Agent draining Proxy") })
+	time.Sleep(1100 * time.Millisecond) // a signal in the first second would be the same one: drain.Repeats
+	ended := time.Now()
+	terminate()
 	select {
 	case <-s.old.ended:
 	case <-time.After(patience):
@@ -218,7 +222,7 @@ func (s *service) cut(t *testing.T) podReport {
 	if err != nil {
 		t.Error(err)
 	}
-	return r
+	return r, ended
 }
 
 // sdk is a script that runs, for one stream after another.
