@@ -189,6 +189,61 @@ func TestShutdownBySomeoneElse(t *testing.T) {
 	}
 }
 
+// TestServerClose: requests that the program cuts by the server's own Close are in the report, with and without a signal
+// before it. Those of a client that has left are not.
+func TestServerClose(t *testing.T) {
+	for name, isSignalled := range map[string]bool{"serving": false, "draining": true} {
+		t.Run(name, func(t *testing.T) {
+			begun, release := make(chan struct{}, 2), make(chan struct{})
+			server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				begun <- struct{}{}
+				if r.URL.Path == "/left" {
+					<-r.Context().Done()
+					begun <- struct{}{}
+				}
+				<-release
+			})}
+			p := serving(t, server)
+			in := p.get(t, "GET /cut HTTP/1.1\r\nHost: app\r\n\r\n")
+			<-begun
+			left, err := net.Dial("tcp", p.address)
+			must(t, err)
+			_, err = io.WriteString(left, "GET /left HTTP/1.1\r\nHost: app\r\n\r\n")
+			must(t, err)
+			<-begun
+			_ = left.Close()
+			<-begun
+			if isSignalled {
+				p.signals <- drain.Terminate
+			}
+			_ = server.Close()
+			if all, err := io.ReadAll(in); err == nil && len(all) > 0 {
+				t.Errorf("the client gets %q", all)
+			}
+			close(release)
+			p.end(t)
+			if r := p.report; r.Verdict != drain.Cut || len(r.Open) != 1 || r.Open[0].Request != "GET /cut" || r.Open[0].Ending != "Server.Close" {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// TestHalfHead: a request of which only a part of the head arrives ends after the idle grace, and is reported as one that
+// met the end of an idle connection.
+func TestHalfHead(t *testing.T) {
+	p := serving(t, &http.Server{})
+	in := p.get(t, "GET / HTTP/1.1\r\nHost: app\r\n")
+	p.signals <- drain.Terminate
+	if all, err := io.ReadAll(in); err != nil || len(all) > 0 {
+		t.Errorf("the client gets %q, %v", all, err)
+	}
+	p.end(t)
+	if r := p.report; r.Verdict != drain.Clean || r.Raced != 1 || len(r.Open) > 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestSideServer: requests of a side server do not delay the end, and are answered until it.
 func TestSideServer(t *testing.T) {
 	ln := loopback(t)

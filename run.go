@@ -166,6 +166,14 @@ func (m *monitored) quietFor(ctx context.Context) time.Duration {
 	return time.Since(m.lastArrival)
 }
 
+// Cut implements drain.Cutter.
+func (m *monitored) Cut() []drain.Conversation {
+	if c, ok := m.DataPlane.(drain.Cutter); ok {
+		return c.Cut()
+	}
+	return nil
+}
+
 func (m *monitored) StopAccepting(ctx context.Context) error {
 	m.status.setReady(false)
 	return m.DataPlane.StopAccepting(ctx)

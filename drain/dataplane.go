@@ -89,6 +89,12 @@ type Assumer interface {
 	Warnings() []string
 }
 
+// Cutter is a data plane whose program may cut conversations itself, such as by http.Server.Close.
+type Cutter interface {
+	// Cut lists these since the start of the data plane, each with its Ending. Their clients lost them.
+	Cut() []Conversation
+}
+
 // Activity is the inbound activity of a data plane. The data plane leaves out what must not delay a
 // termination: probes, scrapes, admin requests.
 type Activity struct {

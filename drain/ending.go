@@ -111,6 +111,14 @@ func (r *run) finish(v Verdict) {
 	r.report.Verdict = v
 }
 
+// cutBy lists the conversations that the program of the data plane has cut.
+func cutBy(p DataPlane) []Conversation {
+	if c, ok := p.(Cutter); ok {
+		return c.Cut()
+	}
+	return nil
+}
+
 // atOnce is the verdict of an end without a drain: Quit also when ctx has ended.
 func (r *run) atOnce() Verdict { return cmp.Or(r.stopped, Quit) }
 

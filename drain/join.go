@@ -168,6 +168,14 @@ func (j *joined) assumptions(of func(Assumer) []string) (out []string) {
 	return out
 }
 
+// Cut lists the conversations that the programs of the planes have cut.
+func (j *joined) Cut() (all []Conversation) {
+	for _, m := range j.members {
+		all = append(all, cutBy(m.DataPlane)...)
+	}
+	return all
+}
+
 // Kill does not wait for one plane before it kills the next.
 func (j *joined) Kill() {
 	var all sync.WaitGroup

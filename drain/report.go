@@ -76,7 +76,7 @@ type Report struct {
 	// HeldBy lists the conversations that delayed the exit last, no more than the oldest ten.
 	HeldBy []Conversation `json:"held_by,omitempty"`
 
-	// Open lists the conversations that the last call ended.
+	// Open lists the conversations that the last call, or the program itself (Cutter), ended.
 	Open []Conversation `json:"open,omitempty"`
 
 	// LeftOut is how many of them did not fit into the termination message.

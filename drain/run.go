@@ -107,6 +107,12 @@ func (t Termination) run(ctx context.Context) Report {
 		r.istio.Info(lineTerminated)
 	}
 	r.report.Verdict = r.report.Finish.finished(r.report.Verdict)
+	if cut := cutBy(r.dp); len(cut) > 0 {
+		r.report.Open = append(r.report.Open, cut...)
+		if r.report.Verdict == Clean {
+			r.report.Verdict = Cut
+		}
+	}
 	r.report.Duration = Millis(time.Since(r.start))
 	return r.report
 }

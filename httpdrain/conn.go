@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,7 @@ type conn struct {
 	outer  net.Conn                // the TLS connection over it, or itself; as ctx
 
 	heard   atomic.Bool  // a byte has been read
+	left    atomic.Bool  // the client has ended its side
 	partial atomic.Int64 // when the first byte since the latest response was read, Unix nanoseconds; 0: none was
 	unread  atomic.Bool  // the connection ends with a response to a request that was not read to its end
 	reading sync.Mutex   // held while a read waits
@@ -155,7 +157,13 @@ func (p *Plane) gone(c *conn) {
 // isBusy reports whether a request is in flight, from its first byte (HTTP/1.1) or its HEADERS (HTTP/2) to the last
 // byte of the response. A hijacked connection is always busy. p.mu is held.
 func (c *conn) isBusy() bool {
-	return c.state == http.StateActive && !c.ignored || c.state == http.StateHijacked || len(c.requests) > 0
+	return c.state == http.StateActive && !c.ignored || c.state == http.StateHijacked || len(c.requests) > 0 || c.isInHead()
+}
+
+// isInHead reports whether a part of a request's head has arrived. With TLS it is not known: the bytes may be the
+// handshake's. p.mu is held.
+func (c *conn) isInHead() bool {
+	return c.partial.Load() > 0 && (c.state == http.StateNew || c.state == http.StateIdle) && c.h2 == nil && c.outer == net.Conn(c)
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -164,6 +172,11 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.partial.Load() == 0 {
 		c.partial.Store(time.Now().UnixNano())
+		if c.p.draining.Load() { // it is busy now
+			c.p.mu.Lock()
+			c.p.mu.Changed()
+			c.p.mu.Unlock()
+		}
 	}
 	if n > 0 && !c.p.selective && !c.heard.Swap(true) {
 		c.p.mu.Lock()
@@ -171,8 +184,12 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.p.mu.Changed()
 		c.p.mu.Unlock()
 	}
-	if err != nil && c.isClosed() {
+	switch {
+	case err == nil:
+	case c.isClosed():
 		err = net.ErrClosed
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		c.left.Store(true)
 	}
 	return n, err
 }
@@ -230,6 +247,7 @@ func (c *conn) Close() error {
 	if was {
 		return net.ErrClosed
 	}
+	c.cutByOwner()
 	torn := c.torn.Load()
 	orderly := !torn && (c.p.draining.Load() || c.unread.Load()) && c.CloseWrite() == nil
 	c.p.mu.Lock()
@@ -304,7 +322,8 @@ func (p *Plane) sweepLocked() {
 	now := time.Now()
 	var next time.Time
 	for c := range p.conns {
-		if c.isBusy() || c.h2 != nil { // HTTP/2 connections end by their GOAWAY
+		isInHead := c.isInHead()
+		if c.isBusy() && !isInHead || c.h2 != nil { // HTTP/2 connections end by their GOAWAY
 			continue
 		}
 		ends := c.idleUntil(now)
@@ -313,6 +332,9 @@ func (p *Plane) sweepLocked() {
 				next = ends
 			}
 			continue
+		}
+		if isInHead {
+			p.raced++
 		}
 		p.closeIdle(c)
 	}

@@ -58,13 +58,17 @@ type Plane struct {
 	closing  atomic.Bool // CloseIdle has been called
 	called   atomic.Bool // LastCall has
 	killed   atomic.Bool
-	retries  atomic.Int64 // over how long event streams' clients spread their return, nanoseconds; 0: the default
+
+	ownerEnds atomic.Bool  // the program has called the server's own Shutdown or Close
+	retries   atomic.Int64 // over how long event streams' clients spread their return, nanoseconds; 0: the default
 
 	mu         phase.State // guards the fields below
 	listeners  *listen.Group
 	conns      map[*conn]struct{}
 	http2      *carrier // nil before the first connection
 	arrivals   uint64
+	raced      uint64               // see drain.Activity
+	lost       []drain.Conversation // cut by the program; see Cut
 	idleFor    time.Duration
 	drainBegan time.Time
 	closeBegan time.Time
@@ -76,7 +80,10 @@ type Plane struct {
 	lingering sync.WaitGroup // connections that wait for their client's FIN; GOAWAY and close frames being written
 }
 
-var _ drain.DataPlane = (*Plane)(nil)
+var (
+	_ drain.DataPlane = (*Plane)(nil)
+	_ drain.Cutter    = (*Plane)(nil)
+)
 
 // New takes the server over: it wraps the server's Handler, ConnState, ConnContext and TLSNextProto, and
 // the server's own Serve must not be called. Functions of RegisterOnShutdown, which must be registered before
@@ -147,7 +154,7 @@ func (p *Plane) ServeTLS(ln net.Listener) error {
 
 func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
 	return p.listeners.Serve(ln, p.accepted, func(l net.Listener) error {
-		used := &watched{Listener: l}
+		used := &watched{Listener: l, p: p}
 		err := serve(used)
 		if !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -215,7 +222,7 @@ func (p *Plane) StopAccepting(ctx context.Context) error { return p.listeners.St
 func (p *Plane) Activity(context.Context) (drain.Activity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := drain.Activity{Known: true, Connections: len(p.conns), Arrivals: p.arrivals}
+	a := drain.Activity{Known: true, Connections: len(p.conns), Arrivals: p.arrivals, Raced: p.raced}
 	for c := range p.conns {
 		if c.isBusy() {
 			a.Busy++

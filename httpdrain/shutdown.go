@@ -1,6 +1,7 @@
 package httpdrain
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 // beginClosing is called when idle connections are closed. It calls the functions of RegisterOnShutdown, as Shutdown
@@ -51,7 +54,39 @@ func (p *Plane) shutDown() {
 // was shut down or served before.
 type watched struct {
 	net.Listener
+	p      *Plane
 	isUsed atomic.Bool
+}
+
+// Close is called by the server's Shutdown and Close, before they close connections.
+func (w *watched) Close() error {
+	w.p.ownerEnds.Store(true)
+	return w.Listener.Close()
+}
+
+// cutByOwner notes the requests whose connection the server's Close, called by the program, closes before they have
+// their responses. A client that has left first loses nothing by it.
+func (c *conn) cutByOwner() {
+	p := c.p
+	if !p.ownerEnds.Load() || p.called.Load() || p.killed.Load() || c.left.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for x := range c.requests {
+		if !x.hijacked.Load() {
+			was := x.conversation()
+			was.Ending = "Server.Close"
+			p.lost = append(p.lost, was)
+		}
+	}
+}
+
+// Cut implements drain.Cutter.
+func (p *Plane) Cut() []drain.Conversation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.SortedFunc(slices.Values(p.lost), func(a, b drain.Conversation) int { return cmp.Compare(b.Age, a.Age) })
 }
 
 func (w *watched) Accept() (net.Conn, error) {

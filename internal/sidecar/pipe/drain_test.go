@@ -184,6 +184,25 @@ func TestCloseIdleUnread(t *testing.T) {
 	}
 }
 
+// A request of which only a part of the head arrives, before or after idle connections are closed, ends as one that
+// meets the end of its idle connection.
+func TestHalfHead(t *testing.T) {
+	p := startPipe(t, startGate(t), HTTP)
+	before := dialPipe(t, p)
+	before.send("GET / HTTP/1.1\r\nHo")
+	awaitActivity(t, p, 1, 1)
+	_ = p.Drain(ctx)
+	_ = p.CloseIdle(ctx, 0)
+	after := dialPipe(t, p)
+	after.send("GET / HTTP/1.1\r\nHo")
+	before.wantEnd()
+	after.wantEnd()
+	awaitActivity(t, p, 0, 0)
+	if a, _ := p.Activity(ctx); a.Raced != 2 {
+		t.Errorf("%+v", a)
+	}
+}
+
 // A request that races with the end of its idle connection is counted once and reported.
 func TestRace(t *testing.T) {
 	p, c := startClient(t, answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), HTTP)

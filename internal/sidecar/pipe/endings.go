@@ -395,8 +395,14 @@ func (u *up) clientTimedOut() bool {
 			return true
 		}
 		outcome := accesslog.HeadTimeout
-		if u.state == upBody {
+		switch {
+		case u.state == upBody:
 			outcome = accesslog.RequestTimeout
+		case c.p.closing.holds() && c.isUnasked(): // as a request that meets the end of its idle connection
+			u.state = upDiscard
+			c.endBy(&endIdle)
+			c.noteRace()
+			return true
 		}
 		u.endRefused(&replyTimeout, outcome)
 		return true

@@ -198,6 +198,7 @@ func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 			lingering = append(lingering, c)
 		} else {
 			p.endLater(c, idleFor, unreadTime)
+			c.hurryHead()
 			c.followSilence()
 		}
 	}

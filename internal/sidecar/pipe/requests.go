@@ -352,7 +352,33 @@ func (u *up) setAfterRequest() {
 }
 
 // headBegins is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
-func (u *up) headBegins(part []byte) { u.arrives(part, u.c.p.cfg.HeadTimeout) }
+func (u *up) headBegins(part []byte) { u.arrives(part, u.c.p.headTime()) }
+
+// headTime is how long the head of a request may take. While idle connections are closed, its connection counts as
+// idle after the idle grace.
+func (p *Pipe) headTime() time.Duration {
+	if p.closing.holds() {
+		return min(p.cfg.HeadTimeout, max(time.Duration(p.idleGrace.Load()), firstRequestTime))
+	}
+	return p.cfg.HeadTimeout
+}
+
+// isUnasked reports whether no request is in progress.
+func (c *conn) isUnasked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue.len() == 0
+}
+
+// hurryHead shortens the wait for the rest of a head when the pipe begins to close idle connections.
+func (c *conn) hurryHead() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	isHTTP1 := c.mode == modeHTTP1 || c.mode == undecided
+	if c.arriving && !c.awaitsFirst && isHTTP1 && c.queue.len() == 0 && !c.end.done() {
+		_ = c.client.SetReadDeadline(time.Now().Add(c.p.headTime()))
+	}
+}
 
 // arrives is headBegins with another deadline.
 func (u *up) arrives(part []byte, limit time.Duration) {

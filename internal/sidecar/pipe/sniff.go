@@ -85,7 +85,7 @@ func (u *up) sniffedEnough() bool {
 		u.passAsBytes()
 		return true
 	}
-	left := time.Until(u.headBegan.Add(u.c.p.cfg.HeadTimeout))
+	left := time.Until(u.headBegan.Add(u.c.p.headTime()))
 	_ = u.c.client.SetReadDeadline(time.Now().Add(left))
 	return left > 0
 }
