@@ -240,7 +240,7 @@ func (d *down) carryDown() {
 		d.carried += uint64(b.W - b.R)
 		if b.R < b.W {
 			d.sawServerHello(b.Bytes())
-			c.cameFromApp()
+			c.cameFromApp(int64(b.W - b.R))
 			_ = c.toClient(b.Bytes(), false)
 		}
 		d.release()

@@ -31,6 +31,7 @@ type turns struct {
 	known    bool          // there was such an answer
 	follows  bool          // a timer will look
 	halved   bool          // we have sent the half-close
+	alerted  bool          // the client's last bytes are no request, but an alert
 	left     bool          // the client has ended its output
 	over     bool          // the app has
 	chosen   *string       // the protocol that the app has chosen by ALPN, "" for none; nil while it is not visible
@@ -40,6 +41,10 @@ const (
 	// firstRequest is the turn of the client that certainly is a request. The first is its ClientHello. The second ends
 	// the handshake and may contain the first request, but session tickets may follow it as well (RFC 8446, 4.6.1).
 	firstRequest = 3
+
+	// requestRecord is the size of the smallest record of TLS with a request: a header of 5 bytes, an authentication tag
+	// of 16, and "GET / HTTP/1.0" with its empty line. An alert has 19 to 31 bytes (RFC 8446, 5.2 and 6).
+	requestRecord = 5 + 16 + 18
 
 	// silenceMin is the shortest silence. Packets of one answer, and a client that sends its next request at once, are
 	// closer together.
@@ -99,10 +104,17 @@ func (c *conn) quiet() time.Duration {
 	return time.Since(t.at)
 }
 
-// cameFromClient and cameFromApp are called before the bytes are forwarded.
-func (c *conn) cameFromClient() { c.turns.came(false) }
+// cameFromClient and cameFromApp are called before the bytes are forwarded, with their number. A client of TLS that
+// closes its connection sends a close_notify, which is no request.
+func (c *conn) cameFromClient(n int64) {
+	isAlert := n < requestRecord && c.passesTLS() && c.turns.is(&c.turns.app)
+	c.turns.set(&c.turns.alerted, isAlert)
+	if !isAlert {
+		c.turns.came(false)
+	}
+}
 
-func (c *conn) cameFromApp() {
+func (c *conn) cameFromApp(int64) {
 	if c.turns.came(true) && c.p.closing.holds() {
 		c.followSilence()
 	}
@@ -169,7 +181,7 @@ func (t *turns) is(field *bool) bool {
 // noteSilentRace counts a request that met our half-close.
 func (u *up) noteSilentRace() {
 	c := u.c
-	if c.turns.is(&c.turns.over) { // these bytes are the client's close_notify
+	if c.turns.is(&c.turns.over) || c.turns.is(&c.turns.alerted) { // these bytes are the client's close_notify
 		return
 	}
 	c.mu.Lock()

@@ -318,7 +318,7 @@ func (u *up) carryUp() {
 	if b := u.buf; b != nil {
 		u.carried += uint64(b.W - b.R)
 		if c.app != nil && b.R < b.W {
-			c.cameFromClient()
+			c.cameFromClient(int64(b.W - b.R))
 			if err := c.app.Send(b.Bytes(), false); err != nil {
 				c.client.Shut()
 			}

@@ -120,7 +120,7 @@ func (p pipe) release(hasBytes bool) {
 // Move forwards from's bytes to to until from ends: by splice(2) if many have come and both are plain, else by a
 // buffer. While nothing comes it holds neither a buffer nor splice's two pipes, which take two more descriptors each.
 // It returns how many bytes, and nil for an orderly end. came, unless nil, is called before bytes are forwarded.
-func Move(to, from *Socket, came func()) (moved int64, err error) {
+func Move(to, from *Socket, came func(n int64)) (moved int64, err error) {
 	m := mover{to: to, from: from, came: came, plain: to.tls == nil && from.tls == nil}
 	defer m.free()
 	for {
@@ -132,7 +132,7 @@ func Move(to, from *Socket, came func()) (moved int64, err error) {
 			return m.moved, m.err
 		}
 		if came != nil {
-			came()
+			came(m.ready)
 		}
 		n, err := Splice(to, from, m.ready)
 		m.moved += n
@@ -150,7 +150,7 @@ func (e SendError) Unwrap() error { return e.error }
 // mover is one direction of a stream.
 type mover struct {
 	to, from *Socket
-	came     func() // may be nil
+	came     func(n int64) // may be nil
 	plain    bool
 	buf      *Buffer
 	large    bool // the last read filled its buffer
@@ -191,7 +191,7 @@ func (m *mover) some(fd uintptr) bool {
 			return true
 		}
 		if m.came != nil {
-			m.came()
+			m.came(int64(n))
 		}
 		if err := m.to.Send(m.buf.B[:n], false); err != nil {
 			m.err = SendError{err}
