@@ -157,13 +157,15 @@ func (p *Plane) gone(c *conn) {
 // isBusy reports whether a request is in flight, from its first byte (HTTP/1.1) or its HEADERS (HTTP/2) to the last
 // byte of the response. A hijacked connection is always busy. p.mu is held.
 func (c *conn) isBusy() bool {
-	return c.state == http.StateActive && !c.ignored || c.state == http.StateHijacked || len(c.requests) > 0 || c.isInHead()
+	return c.state == http.StateActive && !c.ignored || c.state == http.StateHijacked || len(c.requests) > 0 ||
+		c.isInHead()
 }
 
-// isInHead reports whether a part of a request's head has arrived. With TLS it is not known: the bytes may be the
+// isInHead reports whether a part of a request's head has arrived. With TLS it reports false: the bytes may be the
 // handshake's. p.mu is held.
 func (c *conn) isInHead() bool {
-	return c.partial.Load() > 0 && (c.state == http.StateNew || c.state == http.StateIdle) && c.h2 == nil && c.outer == net.Conn(c)
+	isWaiting := c.state == http.StateNew || c.state == http.StateIdle
+	return isWaiting && c.partial.Load() > 0 && c.h2 == nil && c.outer == net.Conn(c)
 }
 
 func (c *conn) Read(b []byte) (int, error) {

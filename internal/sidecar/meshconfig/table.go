@@ -90,7 +90,7 @@ var table = []Setting{
 		kind:  closeCode(func(s *Settings) *Value[int] { return &s.WebSocketClose })},
 	{Name: variableEventStreams, Flag: "event-streams", Type: "wait|close", Values: []string{"wait", "close"},
 		Default: "wait", Group: GroupEndings,
-		Usage: "the same as --websocket for server-sent events that answer a GET",
+		Usage: "the same as --websocket for server-sent events that answer a GET, and for the long polls of Socket.IO",
 		kind:  endless(func(s *Settings) *Value[string] { return &s.EventStreams })},
 	{Name: variableEndlessTypes, Flag: "endless-types", Type: "types", Group: GroupEndings,
 		Usage: "media types, separated by commas, whose responses to a GET end as event streams do, such as application/x-ndjson",

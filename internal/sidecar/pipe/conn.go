@@ -111,12 +111,13 @@ type request struct {
 	isHead  bool
 	connect bool
 	upgrade bool
-	wantsWS bool // the upgrade is to WebSocket
-	close   bool // the client sent Connection: close, or HTTP/1.0
-	quiet   bool // does not count: of a prober or scraper
-	logged  bool // counted and logged as finished
-	status  int  // of its final response; 0 before
-	held    int  // bytes that it holds in addition to its slot, about
+	wantsWS bool    // the upgrade is to WebSocket
+	close   bool    // the client sent Connection: close, or HTTP/1.0
+	quiet   bool    // does not count: of a prober or scraper
+	logged  bool    // counted and logged as finished
+	status  int     // of its final response; 0 before
+	held    int     // bytes that it holds in addition to its slot, about
+	poll    *ending // of a long poll that may end early; nil for others
 	entry   *accesslog.Entry
 }
 

@@ -267,12 +267,16 @@ func (c *conn) endsEarlyLocked() bool {
 	case c.mode == modeH2:
 		return c.p.cfg.EventStreams == CloseEarly && slices.ContainsFunc(c.h2.streams, (*stream).isSubscription)
 	}
-	return c.p.cfg.EventStreams == CloseEarly && c.endsAtBoundaryLocked() && c.response.reconnects
+	return c.p.cfg.EventStreams == CloseEarly &&
+		(c.endsAtBoundaryLocked() && c.response.reconnects || c.pollLocked() != nil)
 }
 
 // requestLastWord ends the conversation at its next boundary, or now if it is at one. If early is true, it ends only
 // conversations whose client loses nothing. It returns nil if there is nothing to wait for.
 func (c *conn) requestLastWord(early bool) *lastWord {
+	if early && c.endPoll() {
+		return nil
+	}
 	c.mu.Lock()
 	isH2 := c.mode == modeH2
 	if !c.endsAtBoundaryLocked() {

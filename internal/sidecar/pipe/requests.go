@@ -261,6 +261,11 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	q.began = time.Now()
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
 	q.wantsWS = h.WebSocket
+	if c.p.cfg.EventStreams == CloseEarly {
+		if q.poll = longPoll(h); q.poll != nil && c.p.closing.holds() {
+			c.p.after(pollTime, func() { c.requestLastWord(true) })
+		}
+	}
 	q.line = append(q.line, kept...)
 	if repeatable {
 		q.head = q.line

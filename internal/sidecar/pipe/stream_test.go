@@ -168,6 +168,45 @@ func TestStreamCloseEarly(t *testing.T) {
 	}
 }
 
+// A long poll of Engine.IO, begun before or after the others have been ended, ends as its server would end the session.
+// Another GET that waits is waited for, and so is a poll unless polls end early.
+func TestLongPolls(t *testing.T) {
+	for _, tt := range []struct {
+		target, body string
+		when         LongLived
+	}{
+		{"/socket.io/?EIO=4&transport=polling&t=OxB&sid=abc", "1", CloseEarly},
+		{"/engine.io/?token=" + strings.Repeat("x", 2*maxLine) + "&EIO=3&transport=polling&sid=abc", "1:1", CloseEarly},
+		{"/socket.io/?EIO=4&transport=polling&t=OxB&sid=abc", "done", Wait},
+		{"/socket.io/?EIO=4&transport=polling", "done", CloseEarly},           // a new session
+		{"/socket.io/?EIO=5&transport=polling&sid=abc", "done", CloseEarly},   // not known
+		{"/socket.io/?EIO=4&transport=websocket&sid=abc", "done", CloseEarly}, // refused or an upgrade
+		{"/a?sid=abc&transport=polling", "done", CloseEarly},
+	} {
+		t.Run(tt.target[:12]+tt.body, func(t *testing.T) {
+			g := startGate(t)
+			p := startPipe(t, g, HTTP, func(c *Config) { c.EventStreams, c.Spread = tt.when, time.Millisecond })
+			before := dialPipe(t, p, get(tt.target))
+			<-g.requests
+			_ = p.Drain(ctx)
+			_ = p.CloseIdle(ctx, 0)
+			after := dialPipe(t, p, get(tt.target))
+			<-g.requests
+			if tt.body == "done" {
+				g.open()
+			}
+			for _, c := range []*client{before, after} {
+				resp := c.head()
+				if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || !resp.Close || string(b) != tt.body {
+					t.Errorf("%d, %v, %q, %v; want %q", resp.StatusCode, resp.Close, b, err, tt.body)
+				}
+				c.wantEnd()
+			}
+			awaitActivity(t, p, 0, 0)
+		})
+	}
+}
+
 // A stream that begins when the others have been ended ends as early.
 func TestLateStreamCloseEarly(t *testing.T) {
 	app := startScripted(t, chunkedHead("text/event-stream"))
