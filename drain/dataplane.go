@@ -139,8 +139,8 @@ const LeftToApp = "left to the app"
 
 // Conversation is one inbound conversation (a request, a stream, an opaque connection) in a report.
 type Conversation struct {
-	Peer     string `json:"peer"`               // address of the client, host:port
-	Protocol string `json:"protocol"`           // "http/1.1", "tcp", …
+	Peer     string `json:"peer"`               // address of the client, host:port; empty for a job of lastcall run
+	Protocol string `json:"protocol"`           // "http/1.1", "tcp", "job", …
 	Request  string `json:"request,omitempty"`  // request line without the version: "GET /delay/10"
 	Age      Millis `json:"age_ms"`             // since the request (or the connection) began
 	Quiet    Millis `json:"quiet_ms,omitempty"` // since the app's last bytes, if no request may be behind them

@@ -140,7 +140,10 @@ func (c Conversation) sentence() string {
 	if host, _, err := net.SplitHostPort(c.Peer); err == nil {
 		peer = host // the port of a client has no meaning
 	}
-	text := fmt.Sprintf("%s from %s", what, peer)
+	text := what
+	if peer != "" {
+		text += " from " + peer
+	}
 	if c.Ending != "" {
 		text += " (" + c.Ending + ")"
 	}

@@ -62,6 +62,8 @@ second or more after the first, ends the remaining requests at once.
 
 If APP does not handle that signal, as sh, or is a package manager, as npm, its whole process group gets the signal; and
 so do the others of the group when APP has ended. lastcall waits for all of them (--app-stop-alone: only for APP).
+A signal that none of them handles, and that --app-stop-signal does not name, is not sent before the last connection has
+ended or, without --inbound, before the last call.
 
 {port} in the app's arguments is the port of --inbound's APP, and so is the app's variable PORT. Port 0 picks a free
 one. SIGHUP, where there is no terminal, makes lastcall read its certificates again.

@@ -124,6 +124,10 @@ type agent struct {
 	appSignal syscall.Signal // this one; only for end's goroutine
 
 	groupStopped bool // its whole process group was; likewise
+
+	killedBy string                // a signal that the app did not handle, or SIGKILL; likewise
+	images   map[int]process.Image // the app's processes at its stop signal; likewise
+	faults   []string              // of the app's end, for the report; likewise
 }
 
 // Run starts everything, serves, and returns the exit code once all has stopped. It returns
@@ -377,8 +381,16 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 			a.stopApp()
 		}
 	}
+	plane := a.plane
+	if a.app != nil && a.App.StopSignal == 0 && (first != drain.Interrupt || a.Terminal == nil) {
+		if _, isHandled := a.handlers(); a.isJob() {
+			plane, cfg.ExitAt = &job{DataPlane: plane, a: a, began: began}, 0
+		} else if !isHandled {
+			cfg.App = drain.AppExits // its stop signal comes after the last connection
+		}
+	}
 	report, err := drain.Termination{
-		Plane:    a.plane,
+		Plane:    plane,
 		Config:   cfg,
 		Trigger:  first,
 		Signals:  a.drainSignals,
@@ -397,7 +409,9 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 		report.Trigger = a.stopSignalName()
 	}
 	a.status.metrics.count(report)
-	report.Publish(a.log, a.TerminationLog)
+	if !a.isJob() || report.Verdict == drain.Resumed { // a job's report follows its end
+		report.Publish(a.log, a.TerminationLog)
+	}
 	a.Terminal.Ended(report)
 	return report
 }
@@ -417,6 +431,7 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	by := report.Began.Add(grace - killAhead)
 	if a.app != nil {
 		a.endApp(ctx, by)
+		a.reportAppEnd(&report)
 	}
 	switch report.Verdict {
 	case drain.Quit, drain.Exited, drain.Crashed:
@@ -432,6 +447,20 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 		return a.appCode()
 	}
 	return CodeIntended
+}
+
+// reportAppEnd adds the end of the app to the report. That of a job is published only here, another one again.
+func (a *agent) reportAppEnd(report *drain.Report) {
+	report.Faults = append(report.Faults, a.faults...)
+	if a.isJob() {
+		if age := time.Since(report.Began); a.killedBy != "" && report.Verdict == drain.Clean {
+			report.Verdict, report.Open = drain.Cut, append(report.Open, a.jobConversation(age, a.killedBy))
+		}
+		report.Duration = drain.Millis(time.Since(report.Began))
+	} else if len(a.faults) == 0 {
+		return
+	}
+	report.Publish(a.log, a.TerminationLog)
 }
 
 // appCode is the agent's exit code that follows from the app's; see end.

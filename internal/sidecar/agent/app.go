@@ -50,6 +50,20 @@ func (a *agent) awaitServing(ctx context.Context) {
 	}
 	a.phases.appAccepts()
 	a.Notifier.Ready()
+	if a.app == nil {
+		return
+	}
+	if a.isJob() {
+		started := time.NewTimer(jobStart)
+		defer started.Stop()
+		select {
+		case <-started.C:
+		case <-a.app.Done():
+		case <-ctx.Done():
+			return
+		}
+	}
+	a.warnUnheard()
 }
 
 // appServes waits until the app accepts connections on all of its addresses. It returns false if the app exits, or ctx
@@ -103,12 +117,18 @@ func (a *agent) appStopSignal() syscall.Signal {
 	if a.App.StopSignal != 0 {
 		return a.App.StopSignal
 	}
-	switch sig := a.stopSignal(); sig {
-	case syscall.SIGINT, syscall.SIGHUP:
-		return syscall.SIGTERM
-	default:
-		return sig
+	sig := a.stopSignal()
+	if sig == syscall.SIGINT || sig == syscall.SIGHUP {
+		sig = syscall.SIGTERM
 	}
+	if sig == syscall.SIGTERM && a.reloadsAtTerm() {
+		return syscall.SIGINT
+	}
+	return sig
+}
+
+func (a *agent) reloadsAtTerm() bool {
+	return slices.ContainsFunc(a.app.Group(), process.ReloadsAtTerm)
 }
 
 // stopSignal is the signal that stopped the agent; SIGTERM if none has.
@@ -137,21 +157,39 @@ func (a *agent) stopApp() {
 		return
 	}
 	a.appSignal = a.appStopSignal()
-	pid := a.app.Pid()
-	handles := func(pid int) bool { return process.Handles(pid, a.appSignal) }
-	if a.App.SignalChildOnly || handles(pid) && !process.IsPackageManager(pid) {
-		a.log.Info("stopping the app", "signal", signals.Name(a.appSignal), "pid", pid)
+	pid, name := a.app.Pid(), signals.Name(a.appSignal)
+	if a.App.StopSignal == 0 && a.appSignal == syscall.SIGINT && a.reloadsAtTerm() {
+		a.log.Info("the app reloads at SIGTERM, as uWSGI does without die-on-term: it gets another signal", "signal", name, "pid", pid)
+	}
+	pids, isHandled := a.handlers()
+	a.images = process.Images(pids)
+	if !isHandled {
+		a.killedBy = name
+		a.log.Warn("no process of the app handles its stop signal: it ends at once, whatever it is doing",
+			"signal", name, "pids", pids, "hint", hintUnheard+"; --until waits for its work")
+	}
+	if a.App.SignalChildOnly || process.Handles(pid, a.appSignal) && !process.IsPackageManager(pid) {
+		a.log.Info("stopping the app", "signal", name, "pid", pid)
 		if err := a.app.Signal(a.appSignal); err != nil {
 			a.log.Warn("cannot send the app its stop signal", "pid", pid, "error", err)
 		}
 		return
 	}
-	if group := a.app.Group(); !slices.ContainsFunc(group, handles) {
-		a.log.Warn("no process of the app handles its stop signal: it ends at once, whatever it is doing",
-			"signal", signals.Name(a.appSignal), "pids", group,
-			"hint", "handle the signal, or set --app-stop-signal to one that the app handles; --until waits for its work")
-	}
 	a.stopGroup()
+}
+
+// warnReloads warns of processes that run their program anew since their stop signal. They do not end.
+func (a *agent) warnReloads() {
+	for pid, before := range a.images {
+		if !before.HasReloaded(process.ImageOf(pid)) {
+			continue
+		}
+		delete(a.images, pid)
+		name := signals.Name(a.appSignal)
+		a.faults = append(a.faults, "the app has reloaded at "+name+" instead of ending: set --app-stop-signal")
+		a.log.Warn("the app has reloaded at its stop signal instead of ending: the same process runs its program anew",
+			"signal", name, "pid", pid, "hint", "set --app-stop-signal to the signal that ends it")
+	}
 }
 
 // stopGroup sends the app's whole process group the stop signal.
@@ -163,6 +201,9 @@ func (a *agent) stopGroup() {
 	}
 }
 
+// reloadPoll is how often a stopping app's processes are read: the kernel does not report that one runs another program.
+const reloadPoll = 100 * time.Millisecond
+
 // endApp stops the app, which no longer has requests, and kills it at the deadline by. What the app leaves in its
 // process group gets the stop signal, too, and the same time.
 func (a *agent) endApp(ctx context.Context, by time.Time) {
@@ -171,9 +212,10 @@ func (a *agent) endApp(ctx context.Context, by time.Time) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	late, notice := time.NewTimer(time.Until(by)), time.NewTimer(appNotice)
+	late, notice, look := time.NewTimer(time.Until(by)), time.NewTimer(appNotice), time.NewTicker(reloadPoll)
 	defer late.Stop()
 	defer notice.Stop()
+	defer look.Stop()
 	exited, gone := a.app.Done(), (<-chan struct{})(nil)
 	for {
 		select {
@@ -198,10 +240,14 @@ func (a *agent) endApp(ctx context.Context, by time.Time) {
 			}
 		case s := <-a.drainSignals: // the drain has ended: these signals have no other reader
 			if s == drain.Interrupt {
+				a.killedBy = "SIGKILL"
 				a.log.Warn("the app is killed at the second interrupt", "pid", a.app.Pid())
 				a.app.Kill()
 			}
+		case <-look.C:
+			a.warnReloads()
 		case <-late.C:
+			a.killedBy = "SIGKILL"
 			a.log.Warn("app still running at the deadline; killing it", "pid", a.app.Pid(), "pids", a.app.Group())
 			a.app.Kill()
 		}

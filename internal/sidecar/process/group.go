@@ -69,13 +69,24 @@ func Handles(pid int, s syscall.Signal) bool {
 // IsPackageManager reports whether a process is a package manager that runs a script: it handles signals, but what it
 // passes on reaches the shell that it has started, not what this shell has started.
 func IsPackageManager(pid int) bool {
-	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	words := strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 || r == ' ' }) // npm writes "npm start" there
-	return slices.ContainsFunc(words[:min(2, len(words))], func(word string) bool {
-		switch name, _, _ := strings.Cut(filepath.Base(word), "."); strings.TrimSuffix(name, "-cli") {
+	return isNamed(pid, func(name string) bool {
+		switch name, _, _ := strings.Cut(name, "."); strings.TrimSuffix(name, "-cli") {
 		case "npm", "npx", "yarn", "pnpm", "bun", "poetry", "pipenv", "uv", "bundle", "composer":
 			return true
 		}
 		return false
 	})
+}
+
+// ReloadsAtTerm reports whether a process is known to reload at SIGTERM, and to end at SIGINT: uWSGI. With die-on-term
+// it ends at both alike.
+func ReloadsAtTerm(pid int) bool {
+	return isNamed(pid, func(name string) bool { return strings.HasPrefix(name, "uwsgi") })
+}
+
+// isNamed reports whether a process is a program by its name, or an interpreter that runs it.
+func isNamed(pid int, is func(name string) bool) bool {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	words := strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 || r == ' ' }) // npm writes "npm start" there
+	return slices.ContainsFunc(words[:min(2, len(words))], func(word string) bool { return is(filepath.Base(word)) })
 }
