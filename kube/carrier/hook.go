@@ -104,25 +104,3 @@ func IsPilotDrain(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "pilot-agent") &&
 		slices.Contains(h.Exec.Command, "drain")
 }
-
-// shellless are parts of the names of images without a shell.
-var shellless = []string{"distroless", "/static", "scratch", "chainguard/", "cgr.dev/"}
-
-// external are the usual programs of hooks, which few images contain.
-var external = []string{"sh", "bash", "ash", "sleep", "curl", "wget", "nc", "netstat", "killall", "kill"}
-
-// LacksProgram is the program of a hook that its image probably does not contain, so that the hook fails at once; empty
-// if there is none.
-func LacksProgram(image string, h *corev1.LifecycleHandler) string {
-	isDebug := strings.HasSuffix(image, "-debug") || strings.HasSuffix(image, ":debug")
-	if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 || isDebug {
-		return ""
-	}
-	program := path.Base(h.Exec.Command[0])
-	isShellless := slices.ContainsFunc(shellless, func(s string) bool { return strings.Contains(image, s) })
-	lacks := slices.Contains(external, program) && isShellless
-	if !lacks {
-		return ""
-	}
-	return program
-}

@@ -33,7 +33,7 @@ func TestCaptureForms(t *testing.T) {
 		} {
 			o := testOptions()
 			o.Sidecar, o.Capture = form, chosen
-			byOption, r := Pod(pod(exclude9100), o)
+			byOption, r := Pod(aPod(exclude9100), o)
 			if got := rights(byOption); r.Outcome != Injected || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s, %s: %v, %+v", form, chosen, got, r)
 			}
@@ -41,7 +41,7 @@ func TestCaptureForms(t *testing.T) {
 			if chosen == CaptureInit {
 				o.Capture = CaptureCNI
 			}
-			byAnnotation, _ := Pod(pod(func(p *corev1.Pod) {
+			byAnnotation, _ := Pod(aPod(func(p *corev1.Pod) {
 				exclude9100(p)
 				p.Annotations[annotationCapture] = string(chosen)
 			}), o)
@@ -87,7 +87,7 @@ func TestCaptureAndPodSecurity(t *testing.T) {
 		o := testOptions()
 		o.Capture = chosen
 		o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-		if got, r := Pod(pod(nil), o); r.Proxy != want || len(rights(got)) != 0 || carrier.Find(&got.Spec, containerCapture) != nil || (carrier.Find(&got.Spec, containerCopy) != nil) != (want == Sockets) {
+		if got, r := Pod(aPod(nil), o); r.Proxy != want || len(rights(got)) != 0 || carrier.Find(&got.Spec, containerCapture) != nil || (carrier.Find(&got.Spec, containerCopy) != nil) != (want == Sockets) {
 			t.Errorf("%s: %+v, rights %v", chosen, r, rights(got))
 		}
 	}
@@ -97,7 +97,7 @@ func TestCaptureAndPodSecurity(t *testing.T) {
 func TestMarkForThePlugin(t *testing.T) {
 	o := testOptions()
 	o.Capture = CaptureCNI
-	injected, _ := Pod(pod(func(p *corev1.Pod) {
+	injected, _ := Pod(aPod(func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"proxy.istio.io/config": "{statusPort: 16020, proxyAdminPort: 16000}"}
 	}), o)
 	if got := injected.Annotations["lastcall.dev/cni"]; got != "16000,16020" {
@@ -108,9 +108,9 @@ func TestMarkForThePlugin(t *testing.T) {
 	}
 	stale := func(p *corev1.Pod) { p.Annotations = map[string]string{"lastcall.dev/cni": "15000,15020"} }
 	for name, p := range map[string]*corev1.Pod{
-		"no capture": pod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/proxy"] = "sockets" }),
-		"init":       pod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "init" }),
-		"left alone": pod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "x" }),
+		"no capture": aPod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/proxy"] = "sockets" }),
+		"init":       aPod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "init" }),
+		"left alone": aPod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "x" }),
 	} {
 		if got, r := Pod(p, o); got.Annotations["lastcall.dev/cni"] != "" {
 			t.Errorf("%s: the mark of another pod stays: %+v", name, r)
@@ -130,14 +130,14 @@ func TestPluginAndInitContainers(t *testing.T) {
 	with := func(p *corev1.Pod) {
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "migrate", Image: "app"})
 	}
-	if got, r := Pod(pod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != carrier.Sidecar {
+	if got, r := Pod(aPod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != carrier.Sidecar {
 		t.Errorf("native: %+v, %+v", r, got.Spec.InitContainers)
 	}
 	o.Sidecar = Classic
-	if got, r := Pod(pod(with), o); r.Outcome != LeftAlone || !strings.Contains(r.Reason, "native") || got.Annotations["lastcall.dev/cni"] != "" {
+	if got, r := Pod(aPod(with), o); r.Outcome != LeftAlone || !strings.Contains(r.Reason, "native") || got.Annotations["lastcall.dev/cni"] != "" {
 		t.Errorf("classic: %+v", r)
 	}
-	if _, r := Pod(pod(nil), o); r.Outcome != Injected {
+	if _, r := Pod(aPod(nil), o); r.Outcome != Injected {
 		t.Errorf("classic without init containers: %+v", r)
 	}
 }

@@ -31,7 +31,7 @@ func podOfFile(t *testing.T, path string) *corev1.Pod {
 // Before and after lastcall are two values, whatever carries the traffic: they are two series of one metric.
 func TestCarrierOf(t *testing.T) {
 	restricted := Namespace{Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}
-	ambient := pod(func(p *corev1.Pod) { p.Annotations["ambient.istio.io/redirection"] = "enabled" })
+	ambient := aPod(func(p *corev1.Pod) { p.Annotations["ambient.istio.io/redirection"] = "enabled" })
 	for _, c := range []struct {
 		name          string
 		pod           *corev1.Pod
@@ -39,14 +39,14 @@ func TestCarrierOf(t *testing.T) {
 		before, after string
 		proxy, app    string // a container that carries the traffic of the others, and one of these
 	}{
-		{"bare", pod(nil), Namespace{}, "none", "lastcall", "", "web"},
-		{"bare, without NET_ADMIN", pod(nil), restricted, "none", "hook", "", "web"},
+		{"bare", aPod(nil), Namespace{}, "none", "lastcall", "", "web"},
+		{"bare, without NET_ADMIN", aPod(nil), restricted, "none", "hook", "", "web"},
 		{"ambient, as istio-cni marks it", ambient, Namespace{}, "istio-ambient", "istio-ambient-hook", "", "web"},
 		{"Istio, native", podOfFile(t, "testdata/istio/injected/native.yaml"), Namespace{}, "istio", "istio-hook", "istio-proxy", "web"},
 		{"Istio, classic", podOfFile(t, "testdata/istio/injected/classic.yaml"), Namespace{}, "istio", "istio-hook", "istio-proxy", "web"},
 		{"linkerd, native", podOfFile(t, "testdata/linkerd/native.yaml"), Namespace{}, "linkerd", "linkerd-hook", "linkerd-proxy", "app"},
 		{"linkerd, classic", podOfFile(t, "testdata/linkerd/classic.yaml"), Namespace{}, "linkerd", "linkerd-hook", "linkerd-proxy", "app"},
-		{"a mesh that is yet to come", pod(func(p *corev1.Pod) { p.Annotations["linkerd.io/inject"] = "enabled" }), Namespace{}, "none", "hook", "", "web"},
+		{"a mesh that is yet to come", aPod(func(p *corev1.Pod) { p.Annotations["linkerd.io/inject"] = "enabled" }), Namespace{}, "none", "hook", "", "web"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions()

@@ -39,7 +39,7 @@ func TestCaptureReadsWhatIsWritten(t *testing.T) {
 		"traffic.sidecar.istio.io/excludeOutboundIPRanges": "10.0.0.0/8",
 		"traffic.sidecar.istio.io/excludeOutboundPorts":    "",
 	}
-	got, r := Pod(pod(func(p *corev1.Pod) { p.Annotations = annotations }), testOptions())
+	got, r := Pod(aPod(func(p *corev1.Pod) { p.Annotations = annotations }), testOptions())
 	if r.Outcome != Injected {
 		t.Fatalf("%+v", r)
 	}
@@ -61,7 +61,7 @@ func TestCaptureReadsWhatIsWritten(t *testing.T) {
 // What is copied is where the app's hook looks for it, and the volume hides nothing in the
 // image that copies: its program is /lastcall.
 func TestCopyAndHookAgree(t *testing.T) {
-	got, r := Pod(pod(func(p *corev1.Pod) {
+	got, r := Pod(aPod(func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"lastcall.dev/proxy": "sockets"}
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
 	}), testOptions())

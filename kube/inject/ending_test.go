@@ -28,7 +28,7 @@ func TestAppEnd(t *testing.T) {
 		for _, proxy := range []Proxy{Pipe, Sockets} {
 			o := testOptions()
 			o.Learned = c.learned
-			got, r := Pod(pod(func(p *corev1.Pod) {
+			got, r := Pod(aPod(func(p *corev1.Pod) {
 				p.Annotations = map[string]string{"lastcall.dev/proxy": string(proxy)}
 				if c.annotation != "" {
 					p.Annotations["lastcall.dev/app"] = c.annotation
@@ -51,7 +51,7 @@ func TestAppEnd(t *testing.T) {
 			}
 		}
 	}
-	if _, r := Pod(pod(func(p *corev1.Pod) { p.Annotations["lastcall.dev/app"] = "stays" }), testOptions()); r.Err == nil {
+	if _, r := Pod(aPod(func(p *corev1.Pod) { p.Annotations["lastcall.dev/app"] = "stays" }), testOptions()); r.Err == nil {
 		t.Error("stays was accepted")
 	}
 }

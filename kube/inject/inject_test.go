@@ -130,7 +130,7 @@ func TestManifestsErrorsNameTheirPlace(t *testing.T) {
 }
 
 // pod is a small one that can be injected.
-func pod(change func(*corev1.Pod)) *corev1.Pod {
+func aPod(change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{}, Annotations: map[string]string{}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}},
@@ -142,7 +142,7 @@ func pod(change func(*corev1.Pod)) *corev1.Pod {
 }
 
 func annotated(name, value string) *corev1.Pod {
-	return pod(func(p *corev1.Pod) { p.Annotations[name] = value })
+	return aPod(func(p *corev1.Pod) { p.Annotations[name] = value })
 }
 
 func TestLeftAlone(t *testing.T) {
@@ -152,18 +152,18 @@ func TestLeftAlone(t *testing.T) {
 		reason string
 		isErr  bool
 	}{
-		{"hostNetwork", pod(func(p *corev1.Pod) { p.Spec.HostNetwork = true }), "hostNetwork: ", false},
-		{"Windows", pod(func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }), "runs on Windows", false},
-		{"Windows by its node", pod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows"} }), "runs on Windows", false},
-		{"nothing in it", pod(func(p *corev1.Pod) { p.Spec.Containers = nil }), "no containers", false},
-		{"killed at once", pod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(0)) }), "without a drain", false},
-		{"a container of our name", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Name = "lastcall" }), "already has a container lastcall", false},
-		{"our port", pod(func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 15006 }), "container web has port 15006", false},
+		{"hostNetwork", aPod(func(p *corev1.Pod) { p.Spec.HostNetwork = true }), "hostNetwork: ", false},
+		{"Windows", aPod(func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }), "runs on Windows", false},
+		{"Windows by its node", aPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows"} }), "runs on Windows", false},
+		{"nothing in it", aPod(func(p *corev1.Pod) { p.Spec.Containers = nil }), "no containers", false},
+		{"killed at once", aPod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(0)) }), "without a drain", false},
+		{"a container of our name", aPod(func(p *corev1.Pod) { p.Spec.Containers[0].Name = "lastcall" }), "already has a container lastcall", false},
+		{"our port", aPod(func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 15006 }), "container web has port 15006", false},
 		{"settings that cannot be read", annotated("proxy.istio.io/config", "statusPort: 70000"), "statusPort is 70000 (annotation proxy.istio.io/config, line 1)", true},
 		{"an own annotation", annotated("lastcall.dev/quiet-time", "soon"), "LASTCALL_QUIET_TIME is \"soon\"", true},
 		{"a proxy that is none", annotated("lastcall.dev/proxy", "nginx"), "must be pipe, envoy, sockets or istio", true},
 		{"Envoy without an image", annotated("lastcall.dev/proxy", "envoy"), "--envoy-image", false},
-		{"a Job that would never end", pod(func(p *corev1.Pod) {
+		{"a Job that would never end", aPod(func(p *corev1.Pod) {
 			p.Annotations["lastcall.dev/sidecar"] = "classic"
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "work"}}
 		}), "shareProcessNamespace", false},
@@ -173,7 +173,7 @@ func TestLeftAlone(t *testing.T) {
 		{"TPROXY", annotated("sidecar.istio.io/interceptionMode", "TPROXY"), "TPROXY", true},
 		{"too much memory", annotated("lastcall.dev/memory", "much"), "must be a quantity", true},
 		{"a word that is none", annotated("lastcall.dev/inject", "perhaps"), "must be true or false", true},
-		{"nothing to watch", pod(func(p *corev1.Pod) {
+		{"nothing to watch", aPod(func(p *corev1.Pod) {
 			p.Annotations["lastcall.dev/proxy"] = "sockets"
 			p.Spec.Containers[0].Ports = nil
 		}), "there is nothing to watch", false},
@@ -196,7 +196,7 @@ func TestLeftAlone(t *testing.T) {
 
 func TestEnabled(t *testing.T) {
 	with := func(label, annotation string) *corev1.Pod {
-		return pod(func(p *corev1.Pod) {
+		return aPod(func(p *corev1.Pod) {
 			if label != "" {
 				p.Labels[AnnotationInject] = label
 			}
@@ -250,7 +250,7 @@ func TestPresence(t *testing.T) {
 			t.Errorf("%s: %+v, %+v; want %q and the volume that it lies in", c.Name, h, c.VolumeMounts, command)
 		}
 	}
-	one, _ := Pod(pod(nil), o)
+	one, _ := Pod(aPod(nil), o)
 	has(apps(&one.Spec)[0], "/lastcall/lastcall", "wait")
 	if all := one.Spec.InitContainers; len(all) != 1 || all[0].Name != containerCapture {
 		t.Errorf("%d init containers, the first is %s: an init container delays the pod by one of the kubelet's looks", len(all), all[0].Name)
@@ -270,7 +270,7 @@ func TestPresence(t *testing.T) {
 	}
 
 	// The hook of an app that was added later needs the copy, too.
-	own := pod(nil)
+	own := aPod(nil)
 	own.Annotations = map[string]string{annotationPreStop: "keep"}
 	own.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
 	own, _ = Pod(own, o)
@@ -297,13 +297,13 @@ func TestPresence(t *testing.T) {
 			p.Annotations = map[string]string{"proxy.istio.io/config": `proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "false"}`}
 		},
 	} {
-		p := pod(nil)
+		p := aPod(nil)
 		change(p)
 		if p, r := Pod(p, o); r.Outcome != Injected || !carrier.IsWaitGet(apps(&p.Spec)[0].Lifecycle.PreStop) || len(p.Spec.Volumes) != 1 {
 			t.Errorf("%s: %+v, %+v", name, r, apps(&p.Spec)[0].Lifecycle)
 		}
 	}
-	p := pod(nil)
+	p := aPod(nil)
 	p.Annotations = map[string]string{annotationPreStop: "keep"}
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
 	if _, r := Pod(p, o); !strings.Contains(strings.Join(r.Notes, "\n"), "cannot detect the end of container") {
@@ -313,7 +313,7 @@ func TestPresence(t *testing.T) {
 
 // TestAnotherInjectorAfterUs is the case for which reinvocationPolicy IfNeeded exists.
 func TestAnotherInjectorAfterUs(t *testing.T) {
-	first, _ := Pod(pod(nil), testOptions())
+	first, _ := Pod(aPod(nil), testOptions())
 	first.Spec.Containers = append(first.Spec.Containers, corev1.Container{
 		Name: "late", Image: "late:1",
 		LivenessProbe:  &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}},
@@ -345,7 +345,7 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 // TestStopSignal: the app keeps its stop signal and gets the hook; the sidecar stops at SIGTERM.
 func TestStopSignal(t *testing.T) {
 	for _, word := range []string{"keep", "none"} {
-		got, r := Pod(pod(func(p *corev1.Pod) {
+		got, r := Pod(aPod(func(p *corev1.Pod) {
 			p.Annotations["lastcall.dev/pre-stop"] = word
 			p.Spec.OS = &corev1.PodOS{Name: corev1.Linux}
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)}
@@ -448,11 +448,11 @@ func TestUnsetStaysUnset(t *testing.T) {
 
 func TestQualityOfServiceStays(t *testing.T) {
 	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
-	got, _ := Pod(pod(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = list }), testOptions())
+	got, _ := Pod(aPod(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = list }), testOptions())
 	if !isGuaranteed(&got.Spec) {
 		t.Error("a pod is no longer Guaranteed")
 	}
-	got, _ = Pod(pod(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Limits: list} }), testOptions())
+	got, _ = Pod(aPod(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Limits: list} }), testOptions())
 	for _, c := range got.Spec.InitContainers {
 		if len(c.Resources.Requests)+len(c.Resources.Limits) > 0 {
 			t.Errorf("%s asks for more than the pod's own budget may hold: %+v", c.Name, c.Resources)

@@ -11,6 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // autoImage is the image of a container that a user writes to customize what Istio's injector adds under its name.
@@ -106,7 +107,7 @@ func (j *injection) hookIstioProxy() {
 	}
 	own := carrier.PreStop(proxy)
 	var hook *corev1.LifecycleHandler
-	isFree := j.isReplaceable(own)
+	isFree := j.isReplaceable(proxy)
 	switch {
 	case carrier.IsNative(proxy) && (isFree || carrier.IsPilotDrain(own)) &&
 		!slices.Contains(carrier.DebugPorts(), j.agentPort()):
@@ -130,8 +131,8 @@ func (j *injection) hookIstioProxy() {
 		return
 	case isFree:
 		hook = j.proxyHook(proxy)
-		if d, ok := carrier.OnlySleep(own); ok && j.pod.Annotations[annotationPreStop] == "" {
-			j.noteReplaced(proxy, d)
+		if sleep := pod.ReadHook(spec, proxy); sleep.OnlySleeps() && j.pod.Annotations[annotationPreStop] == "" {
+			j.noteReplaced(proxy, sleep.Duration)
 		}
 	default:
 		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, "+

@@ -63,8 +63,8 @@ func TestIstio(t *testing.T) {
 		return out
 	}
 	for _, isNative := range []bool{native, classic} {
-		second := inject(withIstio(pod(nil), isNative))
-		first := inject(pod(nil))
+		second := inject(withIstio(aPod(nil), isNative))
+		first := inject(aPod(nil))
 		if got := command(t, first, "web"); got != appWait || first.Annotations[annotationProxyConfig] != "" {
 			t.Errorf("before Istio's webhook the hook is %q, the annotation %q", got, first.Annotations[annotationProxyConfig])
 		}
@@ -167,7 +167,7 @@ func TestIstioHooks(t *testing.T) {
 		}, after: func(proxy *corev1.Container) {}, app: "wait --envoy 127.0.0.1:15000 --ports 8080/http,8081 --report /dev/termination-log", proxy: pilotRequest, note: "does not capture port 8080/http"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := pod(c.change)
+			p := aPod(c.change)
 			p = withIstio(p, c.native)
 			if exclude := p.Annotations[istioExcludePort]; exclude != "" {
 				carrier.Find(&p.Spec, "istio-init").Args[4] = exclude
@@ -199,19 +199,19 @@ func TestIstioOffline(t *testing.T) {
 	o := testOptions()
 	o.Offline = true
 	o.Namespace.Labels = map[string]string{"istio-injection": "enabled"}
-	p, r := Pod(pod(nil), o)
+	p, r := Pod(aPod(nil), o)
 	if r.Proxy != Istio || carrier.Find(&p.Spec, carrier.IstioProxy) != nil || command(t, p, "web") != appWait || !strings.Contains(p.Annotations[annotationProxyConfig], "downstream_rq_active") || !strings.Contains(strings.Join(r.Notes, " "), annotationSidecar) {
 		t.Errorf("native: %+v, annotations %q", r, p.Annotations)
 	}
 	o.Sidecar = Classic
-	p, r = Pod(pod(nil), o)
+	p, r = Pod(aPod(nil), o)
 	proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
 	if proxy == nil || proxy.Image != autoImage || proxy.ImagePullPolicy != corev1.PullIfNotPresent || len(proxy.VolumeMounts) != 1 || command(t, p, carrier.IstioProxy) != sidecarWait+" --ports 8080/http" {
 		t.Fatalf("classic: %+v, %+v", r, proxy)
 	}
 	checkAgain(t, t.Name(), p, o)
 	o.Offline = false // the webhook, before Istio's: the user's own container may become native
-	own, _ := Pod(pod(func(p *corev1.Pod) {
+	own, _ := Pod(aPod(func(p *corev1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: autoImage})
 	}), o)
 	if c := carrier.Find(&own.Spec, carrier.IstioProxy); c.Lifecycle != nil || command(t, own, "web") != appWait {
@@ -238,7 +238,7 @@ func TestInjectedAgainAlone(t *testing.T) {
 	} {
 		o := testOptions()
 		o.Offline, o.EnvoyImage, o.Namespace.Labels, o.Capture = true, "lastcall-envoy:test", c.labels, CaptureInit
-		first, r := Pod(pod(c.change), o)
+		first, r := Pod(aPod(c.change), o)
 		if r.Proxy != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, r, c.want)
 		}
@@ -261,7 +261,7 @@ func TestInjectedAgainAlone(t *testing.T) {
 	}
 	o := testOptions()
 	o.Offline, o.Namespace.Labels = true, map[string]string{"istio-injection": "enabled"}
-	p, _ := Pod(pod(nil), o)
+	p, _ := Pod(aPod(nil), o)
 	p.Labels["sidecar.istio.io/inject"] = "false"
 	if _, r := Pod(p, testOptions()); r.Proxy != Pipe {
 		t.Errorf("Istio's sidecar is refused: %+v", r)
@@ -276,7 +276,7 @@ func TestIstioGateway(t *testing.T) {
 		"a waypoint":      func(c *corev1.Container) { c.Args = []string{"proxy", "waypoint"} },
 		"with a port map": func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 15090}} },
 	} {
-		p, r := Pod(pod(func(p *corev1.Pod) {
+		p, r := Pod(aPod(func(p *corev1.Pod) {
 			p.Spec.Containers = []corev1.Container{{Name: carrier.IstioProxy, Image: "istio/proxyv2:1.31.1"}}
 			change(&p.Spec.Containers[0])
 		}), testOptions())
@@ -316,7 +316,7 @@ func TestChooseIstio(t *testing.T) {
 	} {
 		o := testOptions()
 		o.Namespace.Labels = c.ns
-		if p, r := Pod(pod(c.change), o); r.Proxy != c.want || r.Proxy == Istio && carrier.Find(&p.Spec, carrier.Sidecar) != nil ||
+		if p, r := Pod(aPod(c.change), o); r.Proxy != c.want || r.Proxy == Istio && carrier.Find(&p.Spec, carrier.Sidecar) != nil ||
 			!strings.Contains(strings.Join(r.Notes, "\n"), c.note) {
 			t.Errorf("%s: %+v, want %s and a note %q", c.name, r, c.want, c.note)
 		}
@@ -351,7 +351,7 @@ func TestMergeStats(t *testing.T) {
 }
 
 func TestStatsAnnotationReplacesTheMatcher(t *testing.T) {
-	p := withIstio(pod(func(p *corev1.Pod) { p.Annotations[annotationStatsSuffixes] = "mine,downstream_cx_active" }), native)
+	p := withIstio(aPod(func(p *corev1.Pod) { p.Annotations[annotationStatsSuffixes] = "mine,downstream_cx_active" }), native)
 	got, _ := Pod(p, testOptions())
 	if want := "mine,downstream_cx_active,downstream_rq_active,downstream_rq_total,downstream_cx_total"; got.Annotations[annotationStatsSuffixes] != want || got.Annotations[annotationProxyConfig] != "" {
 		t.Errorf("%q", got.Annotations)

@@ -59,7 +59,7 @@ func TestMeshes(t *testing.T) {
 		for _, chosen := range []string{"", "pipe", "istio"} {
 			o := testOptions()
 			o.Namespace = c.ns
-			p := pod(c.change)
+			p := aPod(c.change)
 			if chosen != "" {
 				p.Annotations[annotationProxy] = chosen
 			}
@@ -98,7 +98,7 @@ func TestRedirected(t *testing.T) {
 		{corev1.Container{Name: "sysctl", Command: []string{"sysctl", "-w", "net.core.somaxconn=1024"}, SecurityContext: admin}, ""},
 		{corev1.Container{Name: "wait", Command: []string{"sh", "-c", "iptables -L"}}, ""},
 	} {
-		p := pod(func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{c.init} })
+		p := aPod(func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{c.init} })
 		got, r := Pod(p, testOptions())
 		if left := r.Outcome == LeftAlone; left != (c.reason != "") || !strings.Contains(r.Reason, c.reason) || left && !reflect.DeepEqual(got.Spec, p.Spec) {
 			t.Errorf("%+v: %+v, want %q", c.init, r, c.reason)
@@ -139,7 +139,7 @@ func TestWithdraw(t *testing.T) {
 			{"a product without a name", add("acme-iptables", "acme-proxy"), LeftAlone},
 			{"Istio", func(p *corev1.Pod) { *p = *withIstio(p, native) }, Injected},
 		} {
-			before := pod(probed)
+			before := aPod(probed)
 			first, r := Pod(before, o)
 			if r.Proxy != Pipe {
 				t.Fatalf("%+v", r)
@@ -224,7 +224,7 @@ func TestLinkerdFlags(t *testing.T) {
 // TestLinkerdIdle: next to a port of HTTP/2, linkerd's proxy must not keep its idle connection to the app.
 func TestLinkerdIdle(t *testing.T) {
 	grpc := func(value string, isInjected bool) *corev1.Pod {
-		return pod(func(p *corev1.Pod) {
+		return aPod(func(p *corev1.Pod) {
 			p.Annotations["linkerd.io/inject"] = "enabled"
 			p.Spec.Containers[0].Ports[0].Name = "grpc"
 			if isInjected {

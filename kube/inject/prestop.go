@@ -9,11 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Merge is injection's treatment of the preStop hook that an app already has.
@@ -35,15 +35,15 @@ type PreStop struct {
 
 // PreStopOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
 // sleeps waits for what lastcall's sees; any other may do something that the app needs.
-func PreStopOf(pod *corev1.Pod, c *corev1.Container) (PreStop, error) {
-	word, err := preStopWord(pod)
+func PreStopOf(p *corev1.Pod, c *corev1.Container) (PreStop, error) {
+	word, err := preStopWord(p)
 	if err != nil {
 		return PreStop{Merge: MergeKeeps}, err
 	}
 	own := carrier.PreStop(c)
 	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
 	runs := MergeRuns
-	if pod.Annotations[annotationUntil] != "" {
+	if p.Annotations[annotationUntil] != "" {
 		runs = MergeRunsFirst
 	}
 	switch before := carrier.Own(own); {
@@ -56,8 +56,8 @@ func PreStopOf(pod *corev1.Pod, c *corev1.Container) (PreStop, error) {
 	case word == preStopReplace:
 		return PreStop{Merge: MergeReplaces}, nil
 	}
-	if d, ok := carrier.OnlySleep(own); ok {
-		return PreStop{Merge: MergeReplaces, Sleep: d}, nil
+	if hook := pod.ReadHook(&p.Spec, c); hook.OnlySleeps() && hook.Duration < pod.Forever {
+		return PreStop{Merge: MergeReplaces, Sleep: hook.Duration}, nil
 	}
 	return PreStop{Merge: runs}, nil
 }
@@ -100,10 +100,11 @@ func (j *injection) keepSleeps() (changed bool) {
 // isReplaceable reports whether a proxy's own hook gives way to lastcall's: there is none, an earlier one of
 // lastcall's, or one that only sleeps. No hook of a proxy runs before lastcall's: the common ones wait until Envoy is
 // idle by themselves.
-func (j *injection) isReplaceable(own *corev1.LifecycleHandler) bool {
+func (j *injection) isReplaceable(c *corev1.Container) bool {
 	word, _ := preStopWord(j.pod)
-	_, sleeps := carrier.OnlySleep(own)
-	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && sleeps
+	own := carrier.PreStop(c)
+	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && pod.ReadHook(&j.pod.Spec,
+		c).OnlySleeps()
 }
 
 // own is the command that the hook of a container must run in addition to its wait; nil for none.
@@ -147,28 +148,6 @@ func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
 		h.Exec.Command = append(append(h.Exec.Command, flag, limit.String(), "--"), own...)
 	}
 	return h
-}
-
-// Restored is the hook that lastcall's runs in addition to its wait; nil for none.
-func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
-	before := carrier.Own(h)
-	if len(before) == 0 {
-		return nil
-	}
-	at, err := url.Parse(before[0])
-	if err != nil || at.Scheme != "http" && at.Scheme != "https" {
-		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: before}}
-	}
-	scheme := corev1.URIScheme(strings.ToUpper(at.Scheme))
-	get := &corev1.HTTPGetAction{Path: at.RequestURI(), Port: intstr.Parse(at.Port()), Scheme: scheme}
-	if host := at.Hostname(); host != "localhost" {
-		get.Host = host
-	}
-	for _, line := range before[1:] {
-		name, value, _ := strings.Cut(line, ": ")
-		get.HTTPHeaders = append(get.HTTPHeaders, corev1.HTTPHeader{Name: name, Value: value})
-	}
-	return &corev1.LifecycleHandler{HTTPGet: get}
 }
 
 // planeHook is a hook without an agent, which runs the container's own.

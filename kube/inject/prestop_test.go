@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 func execOf(command ...string) *corev1.LifecycleHandler {
@@ -66,7 +67,7 @@ func TestPreStopOf(t *testing.T) {
 		"ours":                  {&h{HTTPGet: &corev1.HTTPGetAction{Path: "/wait/0123456789abcdef"}}, "keep", adds},
 		"ours with theirs":      {execOf(binary, "wait", "--after", "28s", "--", "/leave"), "", runs},
 	} {
-		p := pod(func(p *corev1.Pod) {
+		p := aPod(func(p *corev1.Pod) {
 			p.Annotations = map[string]string{}
 			if c.word != "" {
 				p.Annotations[annotationPreStop] = c.word
@@ -104,7 +105,7 @@ func TestMergedHook(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions()
 			o.Sidecar = c.sidecar
-			p := pod(func(p *corev1.Pod) {
+			p := aPod(func(p *corev1.Pod) {
 				p.Annotations = map[string]string{annotationProxy: string(c.proxy)}
 				p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: c.own.DeepCopy()}
 			})
@@ -131,7 +132,7 @@ func TestMergedHook(t *testing.T) {
 				t.Errorf("notes %q", r.Notes)
 			}
 			checkAgain(t, t.Name(), got, o)
-			if back := Restored(h); strings.Contains(c.want, "--after") && back.Exec != nil && !reflect.DeepEqual(back, c.own) {
+			if back := pod.Restored(h); strings.Contains(c.want, "--after") && back.Exec != nil && !reflect.DeepEqual(back, c.own) {
 				t.Errorf("taken out again, the hook is %+v, was %+v", back, c.own)
 			}
 		})

@@ -20,9 +20,9 @@ func TestHookWithProbesRunsTheAppsOwn(t *testing.T) {
 		c.StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"ready", "--quick"}}}}
 		c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/leave", "--ports"}}}}
 	}
-	sockets := pod(app)
+	sockets := aPod(app)
 	sockets.Annotations["lastcall.dev/proxy"] = "sockets"
-	past := pod(app)
+	past := aPod(app)
 	past.Annotations[istioMode] = "NONE"
 	elsewhere := sockets.DeepCopy()
 	elsewhere.Spec.Containers[0].LivenessProbe.HTTPGet.Host, elsewhere.Spec.Containers[0].StartupProbe = "other", nil
@@ -37,7 +37,7 @@ func TestHookWithProbesRunsTheAppsOwn(t *testing.T) {
 		probes      string
 	}{
 		{"sockets", "--ports 8080/http", sockets, " --app-probes " + probes},
-		{"Istio's Envoy", "--envoy 127.0.0.1:15000 --ports 8080/http", withIstio(pod(app), native), " --app-probes " + probes},
+		{"Istio's Envoy", "--envoy 127.0.0.1:15000 --ports 8080/http", withIstio(aPod(app), native), " --app-probes " + probes},
 		{"ports that Istio does not capture", "--ports 8080/http", withIstio(past, native), " --app-probes " + probes},
 		{"a probe of another host", "--ports 8080/http", elsewhere, ""},
 	} {

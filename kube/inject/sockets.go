@@ -60,7 +60,7 @@ func (j *injection) hookMeshProxies() {
 		if !carrier.IsMeshProxy(spec, c) {
 			continue
 		}
-		if !j.isReplaceable(carrier.PreStop(c)) {
+		if !j.isReplaceable(c) {
 			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most",
 				c.Name, GraceOf(spec))
 			continue

@@ -29,7 +29,7 @@ func TestStreams(t *testing.T) {
 		{"too long", map[string]string{annotationStreams: "25h"}, 0, 0, ""},
 		{"too short", map[string]string{annotationStreams: "-1m"}, 0, 0, ""},
 	} {
-		got, r := Pod(pod(func(p *corev1.Pod) {
+		got, r := Pod(aPod(func(p *corev1.Pod) {
 			p.Annotations = maps.Clone(c.annotations)
 			if c.grace > 0 {
 				p.Spec.TerminationGracePeriodSeconds = &c.grace

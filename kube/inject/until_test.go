@@ -11,7 +11,7 @@ import (
 func TestUntil(t *testing.T) {
 	const signals = "\n file:/idle \n\nunix:/run/work.sock\n"
 	worker := func(change func(*corev1.Pod)) *corev1.Pod {
-		return pod(func(p *corev1.Pod) {
+		return aPod(func(p *corev1.Pod) {
 			p.Annotations[annotationUntil] = signals
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "logs", Image: "logs:1"})
 			if change != nil {

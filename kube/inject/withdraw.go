@@ -10,6 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // withdraw takes the sidecar and the capture of an earlier injection out of the pod again: another injector has since
@@ -69,7 +70,7 @@ func (j *injection) withdraw() error {
 	for _, c := range carrier.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
 		if h := carrier.PreStop(c); isOurHook(h) {
-			setPreStop(c, Restored(h))
+			setPreStop(c, pod.Restored(h))
 		}
 	}
 	delete(a, AnnotationStatus)

@@ -3,9 +3,7 @@ package lint
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Severity is the consequence of a finding.
@@ -117,25 +116,10 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	}
 }
 
-// notRequests are words in the names of ports and Services to which no user's request goes. Clients of xDS and DNS
-// connect again by themselves.
-var notRequests = []string{
-	"metric", "monitor", "monitoring", "prom", "prometheus", "health", "healthz", "probe", "webhook", "admission", "debug",
-	"pprof", "profiling", "profiler", "admin", "live", "liveness", "livez", "ready", "readiness", "readyz", "xds", "dns",
-}
-
-// isForRequests compares whole words, in the singular: a Service called delivery or promotions is one for requests.
-func isForRequests(name string) bool {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) })
-	return !slices.ContainsFunc(words, func(word string) bool {
-		return slices.Contains(notRequests, word) || slices.Contains(notRequests, strings.TrimSuffix(word, "s"))
-	})
-}
-
 // serves reports whether a container has a port for requests.
 func (l *linting) serves() (found bool) {
 	l.containers(func(c *corev1.Container, _ string) {
-		found = found || slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return isForRequests(p.Name) })
+		found = found || slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return pod.IsForRequests(p.Name) })
 	})
 	return found
 }
@@ -152,11 +136,11 @@ func (l *linting) hasLastcall() bool {
 }
 
 // ownHook is a container's preStop hook, unless lastcall's replaces it.
-func (l *linting) ownHook(c *corev1.Container) *corev1.LifecycleHandler {
+func (l *linting) ownHook(c *corev1.Container) pod.Hook {
 	if l.hasLastcall() {
 		if p, err := inject.PreStopOf(l.pod, c); err == nil && p.Merge == inject.MergeReplaces {
-			return nil
+			return pod.Hook{}
 		}
 	}
-	return carrier.PreStop(c)
+	return pod.ReadHook(&l.pod.Spec, c)
 }

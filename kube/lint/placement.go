@@ -7,10 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // isInjected reports whether lastcall's injection has changed the pod.
@@ -91,11 +93,11 @@ var aboutIstio = strings.NewReplacer("lastcall uses it, Istio", "Istio", "lastca
 
 func (l *linting) hooksWithoutShell() {
 	l.containers(func(c *corev1.Container, where string) {
-		if program := carrier.LacksProgram(c.Image, l.ownHook(c)); program != "" {
+		hook := l.ownHook(c)
+		if why := hook.Failure(); why != "" {
 			l.find("LC008", Error, where+".lifecycle.preStop",
-				"runs %s, which image %s probably lacks: the hook fails "+
-					"and the kubelet sends SIGTERM at once; use sleep: {seconds: N} or lastcall's httpGet",
-				program, c.Image)
+				"%s: the kubelet takes no notice of that, and SIGTERM comes after %v; "+
+					"use sleep: {seconds: N} or lastcall's httpGet", why, hook.Duration)
 		}
 	})
 }
@@ -123,11 +125,7 @@ func (l *linting) nativeIstio() {
 // loops end at their condition or at SIGKILL.
 func (l *linting) loops() {
 	l.containers(func(c *corev1.Container, where string) {
-		h := carrier.PreStop(c)
-		if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 {
-			return
-		}
-		if line, ok := carrier.ShellLine(h.Exec.Command); ok && carrier.IsLoop(line) && strings.Contains(line, "netstat") {
+		if pod.ReadHook(&l.pod.Spec, c).Kind == course.LoopHook {
 			l.find("LC015", Warning, where+".lifecycle.preStop",
 				"waits until netstat lists no connection: idle connections hold it until SIGKILL, "+
 					"and an app that closes its listener first ends it too early; use lastcall wait")
@@ -146,7 +144,7 @@ func (l *linting) shellAsPID1() {
 		if !isApp || carrier.IsProxy(spec, c) {
 			return
 		}
-		if process := carrier.ShellAsPID1(spec, c); process != "" {
+		if process := pod.ShellAsPID1(spec, c); process != "" {
 			l.find("LC029", Warning, path+".command",
 				"%s is PID 1 and does not pass SIGTERM on: the app does not learn of its end, "+
 					"and SIGKILL cuts its requests at the end of the grace period; "+

@@ -22,7 +22,7 @@ func Rules() []Rule {
 		{"LC003", "a drain that is set to last longer than the grace period"},
 		{"LC005", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS where it is not read"},
 		{"LC007", "settings that are misplaced, misspelt or wrong"},
-		{"LC008", "a hook that needs a shell or a program that its image probably lacks"},
+		{"LC008", "a hook that fails at once, because it cannot run"},
 		{"LC009", "a native istio-proxy whose preStop has been replaced"},
 		{"LC011", "another mesh's timer that is longer than the grace period"},
 		{"LC014", "a grace period of 0"},

@@ -10,6 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -25,8 +26,8 @@ func (e *examination) examineWorkload(w *workload) {
 
 // isForRequests reports whether users' requests reach the Service.
 func (s *service) isForRequests() bool {
-	return isForRequests(s.Name) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
-		return p.Protocol != corev1.ProtocolUDP && isForRequests(p.Name)
+	return pod.IsForRequests(s.Name) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Protocol != corev1.ProtocolUDP && pod.IsForRequests(p.Name)
 	})
 }
 

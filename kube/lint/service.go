@@ -10,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // How long a load balancer sends new connections to a pod that is being deleted (docs/load-balancers.md).
@@ -70,11 +71,14 @@ func (l *linting) stays() (stays time.Duration) {
 		stays = max(stays, l.settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {
-		d, isLoop := carrier.Sleeps(carrier.PreStop(c))
-		if isLoop || d == 0 && delaysItself(c) {
-			d = nlbNoticed
+		switch hook := pod.ReadHook(&l.pod.Spec, c); {
+		case hook.Stops:
+			stays = max(stays, hook.StopsAt)
+		case hook.Duration > 0 && hook.IsKnown:
+			stays = max(stays, hook.Duration)
+		case !hook.IsKnown, hook.Failure() == "" && delaysItself(c):
+			stays = max(stays, nlbNoticed)
 		}
-		stays = max(stays, d)
 	})
 	return stays
 }

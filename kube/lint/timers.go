@@ -5,14 +5,15 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
-		if d, isLoop := carrier.Sleeps(l.ownHook(c)); !isLoop && d >= l.grace {
+		if hook := l.ownHook(c); hook.Duration >= l.grace {
 			l.find("LC001", Error, path+".lifecycle.preStop",
-				"sleeps for %v of a grace period of %v: the app gets no SIGTERM, only SIGKILL; "+
-					"shorten the sleep or raise terminationGracePeriodSeconds above %v", d, l.grace, d)
+				"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL 2 s later; "+
+					"shorten the sleep or raise terminationGracePeriodSeconds above %v", hook.Duration, l.grace, hook.Duration)
 		}
 	})
 }
@@ -33,8 +34,8 @@ func (l *linting) budget() {
 		}
 	}
 	l.containers(func(c *corev1.Container, path string) {
-		d, isLoop := carrier.Sleeps(carrier.PreStop(c))
-		if c.Name == "istio-proxy" && !isLoop && minimum.IsSet() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
+		d := pod.ReadHook(&l.pod.Spec, c).Duration
+		if c.Name == "istio-proxy" && minimum.IsSet() && d > 0 && d < l.grace && d+minimum.Value >= l.grace {
 			l.find("LC002", Error, path+".lifecycle.preStop",
 				"sleeps for %v and then drains for at least %v, of a grace period of %v: "+
 					"replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)

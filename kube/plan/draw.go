@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
@@ -28,7 +29,10 @@ func (p *Plan) rows() []timeline.Row {
 			Label: terminal.Seconds(p.Options.Request) + " request " + a.arrival(), Outcome: cut(a.outcome(), 58),
 		}
 		span := timeline.Span{Kind: timeline.Answered, From: max(0, a.At), To: a.Fate.At}
-		if !a.IsServed {
+		switch {
+		case a.Result == termination.Unknown:
+			r.Verdict, span.Kind, span.To = timeline.Poor, timeline.Idle, max(span.To, span.From+100*time.Millisecond)
+		case !a.IsServed:
 			r.Verdict, span.Kind = timeline.Bad, timeline.Lost
 			if span.To <= span.From { // refused: it lasts no time
 				span.To = span.From + 100*time.Millisecond
@@ -40,24 +44,28 @@ func (p *Plan) rows() []timeline.Row {
 	served := min(p.Options.Request, p.Course.Cut)
 	for i, c := range p.Containers {
 		m := p.Course.Containers[i]
+		gone := max(m.Gone, p.Best.Containers[i].Gone)
 		until := min(max(served, min(p.Course.Accepts, m.Gone)), m.Gone)
 		r := timeline.Row{Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good,
 			Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
 		text := fmt.Sprintf("%s at %s, %s; gone at %s",
-			c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(m.Gone))
+			c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(gone))
 		r.Outcome = cut(text, 58)
 		if until > 0 {
 			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Needed, From: 0, To: until})
 		}
-		if m.Gone-until > 100*time.Millisecond {
+		if gone-until > 100*time.Millisecond {
 			r.Verdict = timeline.Poor
-			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Idle, From: until, To: m.Gone})
+			r.Spans = append(r.Spans, timeline.Span{Kind: timeline.Idle, From: until, To: gone})
 		}
 		end := timeline.Gone
-		if m.Killed {
-			end, r.Verdict = timeline.Kill, timeline.Bad
+		if p.Best.Containers[i].Killed {
+			end = timeline.Kill
 		}
-		r.Marks = []timeline.Mark{{Kind: timeline.Term, At: m.Signal}, {Kind: end, At: m.Gone}}
+		if m.Killed {
+			r.Verdict = timeline.Bad
+		}
+		r.Marks = []timeline.Mark{{Kind: timeline.Term, At: m.Signal}, {Kind: end, At: gone}}
 		out = append(out, r)
 	}
 	return out

@@ -36,6 +36,7 @@ func (p *Plan) json() object {
 			"pre_stop": c.PreStop.Kind, "pre_stop_text": c.PreStop.Text,
 			"stop_signal": c.StopSignal.Value, "reaction": c.Reaction, "settings": settings,
 			"signal_ms": ms(m.Signal), "kill_ms": ms(m.Kill), "gone_ms": ms(m.Gone),
+			"signal_latest_ms": ms(p.Best.Containers[i].Signal), "gone_latest_ms": ms(max(m.Gone, p.Best.Containers[i].Gone)),
 		})
 	}
 	for _, f := range p.Phases {
@@ -53,7 +54,8 @@ func (p *Plan) json() object {
 		"name": p.Name, "mesh": p.Mesh, "lastcall": p.HasLastcall, "grace_ms": ms(p.Grace), "last_call_ms": ms(p.LastCall),
 		"request_ms": ms(p.Options.Request), "longest_request_served_ms": ms(p.Longest),
 		"idle_pod_accepts_ms": ms(p.Idle.Accepts), "idle_pod_gone_ms": ms(p.Idle.Gone),
-		"gone_ms": ms(p.Course.Gone), "killed": p.Course.Killed, "containers": containers,
+		"gone_ms": ms(p.Course.Gone), "gone_latest_ms": ms(p.gone()), "killed": p.Course.Killed,
+		"longest_request_hoped_ms": ms(p.Hoped), "containers": containers,
 		"phases": phases, "requests": requests, "notes": append([]string{}, p.Notes...),
 	}
 }

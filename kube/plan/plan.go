@@ -28,13 +28,17 @@ type Plan struct {
 
 	*termination.Termination
 	Options Options
-	Course  course.Course
+	Course  course.Course // what is unknown is at its worst for clients
 	Idle    course.Course // without a request
+	Best    course.Course // Course, with all that is unknown at its best
 	Phases  []termination.Phase
 	Fates   []Arrival
 
-	// Longest is the time that clients can rely on: requests in flight at the deletion are served if they end by then.
-	Longest time.Duration
+	// Longest is the time that clients can rely on: requests in flight at the deletion are served if they end by then. Up
+	// to Hoped it is unknown.
+	Longest, Hoped time.Duration
+
+	idleBest course.Course
 }
 
 // Arrival is a request and its end.
@@ -57,16 +61,19 @@ func New(name string, pod *corev1.Pod, o Options) *Plan {
 		p.Fates = append(p.Fates, Arrival{at, p.Fate(at, o.Request)})
 	}
 	const forever = 1000 * time.Hour
+	best := p.Termination.Best()
 	p.Course, p.Idle = p.Termination.Course(course.Traffic{Busy: o.Request}), p.Termination.Course(course.Traffic{})
-	p.Phases = p.Termination.Phases(p.Course, o.Request)
+	p.Best, p.idleBest = best.Course(course.Traffic{Busy: o.Request}), best.Course(course.Traffic{})
+	p.Phases = p.Termination.Phases(p.Course, p.Best, o.Request)
 	p.Longest = p.Termination.Course(course.Traffic{Busy: forever}).Cut
+	p.Hoped = best.Course(course.Traffic{Busy: forever}).Cut
 	return p
 }
 
-// Lost is the number of arrivals whose request is lost.
+// Lost is the number of arrivals whose request is lost for certain.
 func (p *Plan) Lost() (n int) {
 	for _, f := range p.Fates {
-		if !f.IsServed {
+		if !f.IsServed && f.Result != termination.Unknown {
 			n++
 		}
 	}
@@ -83,19 +90,31 @@ func (p *Plan) Waste() (d time.Duration) {
 	return d
 }
 
+// gone is the latest end of the pod.
+func (p *Plan) gone() time.Duration { return max(p.Course.Gone, p.Best.Gone) }
+
 // until is the end of the time axis.
 func (p *Plan) until() time.Duration {
-	return max(p.Grace, p.Course.Gone, p.Options.Request, time.Second)
+	return max(p.Grace, p.gone(), p.Options.Request, time.Second)
 }
 
 // Promises are the facts on which clients can rely, in words.
 func (p *Plan) Promises() []string {
 	out := []string{fmt.Sprintf(
 		"requests in flight at the deletion are served if they end within %s", terminal.Seconds(p.Longest))}
-	if p.Longest == 0 {
+	switch {
+	case p.Hoped > p.Longest && p.Longest == 0:
+		out[0] = "whether requests in flight at the deletion are served is unknown" + p.missing()
+	case p.Hoped > p.Longest:
+		out[0] += "; what becomes of longer ones is unknown" + p.missing()
+	case p.Longest == 0:
 		out[0] = "every request in flight at the deletion is cut"
 	}
 	switch late := p.Options.Propagation - p.Idle.Accepts; {
+	case late > 0 && p.idleBest.Accepts > p.Idle.Accepts:
+		out = append(out,
+			fmt.Sprintf("new connections are served for %s; from then on it is unknown, and clients still connect for %s",
+				terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
 	case p.Idle.Accepts == 0:
 		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s",
 			p.Idle.Refusal, terminal.Seconds(p.Options.Propagation)))
@@ -106,21 +125,39 @@ func (p *Plan) Promises() []string {
 		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)",
 			terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
 	}
-	out = append(out, "an idle pod is gone after "+terminal.Seconds(p.Idle.Gone))
+	gone := "an idle pod is gone after " + terminal.Seconds(p.Idle.Gone)
+	if p.idleBest.Gone > p.Idle.Gone {
+		gone += ", or later: no later than " + terminal.Seconds(p.idleBest.Gone)
+	}
+	out = append(out, gone)
 	if w := p.Waste(); w >= time.Second {
 		out = append(out, fmt.Sprintf("the pod then waits for nothing for %s", terminal.Seconds(w)))
 	}
 	return out
 }
 
+// missing names what the manifest does not show.
+func (p *Plan) missing() string {
+	for _, c := range p.Containers {
+		if c.Role == course.App && (c.Reaction == course.Unsure || c.PreStop.Stop == course.Unsure) {
+			return ": a manifest does not show what " + c.Name +
+				" does at its stop signal (--app; lastcallctl rehearse service finds out)"
+		}
+	}
+	return " (see the notes)"
+}
+
 // ending is how the pod and the requests in flight end.
 func (p *Plan) ending() string {
 	text := "the pod is gone"
-	if p.Course.Killed {
+	if p.Best.Gone > p.Course.Gone {
+		text += ", if not before"
+	}
+	if p.Best.Killed {
 		text += ", by SIGKILL"
 	}
-	if p.Options.Request > p.Course.Cut && p.Course.Cut == p.Course.Gone {
-		text += "; the request is cut: " + p.Course.CutBy
+	if p.Options.Request > p.Best.Cut && p.Best.Cut == p.gone() {
+		text += "; the request is cut: " + p.Best.CutBy
 	}
 	return text
 }
@@ -141,6 +178,8 @@ func (a Arrival) outcome() string {
 	switch {
 	case a.IsServed:
 		return "200 at " + terminal.Seconds(a.Fate.At)
+	case a.Result == termination.Unknown:
+		return "unknown: " + a.Why
 	case a.Result == termination.CutOff:
 		return "cut at " + terminal.Seconds(a.Fate.At) + ": " + a.Why
 	}

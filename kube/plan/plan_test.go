@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/plan"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
@@ -38,7 +39,9 @@ func TestPromises(t *testing.T) {
 		{web(0), false, 0, 0, 0},
 		{injected, true, 28 * time.Second, 5 * time.Second, 5 * time.Second},
 	} {
-		p := plan.New("Pod web", tt.pod, options)
+		exits := options
+		exits.App = course.Exits
+		p := plan.New("Pod web", tt.pod, exits)
 		if p.HasLastcall != tt.lastcall || p.Longest != tt.longest || p.Idle.Accepts != tt.accepts || p.Idle.Gone != tt.empty || p.Lost() > 0 == tt.lastcall {
 			t.Errorf("lastcall %v: %v, %v, %v; want %+v", p.HasLastcall, p.Longest, p.Idle.Accepts, p.Idle.Gone, tt)
 		}
@@ -52,7 +55,7 @@ Grace period 30 s (default); a request of 10 s is in flight
 in flight         ██████████×·········
 new connections   ██████████
 web               ░░░░░░░░░░T
-█ served  × lost  ░ before its stop signal  ▓ after it  T stop signal  | gone  K SIGKILL
+█ served  × lost  ? unknown  ░ before its stop signal  ▓ after it  T it  | gone  K SIGKILL
 
      0 s  the pod is deleted: web's preStop begins
           new connections accepted, in flight served
@@ -71,7 +74,9 @@ A request of 10 s that
 
 func TestText(t *testing.T) {
 	var out bytes.Buffer
-	if err := plan.New("Pod web", web(5), options).WriteText(&out, console.Style{}); err != nil {
+	exits := options
+	exits.App = course.Exits
+	if err := plan.New("Pod web", web(5), exits).WriteText(&out, console.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != text {

@@ -28,6 +28,7 @@ const (
 	lost   = "×"
 	none   = " "
 	late   = "·"
+	open   = "?"
 )
 
 // WriteText prints the plan for people, 80 columns wide.
@@ -53,12 +54,15 @@ func (p *Plan) WriteText(w io.Writer, s console.Style) error {
 		}
 		b.WriteString(s.Dim("          "+text) + "\n")
 	}
-	wrap(&b, fmt.Sprintf("%8s  ", terminal.Seconds(p.Course.Gone)), p.ending())
+	wrap(&b, fmt.Sprintf("%8s  ", terminal.Seconds(p.gone())), p.ending())
 	b.WriteByte('\n')
 	fmt.Fprintf(&b, "A request of %s that\n", terminal.Seconds(p.Options.Request))
 	for _, a := range p.Fates {
 		paint := s.Good
-		if !a.IsServed {
+		switch {
+		case a.Result == termination.Unknown:
+			paint = s.Dim
+		case !a.IsServed:
 			paint = s.Bad
 		}
 		fmt.Fprintf(&b, "  %-29s %s\n", a.arrival(), paint(cut(a.outcome(), columns-32)))
@@ -126,12 +130,18 @@ func (p *Plan) lanes(b *strings.Builder) {
 		fmt.Fprintf(b, "%-*s%s\n", labelWide, cut(label, labelWide-1), strings.TrimRight(strings.Join(text, ""), " "))
 	}
 	end, atEnd := min(p.Options.Request, p.Course.Cut), served
-	if p.Options.Request > p.Course.Cut {
+	switch {
+	case p.Options.Request > p.Best.Cut && p.Best.Cut == p.Course.Cut:
 		atEnd = lost
+	case p.Options.Request > p.Course.Cut:
+		atEnd = open
 	}
 	lane("in flight", func(at time.Duration) string {
-		if at <= end && end > 0 {
+		switch {
+		case at <= end && end > 0:
 			return served
+		case at < min(p.Options.Request, p.Best.Cut):
+			return open
 		}
 		if at < p.Options.Request {
 			return late
@@ -142,16 +152,21 @@ func (p *Plan) lanes(b *strings.Builder) {
 		switch {
 		case at < p.Course.Accepts:
 			return served
+		case at < p.Best.Accepts && at <= max(p.Options.Propagation, p.Course.Gone):
+			return open
 		case at <= p.Options.Propagation:
 			return lost
 		}
 		return none
 	})
 	for i, c := range p.Containers {
-		m := p.Course.Containers[i]
+		m, best := p.Course.Containers[i], p.Best.Containers[i]
 		marks := []mark{{m.Signal, "T"}}
-		if m.Gone != m.Signal {
-			marks = append(marks, mark{m.Gone, map[bool]string{true: "K", false: "|"}[m.Killed]})
+		if last := max(m.Gone, best.Gone); last != m.Signal {
+			marks = append(marks, mark{last, map[bool]string{true: "K", false: "|"}[best.Killed]})
+		}
+		if best.Signal > m.Signal {
+			marks[0].sign = open
 		}
 		lane(c.Name, func(at time.Duration) string {
 			switch {
@@ -159,6 +174,8 @@ func (p *Plan) lanes(b *strings.Builder) {
 				return hook
 			case at < m.Gone:
 				return stops
+			case at < best.Gone:
+				return open
 			}
 			return none
 		}, marks...)
@@ -170,8 +187,8 @@ type mark struct {
 	sign string
 }
 
-const legend = served + " served  " + lost + " lost  " + hook + " before its stop signal  " +
-	stops + " after it  T stop signal  | gone  K SIGKILL"
+const legend = served + " served  " + lost + " lost  " + open + " unknown  " + hook + " before its stop signal  " +
+	stops + " after it  T it  | gone  K SIGKILL"
 
 // cut shortens text to width columns.
 func cut(text string, width int) string { return console.Cut(terminal.Printable(text), width) }

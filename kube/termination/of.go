@@ -1,7 +1,6 @@
 package termination
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,34 +16,35 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Of describes how a pod ends. A pod that asks for lastcall's injection is described as injected. Errors of the pod's
 // own settings become notes; the settings concerned then have their defaults. It does not change its arguments.
-func Of(pod *corev1.Pod, o Options) *Termination {
+func Of(p *corev1.Pod, o Options) *Termination {
 	t := &Termination{}
-	if injected, done := inject.Pod(pod, inject.Options{
+	if injected, done := inject.Pod(p, inject.Options{
 		Image: "lastcall", Token: "0000000000000000", MeshConfig: o.MeshConfig,
 		Namespace: o.Namespace, Sidecar: o.Istio, Offline: true,
 	}); done.Outcome == inject.Injected {
-		pod = injected
+		p = injected
 	} else if done.Outcome == inject.LeftAlone {
 		t.note("lastcall is requested, but leaves the pod alone: " + done.Reason)
 	}
-	t.Grace, t.GraceSource = inject.GraceOf(&pod.Spec), "spec"
-	if pod.Spec.TerminationGracePeriodSeconds == nil {
+	t.Grace, t.GraceSource = inject.GraceOf(&p.Spec), "spec"
+	if p.Spec.TerminationGracePeriodSeconds == nil {
 		t.GraceSource = "default"
 	}
-	r := reader{Termination: t, pod: pod, options: o}
+	r := reader{Termination: t, pod: p, options: o, serves: pod.Serves(&p.Spec, o.Targets)}
 	r.readMesh()
-	for i := range pod.Spec.Containers {
-		r.add(&pod.Spec.Containers[i], false)
+	for i := range p.Spec.Containers {
+		r.add(&p.Spec.Containers[i], false)
 	}
 	if r.mesh != "" && r.proxy == nil {
 		r.expect()
 	}
-	for i := range slices.Backward(pod.Spec.InitContainers) {
-		c := &pod.Spec.InitContainers[i]
+	for i := range slices.Backward(p.Spec.InitContainers) {
+		c := &p.Spec.InitContainers[i]
 		if carrier.IsNative(c) {
 			r.add(c, true)
 		}
@@ -58,8 +58,8 @@ func Of(pod *corev1.Pod, o Options) *Termination {
 	for i := range t.Containers {
 		t.Pod.Containers = append(t.Pod.Containers, t.Containers[i].Container)
 	}
-	if ports := inject.TLSPorts(pod); t.HasLastcall && t.Mesh == "" && len(ports) > 0 {
-		if ends := inject.OpaqueEnd(pod, inject.Learned{}); ends != "" {
+	if ports := inject.TLSPorts(p); t.HasLastcall && t.Mesh == "" && len(ports) > 0 {
+		if ends := inject.OpaqueEnd(p, inject.Learned{}); ends != "" {
 			port := strconv.Itoa(int(ports[0].ContainerPort))
 			t.note("port " + port + " passes TLS through to the app: " + ends + " (docs/tls.md)")
 		}
@@ -76,6 +76,7 @@ type reader struct {
 	proxy    *corev1.Container // the mesh's, in the pod
 	expected *Container        // the mesh's, not in the pod yet
 
+	serves    []*corev1.Container
 	expansion manifest.Expansion
 }
 
@@ -100,25 +101,15 @@ func isAgent(c *corev1.Container) bool {
 
 // add adds a container of the pod.
 func (r *reader) add(c *corev1.Container, native bool) {
-	out := Container{
-		Container: course.Container{
-			Name: c.Name, Role: course.App, Native: native, Reaction: cmp.Or(r.options.App, course.Exits),
-		},
-		StopSignal: Setting{"stop signal", "SIGTERM", "default"},
+	spec := &r.pod.Spec
+	hook := pod.ReadHook(spec, c)
+	out := Container{Container: course.Container{Name: c.Name, Role: course.App, Native: native, PreStop: hook.Hook}}
+	signal, source := pod.StopSignal(c)
+	out.StopSignal = Setting{"stop signal", signal, source}
+	if failure := hook.Failure(); failure != "" {
+		r.note("the preStop hook of " + c.Name + " fails: " + failure)
 	}
-	out.PreStop = readHook(carrier.PreStop(c))
-	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
-		out.StopSignal = Setting{"stop signal", string(*c.Lifecycle.StopSignal), "lifecycle.stopSignal"}
-	}
-	if program := carrier.LacksProgram(c.Image, carrier.PreStop(c)); program != "" {
-		out.PreStop = course.Hook{Kind: course.ScriptHook, IsKnown: true, Text: out.PreStop.Text}
-		r.note("the preStop hook of " + c.Name + " runs " + program + ", which image " + c.Image +
-			" probably lacks: calculated as one that fails at once")
-	}
-	if process := carrier.ShellAsPID1(&r.pod.Spec, c); process != "" && r.options.App == "" && !native {
-		out.Reaction = course.Ignores
-		r.note(process + " is PID 1 of " + c.Name + " and does not pass SIGTERM on: the app runs until SIGKILL")
-	}
+	r.react(&out, c)
 	switch {
 	case isAgent(c):
 		out.Role, out.Reaction = course.Proxy, course.Waits
@@ -128,6 +119,11 @@ func (r *reader) add(c *corev1.Container, native bool) {
 		r.readProxy(&out, r.environ(c))
 	case native:
 		out.Role = course.Sidecar
+	case !slices.Contains(r.serves, c):
+		out.Role = course.Aside
+	}
+	if stopper := hook.Stopper(); stopper != "" {
+		r.note("the preStop hook of " + c.Name + " ends the app itself: " + stopper)
 	}
 	if out.PreStop.Kind == course.DrainHook && !r.HasLastcall {
 		r.readHookFlags(c)
@@ -142,17 +138,41 @@ func (r *reader) add(c *corev1.Container, native bool) {
 			r.noteUnknown("the hook of "+c.Name+" that lastcall's runs", *own)
 		}
 	}
-	switch out.StopSignal.Value {
-	case "SIGKILL":
-		out.Reaction = course.Exits
-	case "SIGSTOP":
-		out.Reaction = course.Ignores
-	}
 	r.Containers = append(r.Containers, out)
 }
 
+// react sets an app's reaction to its stop signal: what --app says, or what the manifest shows of its program.
+func (r *reader) react(out *Container, c *corev1.Container) {
+	if out.Reaction = r.options.App; out.Reaction != "" {
+		if out.PreStop.Stop == course.Unsure {
+			out.PreStop.Stop = out.Reaction
+		}
+		return
+	}
+	var why string
+	out.Reaction, why = pod.Reacts(&r.pod.Spec, c, out.StopSignal.Value, true)
+	switch out.Reaction {
+	case course.Ignores:
+		r.note(why + ": the app runs until SIGKILL")
+	case course.Reloads:
+		r.note(why + ": " + c.Name + " runs until SIGKILL")
+	}
+}
+
 func (t *Termination) noteUnknown(what string, h course.Hook) {
-	t.note(what + " takes an unknown time, at least " + h.Duration.String() + ": calculated with that")
+	text := what + " takes at least " + h.Duration.String() + ", and "
+	switch {
+	case h.Most > 0:
+		text += "at most " + h.Most.String()
+	case h.Duration == 0:
+		text = what + " takes a time that the manifest does not show"
+	default:
+		text += "for longer as the manifest does not show"
+	}
+	if h.MayStop {
+		text += "; it may end the app"
+	}
+	t.note(text)
 }
 
 // readLastcall takes over the settings of lastcall's agent.

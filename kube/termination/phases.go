@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Phase is an interval in which clients see the same. Times are since the deletion.
 type Phase struct {
 	From, To time.Duration
-	New      string // new connections: "accepted", "refused" or "503"
-	InFlight string // requests in flight: "served", "cut" or "none"
+	New      string // new connections: "accepted", "refused", "503" or "unknown"
+	InFlight string // requests in flight: "served", "cut", "unknown" or "none"
 	IsIdle   bool   // the pod exists, and nothing waits for it: no request is in flight, and no new one is served
 	Why      string // the event that begins it
 }
@@ -24,24 +25,29 @@ const (
 	Served   = "served"
 	CutOff   = "cut"
 	None     = "none"
+	Unknown  = "unknown" // the manifest does not show it
 )
 
-// Phases divides a course into intervals, from the deletion to the pod's end. busy is Traffic.Busy.
-func (t *Termination) Phases(c course.Course, busy time.Duration) []Phase {
+// Phases divides the pod's end into intervals, from the deletion on. c and best are its courses with a request until
+// busy: what differs between the two is unknown.
+func (t *Termination) Phases(c, best course.Course, busy time.Duration) []Phase {
 	type event struct {
 		at  time.Duration
 		why string
 	}
-	served := min(busy, c.Cut, c.Gone)
+	served, gone := min(busy, c.Cut), max(c.Gone, best.Gone)
 	events := []event{{0, "the pod is deleted: " + t.beginnings(c)}}
 	add := func(at time.Duration, format string, args ...any) {
-		if at > 0 && at < c.Gone {
+		if at > 0 && at < gone {
 			events = append(events, event{at, fmt.Sprintf(format, args...)})
 		}
 	}
 	for i := range t.Containers {
 		k, m := &t.Containers[i], c.Containers[i]
-		if m.Signal > 0 {
+		switch later := best.Containers[i].Signal; {
+		case later > m.Signal:
+			add(m.Signal, "%s gets %s, now or later", k.Name, k.StopSignal.Value)
+		case m.Signal > 0:
 			add(m.Signal, "%s gets %s", k.Name, k.StopSignal.Value)
 		}
 	}
@@ -50,12 +56,16 @@ func (t *Termination) Phases(c course.Course, busy time.Duration) []Phase {
 	}
 	if busy > c.Cut {
 		add(c.Cut, "%s", c.CutBy)
-	} else {
+	}
+	if busy > best.Cut && best.Cut > c.Cut {
+		add(best.Cut, "%s", best.CutBy)
+	} else if busy <= best.Cut {
 		add(busy, "the last response ends")
 	}
-	if c.Accepts < c.Gone {
-		add(c.Accepts, "new connections: %s", c.Refusal)
+	if best.Accepts > c.Accepts {
+		add(c.Accepts, "new connections: accepted, or %s", c.Refusal)
 	}
+	add(best.Accepts, "new connections: %s", best.Refusal)
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
 	var out []Phase
 	for _, e := range events {
@@ -64,19 +74,25 @@ func (t *Termination) Phases(c course.Course, busy time.Duration) []Phase {
 			continue
 		}
 		p := Phase{From: e.at, New: Accepted, InFlight: None, Why: e.why}
-		if e.at >= c.Accepts {
-			p.New = string(c.Refusal)
+		switch {
+		case e.at >= best.Accepts:
+			p.New = string(best.Refusal)
+		case e.at >= c.Accepts:
+			p.New = Unknown
 		}
-		if e.at < served {
+		switch {
+		case e.at < served:
 			p.InFlight = Served
-		} else if e.at == c.Cut && busy > c.Cut {
+		case e.at < min(busy, best.Cut):
+			p.InFlight = Unknown
+		case e.at == best.Cut && busy > best.Cut:
 			p.InFlight = CutOff
 		}
-		p.IsIdle = p.InFlight == None && p.New != Accepted
+		p.IsIdle = p.InFlight == None && p.New != Accepted && p.New != Unknown
 		out = append(out, p)
 	}
 	for i := range out {
-		out[i].To = c.Gone
+		out[i].To = gone
 		if i+1 < len(out) {
 			out[i].To = out[i+1].From
 		}
@@ -101,7 +117,7 @@ func (t *Termination) beginnings(c course.Course) string {
 // Fate is the end of one request.
 type Fate struct {
 	IsServed bool
-	Result   string        // "200", "refused", "503" or "cut"
+	Result   string        // "200", "refused", "503", "cut" or "unknown"
 	At       time.Duration // of the result, since the deletion
 	Why      string        // of a loss
 }
@@ -109,12 +125,28 @@ type Fate struct {
 // Fate predicts the end of a request that arrives at a moment since the deletion, which may be negative, and takes
 // takes. It is the only request; other requests can keep the pod accepting for longer.
 func (t *Termination) Fate(arrives, takes time.Duration) Fate {
+	worst := fate(&t.Pod, arrives, takes)
+	if worst.IsServed {
+		return worst
+	}
+	switch best := fate(t.Best(), arrives, takes); {
+	case best.IsServed:
+		return Fate{Result: Unknown, At: worst.At, Why: fmt.Sprintf("200, or %s at %s: %s", worst.Result,
+			terminal.Seconds(worst.At), worst.Why)}
+	case best.At > worst.At:
+		return Fate{Result: best.Result, At: best.At, Why: best.Why + ", if not before: " + worst.Why}
+	}
+	return worst
+}
+
+// fate is Fate in a pod without anything unknown.
+func fate(p *course.Pod, arrives, takes time.Duration) Fate {
 	end := arrives + takes
 	if end <= 0 {
 		return Fate{IsServed: true, Result: "200", At: end}
 	}
 	if arrives >= 0 {
-		if c := t.Course(course.Traffic{}); arrives >= c.Accepts {
+		if c := p.Course(course.Traffic{}); arrives >= c.Accepts {
 			why := "the pod no longer accepts"
 			if c.Refusal == course.Unavailable {
 				why = "the app has closed its port"
@@ -122,7 +154,7 @@ func (t *Termination) Fate(arrives, takes time.Duration) Fate {
 			return Fate{Result: string(c.Refusal), At: arrives, Why: why}
 		}
 	}
-	c := t.Course(course.Traffic{Busy: end, Last: max(0, arrives)})
+	c := p.Course(course.Traffic{Busy: end, Last: max(0, arrives)})
 	if end <= c.Cut {
 		return Fate{IsServed: true, Result: "200", At: end}
 	}

@@ -27,14 +27,15 @@ func TestAnyPod(t *testing.T) {
 				t.Fatalf("%s: %+v", plan.Containers[i].Name, m)
 			}
 		}
+		best := plan.Best().Course(course.Traffic{Busy: busy, Last: last})
 		at := time.Duration(0)
-		for _, p := range plan.Phases(c, busy) {
+		for _, p := range plan.Phases(c, best, busy) {
 			if p.From != at || p.To < p.From {
 				t.Fatalf("phase %+v begins at %v", p, at)
 			}
 			at = p.To
 		}
-		if at != c.Gone {
+		if at != max(c.Gone, best.Gone) {
 			t.Fatalf("the phases end at %v, the pod at %v", at, c.Gone)
 		}
 	})

@@ -1,6 +1,8 @@
 package termination
 
 import (
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
@@ -17,8 +19,11 @@ type Options struct {
 	// later. The pod's annotation sidecar.istio.io/nativeSidecar has precedence.
 	Istio inject.Sidecar
 
-	// App is the reaction of the app containers to their stop signal; empty is Exits.
+	// App is the reaction of the app containers to their stop signal; empty is that of their programs, as far as the manifest shows it.
 	App course.Reaction
+
+	// Targets are the target ports of the Services that send the pod requests; empty if they are unknown.
+	Targets []intstr.IntOrString
 }
 
 // Setting is a value and where it was set: "default", or such as "annotation proxy.istio.io/config".

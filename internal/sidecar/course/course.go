@@ -69,8 +69,9 @@ type Course struct {
 	Killed bool          // by SIGKILL
 }
 
-// Course computes how the pod ends under tr.
+// Course computes how the pod ends under tr. What is unknown is taken at its worst for clients (Best).
 func (p *Pod) Course(tr Traffic) Course {
+	p = p.stopped()
 	c := Course{Containers: make([]Moments, len(p.Containers)), Accepts: -1, Cut: -1}
 	apps := time.Duration(0) // when all ordinary apps have gone
 	for pass := range 3 {
@@ -116,10 +117,15 @@ func (k *Container) pass() int {
 
 // cut is when an app ends its requests in flight.
 func (k *Container) cut(m Moments) time.Duration {
-	if k.Reaction == Exits {
+	if k.isGoneAtOnce() || k.Reaction == Reloads {
 		return m.Signal
 	}
 	return m.Kill
+}
+
+// isGoneAtOnce reports whether the stop signal ends it, or may do so.
+func (k *Container) isGoneAtOnce() bool {
+	return k.Reaction == Exits || k.Reaction == ClosesPort || k.Reaction == Unsure
 }
 
 // moments computes one container's end: apps is when the apps have gone, before when everything has for which a native
@@ -134,12 +140,15 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 	if p.Grace == 0 {
 		m.Kill = m.Signal
 	}
+	if at, stops := p.stopsAt(k, tr); stops {
+		m.Signal = min(m.Signal, at)
+	}
 	switch k.Reaction {
-	case Exits:
+	case Exits, ClosesPort, Unsure:
 		m.Gone = m.Signal
 	case Finishes, ServesOn:
 		m.Gone = max(m.Signal, tr.Busy)
-	case Ignores:
+	case Ignores, Reloads:
 		m.Gone = m.Kill
 	case FixedDrain:
 		m.Gone = m.Signal + k.Drain
@@ -167,7 +176,7 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 	}
 	// An exit at the moment of SIGKILL may come before it.
 	isDue := m.Gone > m.Kill || m.Gone == m.Kill && tr.Polls != Early
-	if m.Killed = isDue && k.Reaction != Exits && !(k.Native && k.Reaction == Waits); m.Killed {
+	if m.Killed = isDue && !k.isGoneAtOnce() && !(k.Native && k.Reaction == Waits); m.Killed {
 		m.Gone = m.Kill
 	}
 	return m
@@ -183,8 +192,11 @@ func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Durati
 	case AppEndHook:
 		return min(max(apps, p.drained(tr)), max(0, p.Grace-hook.EnvoyEnd))
 	case LoopHook:
+		if k.Role != Proxy {
+			return k.PreStop.Duration
+		}
 		end := time.Duration(0) // the first poll may come after the app has closed its listener
-		if a := p.app(); a != nil && k.Role == Proxy && (a.Reaction == ServesOn || a.Reaction == Ignores) {
+		if a := p.app(); a != nil && (a.Reaction == ServesOn || a.Reaction == Ignores) {
 			end = tr.Busy // the app listens until it has finished
 		}
 		if tr.Polls != Early {
@@ -219,13 +231,17 @@ func (p *Pod) drained(tr Traffic) time.Duration { return min(max(p.draining(tr),
 
 // limit lowers Accepts and Cut to the times of one container.
 func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
-	if k.Role == Sidecar {
+	if k.Role == Sidecar || k.Role == Aside {
 		return
 	}
 	accepts, cut, by := m.Gone, m.Kill, "SIGKILL of "+k.Name
 	switch k.Reaction {
 	case Exits:
 		accepts, cut, by = m.Signal, m.Signal, k.Name+" exits"
+	case ClosesPort, Unsure:
+		accepts, cut, by = m.Signal, m.Signal, k.Name+" may exit"
+	case Reloads:
+		cut, by = m.Signal, k.Name+" reloads"
 	case Finishes:
 		accepts = m.Signal
 	case Refuses:
@@ -244,7 +260,7 @@ func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 		cut, by = p.LastCall, "lastcall's last call"
 	}
 	m.Cut = cut
-	if p.HasLastcall && k.Reaction == Exits && k.PreStop.Kind == DrainHook && m.Signal == p.LastCall {
+	if p.HasLastcall && k.isGoneAtOnce() && k.PreStop.Kind == DrainHook && m.Signal == p.LastCall {
 		by = "lastcall's last call"
 	}
 	if c.Accepts < 0 || accepts < c.Accepts {

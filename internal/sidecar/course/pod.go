@@ -27,6 +27,7 @@ const (
 	App     Role = "app"
 	Proxy   Role = "proxy"   // carries the pod's traffic
 	Sidecar Role = "sidecar" // the pod's own native sidecar
+	Aside   Role = "helper"  // an ordinary container that serves no one, such as one that ships logs
 )
 
 // Reaction is a container's behaviour at its stop signal.
@@ -38,6 +39,10 @@ const (
 	Finishes Reaction = "finishes"  // closes its listener, answers the requests in flight, then exits
 	ServesOn Reaction = "serves-on" // accepts until no request is in flight, then exits
 	Ignores  Reaction = "ignores"   // serves until SIGKILL, as a PID 1 without a signal handler does
+
+	ClosesPort Reaction = "closes its port" // and either cuts its requests in flight or finishes them
+	Reloads    Reaction = "reloads"         // cuts its requests in flight, and serves again until SIGKILL
+	Unsure     Reaction = "unknown"         // any of these
 )
 
 // The reactions of proxies.
@@ -88,6 +93,14 @@ type Hook struct {
 	// Own, of DrainHook, is the app's own hook that it runs after its wait, or before it if OwnFirst; nil for none.
 	Own      *Hook
 	OwnFirst bool
+
+	// Stops: it ends its container's app itself, StopsAt after the deletion, and the app reacts to that with Stop.
+	// MayStop: it is unknown whether it does, from StopsAt on.
+	Stops, MayStop bool
+	StopsAt        time.Duration
+	Stop           Reaction
+
+	Most time.Duration // how long it takes at most, if it is not IsKnown; 0: until SIGKILL
 
 	// Text is the hook as the manifest has it, in one line.
 	Text string

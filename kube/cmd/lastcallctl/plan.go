@@ -25,14 +25,14 @@ proxy, the last call and SIGKILL; until when new connections are served, when re
 the pod waits for nothing. Nothing is run: the rules are those of the kubelet, of lastcall and of the meshes, and
 rehearse judges by the same ones.
 
-What an app does at its stop signal is not in a manifest: by default it exits at once. --app sets another behaviour;
-lastcallctl rehearse service shows which one it is.
+What an app does at its stop signal is not in a manifest, unless its program is a known server: what depends on it is
+shown as unknown, with what can happen. --app sets the behaviour; lastcallctl rehearse service shows which one it is.
 
 With --advise it prints instead the smallest timers with which no request is lost: the preStop sleep or lastcall's
 minimum drain, and terminationGracePeriodSeconds, each with its reason and a patch. --request is then the longest
 request, and --propagation the latest new connection, as lastcallctl observe reports it (LATE).
 
-Exit code: 0, 1 if --request is given and a request is lost, or if no timers suffice; 2 for wrong flags and for input
+Exit code: 0, 1 if --request is given and a request is lost for certain, or if no timers suffice; 2 for wrong flags and for input
 that is not readable.`
 
 type planFlags struct {
@@ -62,7 +62,7 @@ func planCommand() *cobra.Command {
 		"print the smallest timers that lose no request; needs --request and --propagation")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
-	cli.ChoiceFlag(flags, &f.app, "app", "exits", reactionNames(), "what the app does at its stop signal")
+	cli.ChoiceFlag(flags, &f.app, "app", string(course.Unsure), reactionNames(), "what the app does at its stop signal")
 	istioSidecarFlag(flags, &f.istio)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
 	kubeflags.MeshConfig(flags, &f.mesh)
@@ -70,7 +70,7 @@ func planCommand() *cobra.Command {
 }
 
 func reactionNames() []string {
-	var out []string
+	out := []string{string(course.Unsure)}
 	for _, r := range course.Reactions() {
 		out = append(out, string(r))
 	}
@@ -98,7 +98,10 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 		return cli.UsageError{Err: err}
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
-	o.App, o.Istio = course.Reaction(f.app), inject.Sidecar(f.istio)
+	o.Istio = inject.Sidecar(f.istio)
+	if f.app != string(course.Unsure) {
+		o.App = course.Reaction(f.app)
+	}
 	if o.MeshConfig, err = kubeflags.ReadMeshConfig(f.mesh); err != nil {
 		return err
 	}

@@ -1,0 +1,202 @@
+package pod
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+)
+
+// exec reads a command that no shell has split.
+func (r *reading) exec(command []string) result {
+	if program := command[0]; strings.ContainsAny(program, " \t\n") {
+		return r.fail("there is no program called " + strconv.Quote(program) +
+			": without a shell, each argument is an item of its own")
+	}
+	return r.call(command)
+}
+
+// quick are programs that return at once and leave the app alone; pure ones have no effect at all.
+var (
+	pure = []string{
+		":", "true", "echo", "printf", "date", "set", "unset", "export", "readonly", "local", "shift", "cd", "umask", "trap",
+		"hostname", "whoami", "id", "pwd", "ls", "cat", "ps", "env", "seq", "basename", "dirname", "return",
+	}
+	quick = []string{"touch", "rm", "mkdir", "cp", "mv", "chmod", "chown", "ln", "tee", "logger", "sync"}
+	// asks are programs whose exit depends on what they find.
+	asks = []string{
+		"test", "[", "[[", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr", "head", "wc", "sort",
+		"uniq", "tail", "find",
+		"netstat", "ss", "lsof", "which", "type", "command", "expr", "jq", "read", "nc", "ip",
+	}
+	shells = []string{"sh", "bash", "ash", "dash", "zsh", "ksh"}
+)
+
+// stoppers are the commands, besides signals, that end a server.
+var stoppers = []struct {
+	program string   // or several, separated by spaces
+	words   []string // of which one is in its arguments
+	stop    course.Reaction
+}{
+	{"nginx openresty tengine", []string{"quit"}, course.Finishes},
+	{"nginx openresty tengine", []string{"stop"}, course.Exits},
+	{"apachectl apache2ctl httpd apache2", []string{"graceful-stop"}, course.Finishes},
+	{"apachectl apache2ctl httpd apache2", []string{"stop"}, course.Exits},
+	{"kong", []string{"quit"}, course.Finishes},
+	{"kong", []string{"stop"}, course.Exits},
+	{"caddy", []string{"stop"}, course.Finishes},
+	{"redis-cli valkey-cli", []string{"shutdown"}, course.Exits},
+	{"mysqladmin mariadb-admin", []string{"shutdown"}, course.ClosesPort},
+	{"pg_ctl pg_ctlcluster", []string{"stop"}, course.ClosesPort},
+	{"rabbitmqctl", []string{"stop", "stop_app", "shutdown"}, course.ClosesPort},
+	{"nodetool", []string{"drain", "stopdaemon"}, course.ClosesPort},
+	{"nats-server", []string{"quit", "stop", "ldm"}, course.ClosesPort},
+	{"supervisorctl pm2", []string{"stop", "shutdown", "kill", "delete"}, course.Unsure},
+	{"service systemctl", []string{"stop"}, course.Unsure},
+	{"catalina.sh asadmin", []string{"stop", "stop-domain"}, course.ClosesPort},
+	{"uwsgi", []string{"--stop"}, course.Exits},
+	{"pumactl", []string{"stop", "halt"}, course.ClosesPort},
+}
+
+// call reads one command.
+func (r *reading) call(args []string) result {
+	if len(args) == 0 {
+		return succeeds
+	}
+	text := strings.ReplaceAll(strings.Join(args, " "), dynamic, "…")
+	program := path.Base(args[0])
+	if strings.Contains(args[0], dynamic) {
+		return r.unknown(text)
+	}
+	if body := r.funcs[args[0]]; body != nil {
+		return r.statement(body)
+	}
+	if why := lacks(r.container.Image, args[0], r.commands); why != "" {
+		return r.fail(why)
+	}
+	r.awaitsSockets = r.awaitsSockets || program == "netstat" || program == "ss"
+	rest := args[1:]
+	switch {
+	case program == "exit":
+		r.exits = true
+		return succeeds
+	case program == "break", program == "continue":
+		r.breaks, r.isContinue = true, program == "continue"
+		return succeeds
+	case program == "false":
+		return fails
+	case program == "sleep" || program == "usleep" && len(rest) > 0:
+		return r.sleep(rest)
+	case program == "wait":
+		return r.wait()
+	case program == "set" && len(rest) > 0 && strings.HasPrefix(rest[0], "-") && strings.Contains(rest[0], "e"):
+		r.errexit = true
+		return succeeds
+	case (program == "test" || program == "[") && len(rest) >= 3:
+		return compare(rest)
+	case program == "tail" && slices.ContainsFunc(rest, func(a string) bool { return a == "-f" || a == "-F" }):
+		r.add(Step{Do: Sleep, For: Forever})
+		return open
+	case slices.Contains(shells, program):
+		return r.shell(rest, text)
+	case program == "kill", program == "pkill", program == "killall":
+		return r.kill(program, rest, text)
+	case program == "curl", program == "wget":
+		return r.fetch(rest, text)
+	case slices.Contains(pure, program):
+		return succeeds
+	case slices.Contains(quick, program):
+		r.add(Step{Do: Runs, Text: text})
+		return succeeds
+	case slices.Contains(asks, program) && (program != "command" || slices.Contains(rest, "-v")):
+		return open
+	}
+	if is, out := r.wrapped(program, rest, text); is {
+		return out
+	}
+	return r.stopper(program, rest, text)
+}
+
+// stopper reads a command of a server.
+func (r *reading) stopper(program string, args []string, text string) result {
+	isServer := false
+	for _, s := range stoppers {
+		if !slices.Contains(strings.Fields(s.program), program) {
+			continue
+		}
+		isServer = true
+		if !slices.ContainsFunc(args, func(a string) bool { return slices.Contains(s.words, a) }) {
+			continue
+		}
+		if program == "kong" { // it waits before it begins
+			for i, a := range args {
+				name, value, isOne := strings.Cut(a, "=")
+				if (name == "-w" || name == "--wait") && !isOne && i+1 < len(args) {
+					value = args[i+1]
+				}
+				if d, bad := sleeps([]string{value}); (name == "-w" || name == "--wait") && bad == "" {
+					r.add(Step{Do: Sleep, For: d})
+				}
+			}
+		}
+		r.add(Step{Do: Signal, Stop: s.stop, Text: text})
+		return succeeds
+	}
+	if isServer && (slices.Contains(args, "reload") || slices.Contains(args, "reopen") || slices.Contains(args,
+		"graceful") ||
+		slices.Contains(args, "-t")) {
+		r.add(Step{Do: Runs, Text: text})
+		return succeeds
+	}
+	return r.unknown(text)
+}
+
+func (r *reading) sleep(args []string) result {
+	for _, a := range args {
+		if strings.Contains(a, dynamic) {
+			r.add(Step{Do: Unknown, Text: "sleep with a time that the manifest does not show"})
+			return succeeds
+		}
+	}
+	d, bad := sleeps(args)
+	switch {
+	case len(args) == 0:
+		return r.fail("sleep has no operand: in the list of a shell's command, all of the script is one item")
+	case bad != "":
+		return r.fail("sleep refuses " + strconv.Quote(bad) + ", which is no time, and returns at once")
+	}
+	r.add(Step{Do: Sleep, For: d})
+	return succeeds
+}
+
+// shell reads a shell's arguments: -c and a script, or a file.
+func (r *reading) shell(args []string, text string) result {
+	for i, a := range args {
+		switch {
+		case a == "-o" || a == "+o" || i > 0 && (args[i-1] == "-o" || args[i-1] == "+o") || strings.HasPrefix(a, "--"):
+		case strings.HasPrefix(a, "-") && strings.Contains(a, "c"):
+			rest := args[i+1:]
+			for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
+				rest = rest[1:]
+			}
+			switch {
+			case len(rest) == 0:
+				return r.fail("the shell's -c has no script")
+			case strings.Contains(rest[0], dynamic):
+				return r.unknown(text)
+			}
+			return r.inside(func(child *reading) result {
+				child.errexit = strings.Contains(a, "e")
+				return child.script(rest[0])
+			})
+		case strings.HasPrefix(a, "-"):
+		case strings.Contains(a, " "):
+			return r.fail("without -c the shell takes " + strconv.Quote(a) + " for the name of a file")
+		default:
+			return r.unknown(text)
+		}
+	}
+	return r.fail("the shell has no script, and reads an empty input")
+}

@@ -1,0 +1,211 @@
+package pod
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+)
+
+// Action is the kind of a step.
+type Action string
+
+const (
+	Sleep   Action = "sleep"   // waits for Step.For
+	Signal  Action = "signal"  // ends the app, by a signal or in another way
+	Wait    Action = "wait"    // lastcall's, Envoy's: until no request is in flight
+	Runs    Action = "runs"    // a command that returns at once and leaves the app alone
+	Fails   Action = "fails"   // returns at once, because it cannot run
+	Unknown Action = "unknown" // takes For at least
+)
+
+// Step is one command of a hook.
+type Step struct {
+	Do  Action
+	For time.Duration
+
+	Most    time.Duration   // of Unknown: how long it takes at most; 0 if there is no limit
+	MayStop bool            // of Unknown: it may end the app
+	Stop    course.Reaction // of Signal: what the app then does
+
+	Text string // the command; of Fails, the reason
+}
+
+// Hook is a preStop hook, as its steps.
+type Hook struct {
+	course.Hook
+	Steps []Step
+}
+
+// Forever is longer than each grace period.
+var Forever = carrier.Seconds(1 << 40)
+
+// ReadHook reads the preStop hook of a container.
+func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
+	h := carrier.PreStop(c)
+	known := func(kind course.HookKind, text string, steps ...Step) Hook {
+		return summary(course.Hook{Kind: kind, Text: text}, steps)
+	}
+	if h == nil {
+		return known(course.NoHook, "")
+	}
+	if why := refused(h); why != "" {
+		return known(course.ScriptHook, why, Step{Do: Fails, Text: why})
+	}
+	switch {
+	case h.Sleep != nil:
+		d := carrier.Seconds(h.Sleep.Seconds)
+		return known(course.SleepHook, fmt.Sprintf("sleep %v", d), Step{Do: Sleep, For: d})
+	case carrier.IsWaitGet(h): // the token stays secret
+		return Hook{Hook: course.Hook{Kind: course.DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"},
+			Steps: []Step{{Do: Wait}}}
+	case h.HTTPGet != nil:
+		get := h.HTTPGet
+		text := "GET :" + get.Port.String() + get.Path
+		if get.Port.Type == intstr.String && !hasPort(spec, get.Port.StrVal) {
+			return known(course.HTTPHook, text, Step{Do: Fails, Text: "port " + get.Port.StrVal + " is no port of the pod"})
+		}
+		r := newReading(spec, c)
+		r.request(get.Host, get.Port.IntValue(), get.Path, true, text)
+		return known(course.HTTPHook, text, r.steps...)
+	case h.TCPSocket != nil:
+		return known(course.TCPHook, "tcpSocket, which the kubelet ignores")
+	}
+	command := h.Exec.Command
+	text := strings.Join(strings.Fields(strings.Join(command, " ")), " ")
+	if flags, isWait := carrier.WaitFlags(h); isWait {
+		out := Hook{Hook: course.Hook{Kind: course.DrainHook, Text: text}, Steps: []Step{{Do: Wait}}}
+		if slices.Contains(flags, "--sidecar") && slices.Contains(flags, "--envoy") {
+			out.Kind = course.AppEndHook
+		} else if own := Restored(h); own != nil {
+			with := *c
+			with.Lifecycle = &corev1.Lifecycle{PreStop: own}
+			own := ReadHook(spec, &with).Hook
+			out.Own, out.OwnFirst, out.Duration = &own, slices.Contains(h.Exec.Command, "--before"), own.Duration
+		}
+		return out
+	}
+	if carrier.IsPilotDrain(h) {
+		return Hook{Hook: course.Hook{Kind: course.NotifyHook, IsKnown: true, Text: text}, Steps: []Step{{Do: Wait}}}
+	}
+	r := newReading(spec, c)
+	r.exec(command)
+	out := known(course.ScriptHook, text, r.steps...)
+	switch {
+	case out.OnlySleeps():
+		out.Kind = course.SleepHook
+	case r.awaitsSockets && !out.IsKnown:
+		out.Kind = course.LoopHook
+	}
+	return out
+}
+
+// refused is why the API server does not admit a hook; empty if it does.
+func refused(h *corev1.LifecycleHandler) string {
+	n := 0
+	for _, is := range []bool{h.Exec != nil, h.HTTPGet != nil, h.TCPSocket != nil, h.Sleep != nil} {
+		if is {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return "it has none of exec, httpGet and sleep: the API server refuses it"
+	case n > 1:
+		return "it has more than one of exec, httpGet, tcpSocket and sleep: the API server refuses it"
+	case h.Exec != nil && len(h.Exec.Command) == 0:
+		return "exec has no command: the API server refuses it"
+	case h.HTTPGet != nil && h.HTTPGet.Port == (intstr.IntOrString{}):
+		return "httpGet has no port: the API server refuses it"
+	}
+	return ""
+}
+
+func hasPort(spec *corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(carrier.Containers(spec), func(c *corev1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == name })
+	})
+}
+
+// summarize sums up steps alone.
+func summarize(steps []Step) Hook { return summary(course.Hook{}, steps) }
+
+// summary sums the steps up.
+func summary(h course.Hook, steps []Step) Hook {
+	h.IsKnown = true
+	most := time.Duration(0)
+	for _, s := range steps {
+		switch {
+		case s.Do == Signal && !h.Stops:
+			h.Stops, h.StopsAt, h.Stop = true, h.Duration, s.Stop
+		case s.Do == Unknown:
+			if s.MayStop && !h.Stops && !h.MayStop {
+				h.MayStop, h.StopsAt = true, h.Duration
+			}
+			if h.IsKnown = false; s.Most == 0 {
+				s.Most = Forever
+			}
+		}
+		h.Duration = min(h.Duration+s.For, Forever)
+		most = min(most+max(s.For, s.Most), Forever)
+	}
+	if !h.IsKnown && most < Forever {
+		h.Most = most
+	}
+	return Hook{Hook: h, Steps: steps}
+}
+
+// OnlySleeps reports whether the hook does nothing but sleep.
+func (h Hook) OnlySleeps() bool {
+	return h.Kind == course.SleepHook || h.Duration > 0 &&
+		!slices.ContainsFunc(h.Steps, func(s Step) bool { return s.Do != Sleep })
+}
+
+// Failure is why the hook, or a part of it, cannot run; empty if it may all work.
+func (h Hook) Failure() string {
+	for _, s := range h.Steps {
+		if s.Do == Fails {
+			return s.Text
+		}
+	}
+	return ""
+}
+
+// Stopper is the command that stops the app, before the kubelet's signal; empty if none does for certain.
+func (h Hook) Stopper() string {
+	for _, s := range h.Steps {
+		if s.Do == Signal {
+			return s.Text
+		}
+	}
+	return ""
+}
+
+// Restored is the hook that lastcall's runs in addition to its wait; nil for none.
+func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
+	before := carrier.Own(h)
+	if len(before) == 0 {
+		return nil
+	}
+	at, err := url.Parse(before[0])
+	if err != nil || at.Scheme != "http" && at.Scheme != "https" {
+		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: before}}
+	}
+	scheme := corev1.URIScheme(strings.ToUpper(at.Scheme))
+	get := &corev1.HTTPGetAction{Path: at.RequestURI(), Port: intstr.Parse(at.Port()), Scheme: scheme}
+	if host := at.Hostname(); host != "localhost" {
+		get.Host = host
+	}
+	for _, line := range before[1:] {
+		name, value, _ := strings.Cut(line, ": ")
+		get.HTTPHeaders = append(get.HTTPHeaders, corev1.HTTPHeader{Name: name, Value: value})
+	}
+	return &corev1.LifecycleHandler{HTTPGet: get}
+}

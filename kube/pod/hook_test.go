@@ -1,0 +1,165 @@
+package pod_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/kube/pod"
+)
+
+// hookOf reads the hook of a container in YAML's flow style.
+func hookOf(t *testing.T, container, preStop string) pod.Hook {
+	t.Helper()
+	var c corev1.Container
+	text := "{name: web, " + container + "lifecycle: {preStop: " + preStop + "}}"
+	if err := yaml.UnmarshalStrict([]byte(text), &c); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return pod.ReadHook(&corev1.PodSpec{Containers: []corev1.Container{c}}, &c)
+}
+
+// text is the hook's end: its shortest time, ? if it may take longer, its longest if there is one, and when and how it
+// stops the app.
+func text(h pod.Hook) string {
+	out := h.Duration.String()
+	if h.Duration.Hours() > 100 {
+		out = "forever"
+	}
+	if !h.IsKnown {
+		if out += "?"; h.Most > 0 {
+			out += h.Most.String()
+		}
+	}
+	switch {
+	case h.Stops:
+		out += fmt.Sprintf(" %s at %v", h.Stop, h.StopsAt)
+	case h.MayStop:
+		out += fmt.Sprintf(" may stop at %v", h.StopsAt)
+	}
+	if h.Failure() != "" {
+		out += " fails"
+	}
+	return out
+}
+
+// TestScripts: a hook's script means what the shell makes of it.
+func TestScripts(t *testing.T) {
+	for script, want := range map[string]string{
+		"sleep 5":                                     "5s",
+		"sleep 1m":                                    "1m0s",
+		"sleep 0.5":                                   "500ms",
+		"sleep 1 2s":                                  "3s",
+		"exec /bin/sleep 7":                           "7s",
+		"sleep 5 # for the endpoints":                 "5s",
+		"sleep $((10 + 5))":                           "15s",
+		"N=4; sleep $N; sleep ${M:-3}":                "7s",
+		"sleep ${M}":                                  "0s?",
+		"sleep 20\n/usr/sbin/nginx -s quit":           "20s finishes at 20s",
+		"sleep 20 /usr/sbin/nginx -s quit\n":          "0s fails",
+		"sleep 20 && nginx -s quit":                   "20s finishes at 20s",
+		"sleep 20; nginx -s stop; sleep 5":            "25s exits at 20s",
+		"sleep ten || sleep 3":                        "3s fails",
+		"sleep ten && sleep 3":                        "0s fails",
+		"sleep 5s seconds":                            "0s fails",
+		"sleep":                                       "0s fails",
+		"sleep infinity":                              "forever",
+		"while true; do sleep 1; done":                "forever",
+		"for i in 1 2 3; do sleep 2; done":            "6s",
+		"for i in $(seq 1 10); do sleep 1; done":      "10s",
+		"for i in {1..4}; do sleep 1; done; echo bye": "4s",
+		"i=0; while [ $i -lt 5 ]; do sleep 2; i=$((i+1)); done":       "10s",
+		"for ((i=0;i<3;i++)); do sleep 1; done":                       "3s",
+		"while netstat -plnt | grep 8080; do sleep 1; done":           "0s?",
+		"until ! nc -z localhost 80; do sleep 1; done; nginx -s quit": "0s? finishes at 0s",
+		"while true; do sleep 1; test -f /x && break; done; sleep 4":  "5s?",
+		"timeout 45 /app/drain":                                       "0s?45s may stop at 0s",
+		"timeout 10 sleep 60":                                         "10s",
+		"timeout 60s sh -c 'while true; do sleep 1; done'":            "1m0s",
+		"timeout --signal INT 9 sleep infinity":                       "9s",
+		"kill -QUIT 1; sleep 9":                                       "9s unknown at 0s",
+		"kill -s TERM 1":                                              "0s unknown at 0s",
+		"sleep 3; kill -15 $(pidof app)":                              "3s unknown at 3s",
+		"kill -9 1; sleep 4":                                          "4s",
+		"kill -0 1 && sleep 4":                                        "0s?4s",
+		"killall -INT pgbouncer && sleep 120":                         "2m0s unknown at 0s",
+		"pkill -TERM -f gunicorn; sleep 2":                            "2s unknown at 0s",
+		"ps aux | grep app | awk '{print $2}' | xargs kill":           "0s unknown at 0s",
+		"nginx -s reload; sleep 3":                                    "3s",
+		"apachectl -k graceful-stop":                                  "0s finishes at 0s",
+		"kong quit --wait=15":                                         "15s finishes at 15s",
+		"kong quit":                                                   "0s finishes at 0s",
+		"curl -s http://localhost:8080/quit; sleep 5":                 "5s unknown at 0s",
+		"wget -qO- localhost:8080/shutdown":                           "0s unknown at 0s",
+		"curl -X POST localhost:8080/actuator/shutdown":               "0s unknown at 0s",
+		"curl -s -X POST localhost:15020/quitquitquit":                "0s? may stop at 0s",
+		"curl localhost:8080/deregister; sleep 9":                     "9s?",
+		"curl localhost:8080/deregister && sleep 9":                   "0s?",
+		"touch /tmp/drain && sleep 9":                                 "9s",
+		"/wait-shutdown":                                              "0s? may stop at 0s",
+		"sleep 5; /app/prestop.sh":                                    "5s? may stop at 5s",
+		"if [ -f /x ]; then sleep 5; else sleep 5; fi":                "5s",
+		"if [ -f /x ]; then exit 0; fi; sleep 5":                      "0s?5s",
+		"set -e; false; sleep 5":                                      "0s",
+		"set -e\ncurl localhost/x\nsleep 5":                           "0s?",
+		"(sleep 3; exit 1); sleep 2":                                  "5s",
+		"sleep 5 & sleep 3 & wait; sleep 1":                           "6s",
+		"sleep 5 &":                                                   "0s",
+		"f() { sleep 4; }; f; f":                                      "8s",
+		"sleep 5; )":                                                  "0s fails",
+		"trap : TERM; sleep 6":                                        "6s",
+		"[ $$ -eq 1 ] || sleep 1":                                     "0s?1s",
+	} {
+		h := hookOf(t, "image: web, ", fmt.Sprintf("{exec: {command: [sh, -c, %q]}}", script))
+		if got := text(h); got != want {
+			t.Errorf("%q: %s, want %s; steps %+v", script, got, want, h.Steps)
+		}
+	}
+}
+
+// TestHooks: hooks without a script.
+func TestHooks(t *testing.T) {
+	const nginx, static, alpine = "image: nginx:1.27, ", "image: gcr.io/distroless/static, ", "image: node:22-alpine, "
+	for _, tt := range []struct{ container, hook, want string }{
+		{"", "{sleep: {seconds: 5}}", "5s"},
+		{"", "{exec: {command: [sleep, 5s]}}", "5s"},
+		{"", "{exec: {command: [/usr/bin/sleep, '5']}}", "5s"},
+		{"", "{exec: {command: [busybox, sleep, '5']}}", "5s"},
+		{"", "{exec: {command: ['sleep 5']}}", "0s fails"},
+		{"", "{exec: {command: [sleep, '5', '&&', nginx, -s, quit]}}", "0s fails"},
+		{"", "{exec: {command: [sh, -c, sleep, '5']}}", "0s fails"},
+		{"", "{exec: {command: [sh, 'sleep 5']}}", "0s fails"},
+		{"", "{exec: {command: [sh, /scripts/stop.sh]}}", "0s? may stop at 0s"},
+		{"", "{exec: {command: [bash, -ec, 'sleep 5']}}", "5s"},
+		{"", "{exec: {command: [/wait-shutdown]}}", "0s? may stop at 0s"},
+		{"", "{exec: {command: []}}", "0s fails"},
+		{"", "{exec: {}}", "0s fails"},
+		{"", "{}", "0s fails"},
+		{"", "{exec: {command: [sleep, '5']}, httpGet: {port: 80}}", "0s fails"},
+		{"", "{tcpSocket: {port: 80}}", "0s"},
+		{"", "{httpGet: {port: 8080, path: /shutdown}}", "0s unknown at 0s"},
+		{"", "{httpGet: {port: 8080, path: /actuator/shutdown}}", "0s fails"},
+		{"", "{httpGet: {port: 8080, path: /prestop}}", "0s?"},
+		{"", "{httpGet: {port: admin, path: /shutdown}}", "0s fails"},
+		{"", "{httpGet: {port: 80, path: /shutdown, host: balancer.example.com}}", "0s?"},
+		{nginx, "{exec: {command: [/usr/sbin/nginx, -s, quit]}}", "0s finishes at 0s"},
+		{nginx, "{exec: {command: [sh, -c, 'kill -QUIT 1']}}", "0s finishes at 0s"},
+		{nginx, "{exec: {command: [sh, -c, 'sleep 5; kill -TERM 1']}}", "5s exits at 5s"},
+		{static, "{exec: {command: [sleep, '5']}}", "0s fails"},
+		{static, "{exec: {command: [/bin/sh, -c, 'sleep 5']}}", "0s fails"},
+		{static, "{exec: {command: [/app, drain]}}", "0s? may stop at 0s"},
+		{"image: gcr.io/distroless/base:debug, ", "{exec: {command: [sleep, '5']}}", "5s"},
+		{"image: fluent/fluent-bit:3.1, ", "{exec: {command: [sleep, '5']}}", "0s fails"},
+		{alpine, "{exec: {command: [bash, -c, 'sleep 5']}}", "0s fails"},
+		{alpine, "{exec: {command: [sh, -c, 'sleep 5']}}", "5s"},
+		{"command: [sh, -c, node app.js], ", "{exec: {command: [sh, -c, 'kill 1; sleep 5']}}", "5s"},
+		{"env: [{name: TIME, value: '8'}], ", "{exec: {command: [sh, -c, 'sleep $TIME']}}", "8s"},
+		{"envFrom: [{configMapRef: {name: x}}], ", "{exec: {command: [sh, -c, 'sleep ${N:-8}']}}", "0s?"},
+	} {
+		if got := text(hookOf(t, tt.container, tt.hook)); got != tt.want {
+			t.Errorf("%s%s: %s, want %s", tt.container, tt.hook, got, tt.want)
+		}
+	}
+}

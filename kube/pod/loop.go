@@ -1,0 +1,136 @@
+package pod
+
+import (
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// loop repeats commands as long as a condition holds for certain; of one that is unknown, any number of rounds is
+// possible.
+func (r *reading) loop(holds func() result, next func(), do []*syntax.Stmt) result {
+	for {
+		before := maps.Clone(r.vars)
+		condition := holds()
+		if r.exits || condition == fails {
+			return succeeds
+		}
+		if condition == succeeds {
+			r.list(do)
+			if r.breaks && !r.isContinue || r.exits {
+				r.breaks = false
+				return succeeds
+			}
+			r.breaks, r.isContinue = false, false
+		}
+		if condition == open || r.mayBreak || r.mayExit {
+			child := r.fork()
+			child.mayExit, child.mayBreak = false, false
+			child.list(do)
+			h := summarize(child.steps)
+			least := Step{Do: Unknown, MayStop: h.Stops || h.MayStop, Text: "a loop"}
+			r.awaitsSockets = r.awaitsSockets || child.awaitsSockets
+			r.vars, r.mayBreak = map[string]string{}, false // the rounds' assignments are unknown
+			r.mayExit = r.mayExit || child.exits || child.mayExit
+			r.add(least)
+			return open
+		}
+		next()
+		if maps.Equal(before, r.vars) { // the next round is the same
+			r.exits = true
+			r.add(Step{Do: Sleep, For: Forever})
+			return open
+		}
+	}
+}
+
+func (r *reading) each(c *syntax.ForClause) result {
+	switch loop := c.Loop.(type) {
+	case *syntax.CStyleLoop:
+		if loop.Init != nil {
+			r.condition(loop.Init)
+		}
+		return r.loop(func() result {
+			if loop.Cond == nil {
+				return succeeds
+			}
+			return r.condition(loop.Cond)
+		}, func() {
+			if loop.Post != nil {
+				r.condition(loop.Post)
+			}
+		}, c.Do)
+	case *syntax.WordIter:
+		var items []string
+		for _, w := range loop.Items {
+			items = append(items, r.items(w)...)
+		}
+		if len(items) == 0 {
+			return succeeds
+		}
+		i := -1
+		return r.loop(func() result {
+			if i++; i >= len(items) {
+				return fails
+			}
+			if strings.Contains(items[i], dynamic) {
+				delete(r.vars, loop.Name.Value)
+				return open
+			}
+			r.vars[loop.Name.Value] = items[i]
+			return succeeds
+		}, func() { r.vars["\x00round"] = strconv.Itoa(i) }, c.Do) // equal items are no endless loop
+	}
+	return r.unknown("a menu")
+}
+
+var braces = regexp.MustCompile(`^\{(\d{1,4})\.\.(\d{1,4})\}$`)
+
+// items are the values of a word of a for loop: {1..10} and $(seq 10) too.
+func (r *reading) items(w *syntax.Word) []string {
+	from, to := 1, 0
+	if m := braces.FindStringSubmatch(w.Lit()); m != nil {
+		from, _ = strconv.Atoi(m[1])
+		to, _ = strconv.Atoi(m[2])
+	} else if sub, ok := w.Parts[0].(*syntax.CmdSubst); ok && len(w.Parts) == 1 && len(sub.Stmts) == 1 {
+		call, _ := sub.Stmts[0].Cmd.(*syntax.CallExpr)
+		if call == nil || len(call.Args) < 2 || len(call.Args) > 3 || call.Args[0].Lit() != "seq" {
+			return []string{dynamic}
+		}
+		args := r.fields(call.Args[1:])
+		last, err := strconv.Atoi(args[len(args)-1])
+		if len(args) == 2 && err == nil {
+			from, err = strconv.Atoi(args[0])
+		}
+		if to = last; err != nil {
+			return []string{dynamic}
+		}
+	} else {
+		return r.fields([]*syntax.Word{w})
+	}
+	var out []string
+	for i := from; i <= to && len(out) <= maxCommands; i++ {
+		out = append(out, strconv.Itoa(i))
+	}
+	return out
+}
+
+// condition evaluates arithmetic, with its assignments.
+func (r *reading) condition(x syntax.ArithmExpr) result {
+	e := &environ{reading: r}
+	n, err := 0, error(nil)
+	if isPlain(x) {
+		n, err = expand.Arithm(&expand.Config{Env: e}, x)
+	}
+	switch {
+	case !isPlain(x), err != nil, e.missed:
+		return open
+	case n == 0:
+		return fails
+	}
+	return succeeds
+}

@@ -1,0 +1,291 @@
+package pod
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+)
+
+// server is a program, with its reaction to a signal. The reactions were measured
+// (docs/http-servers.md) or
+// are those of the program's documentation.
+type server struct {
+	names  []string // of its program
+	images []string // the last parts of images that run it
+	stop   string   // the stop signal that these images set; empty: TERM
+	reacts map[string]course.Reaction
+}
+
+// The usual signals.
+func reacts(term, interrupt, quit course.Reaction) map[string]course.Reaction {
+	return map[string]course.Reaction{"TERM": term, "INT": interrupt, "QUIT": quit}
+}
+
+var servers = []server{
+	{[]string{"nginx", "openresty", "tengine"}, []string{"nginx", "nginx-unprivileged", "openresty"}, "QUIT",
+		reacts(course.Exits, course.Exits, course.Finishes)},
+	{[]string{"php-fpm"}, nil, "", reacts(course.Exits, course.Exits, course.ClosesPort)},
+	// process_control_timeout decides
+	{[]string{"httpd", "apache2", "httpd-foreground", "apache2-foreground"}, []string{"httpd"}, "WINCH",
+		map[string]course.Reaction{"TERM": course.Exits, "INT": course.Exits, "WINCH": course.Finishes}},
+	{[]string{"haproxy"}, []string{"haproxy"}, "USR1",
+		map[string]course.Reaction{"TERM": course.Exits, "INT": course.Exits, "USR1": course.Finishes}},
+	{[]string{"gunicorn"}, nil, "", reacts(course.Finishes, course.Exits, course.Exits)},
+	{[]string{"uvicorn"}, nil, "", reacts(course.Finishes, course.Finishes, course.Exits)},
+	{[]string{"hypercorn", "daphne"}, nil, "", reacts(course.ClosesPort, course.ClosesPort, course.Exits)},
+	{[]string{"puma", "pumactl"}, nil, "", reacts(course.Finishes, course.Finishes, course.Exits)},
+	{[]string{"unicorn"}, nil, "", reacts(course.Exits, course.Exits, course.Finishes)},
+	{[]string{"caddy"}, []string{"caddy"}, "", reacts(course.Finishes, course.Finishes, course.Exits)},
+	{[]string{"oauth2-proxy"}, []string{"oauth2-proxy"}, "", reacts(course.ClosesPort, course.ClosesPort, course.Exits)},
+	{[]string{"redis-server", "valkey-server"}, []string{"redis", "valkey"}, "", reacts(course.Exits, course.Exits,
+		course.Exits)},
+	{[]string{"memcached"}, []string{"memcached"}, "", reacts(course.Exits, course.Exits, course.Exits)},
+	{[]string{"envoy"}, []string{"envoy"}, "", reacts(course.Exits, course.Exits, course.Exits)},
+	{[]string{"postgres"}, []string{"postgres"}, "INT", reacts(course.ClosesPort, course.Exits, course.Exits)},
+	{[]string{"pgbouncer"}, []string{"pgbouncer"}, "", reacts(course.Unsure, course.Unsure, course.Unsure)}, // by version
+	{[]string{"traefik"}, []string{"traefik"}, "", reacts(course.Unsure, course.Unsure, course.Exits)},
+	// lifeCycle decides
+}
+
+// runners are package managers that start the app below a shell of their own: npm's sh -c receives the signal and does
+// not pass it on.
+var runners = []string{"npm", "npx", "yarn", "pnpm"}
+
+// keepsShell matches what makes a shell react to a signal, or replaces it by a program: the manifest does not show that
+// the app receives no SIGTERM then.
+var keepsShell = regexp.MustCompile(`(?:^|[;&|({\s])(?:trap|exec)\s`)
+
+// idle matches a script that serves no one: what ends it does not matter.
+var idle = regexp.MustCompile(`sleep\s+(?:infinity|[0-9]{4,}|inf)|tail\s+-[fF]`)
+
+// Reacts is the reaction of a container's program to a signal, without SIG, and its reason: PID 1 gets
+// it, or the
+// program wherever it is. Unsure: the manifest does not show it.
+func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 bool) (reaction course.Reaction,
+	why string) {
+	signal = strings.TrimPrefix(signal, "SIG")
+	switch signal {
+	case "KILL":
+		return course.Exits, "SIGKILL"
+	case "STOP":
+		return course.Ignores, "SIGSTOP"
+	}
+	if process := ShellAsPID1(spec, c); isPID1 && process != "" {
+		return course.Ignores, process + " is PID 1 of " + c.Name + " and does not pass SIG" + signal + " on"
+	}
+	command := Program(c)
+	if isReloading(command) && signal == "TERM" {
+		return course.Reloads, "uWSGI reloads at SIGTERM without --die-on-term"
+	}
+	if s := serverOf(c, command); s != nil {
+		if r, isKnown := s.reacts[signal]; isKnown {
+			return r, s.names[0]
+		}
+	}
+	return course.Unsure, ""
+}
+
+// StopSignal is the signal that ends a container, and where it is set: an image's own is not in a manifest, but known
+// of
+// some.
+func StopSignal(c *corev1.Container) (signal, source string) {
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
+		return string(*c.Lifecycle.StopSignal), "lifecycle.stopSignal"
+	}
+	if s := serverOf(c, nil); s != nil && s.stop != "" {
+		return "SIG" + s.stop, "image " + c.Image
+	}
+	if name, tag := split(c.Image); name == "php" && strings.Contains(tag, "fpm") {
+		return "SIGQUIT", "image " + c.Image
+	}
+	return "SIGTERM", "default"
+}
+
+// serverOf is the server that a container runs: by its command, or else by its image; nil if that is unknown.
+func serverOf(c *corev1.Container, command []string) *server {
+	name, tag := split(c.Image)
+	i := slices.IndexFunc(servers, func(s server) bool {
+		if len(command) > 0 {
+			return slices.Contains(s.names, path.Base(command[0]))
+		}
+		isImage := slices.Contains(s.images, path.Base(name)) && !strings.Contains(name, "bitnami/")
+		return isImage || name == "php" && strings.Contains(tag, "fpm") && s.names[0] == "php-fpm"
+	})
+	if i < 0 {
+		return nil
+	}
+	return &servers[i]
+}
+
+// Program is the command that a container runs, as far as its manifest shows it: without wrappers, inits and the
+// shell that
+// it replaces. nil: the image's own.
+func Program(c *corev1.Container) []string {
+	command := slices.Concat(c.Command, c.Args)
+	if len(c.Command) == 0 && (len(c.Args) == 0 || strings.HasPrefix(c.Args[0], "-")) {
+		return nil
+	}
+	for range 5 {
+		next := unwrapped(command)
+		if len(next) == 0 {
+			return command
+		}
+		command = next
+	}
+	return command
+}
+
+// unwrapped is the command that another one runs in its place; nil if it does not.
+func unwrapped(command []string) []string {
+	program := path.Base(command[0])
+	switch {
+	case slices.Contains([]string{"tini", "dumb-init", "exec", "env", "docker-php-entrypoint", "docker-entrypoint.sh",
+		"nohup", "poetry",
+		"uv", "pipenv", "bundle", "gosu", "su-exec", "catatonit"}, program):
+		rest := command[1:]
+		for len(rest) > 0 && (strings.HasPrefix(rest[0], "-") || rest[0] == "run" || rest[0] == "exec" ||
+			strings.Contains(rest[0], "=")) {
+			rest = rest[1:]
+		}
+		if (program == "gosu" || program == "su-exec") && len(rest) > 0 {
+			rest = rest[1:]
+		}
+		return rest
+	case strings.HasPrefix(program, "python") && len(command) > 2 && command[1] == "-m":
+		return command[2:]
+	case strings.HasPrefix(program, "ruby") && len(command) > 1:
+		return nil
+	}
+	commands, ok := scriptOf(command)
+	if !ok || len(commands) == 0 {
+		return nil
+	}
+	return commands[len(commands)-1]
+}
+
+// scriptOf are the commands of a shell's script that run one after the other, each in words; false if it is no shell's.
+func scriptOf(command []string) (commands [][]string, ok bool) {
+	text, ok := ShellLine(command)
+	if !ok || len(text) > maxScript {
+		return nil, false
+	}
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		return nil, false
+	}
+	var add func(s *syntax.Stmt)
+	r := newReading(&corev1.PodSpec{}, &corev1.Container{})
+	add = func(s *syntax.Stmt) {
+		switch c := s.Cmd.(type) {
+		case *syntax.CallExpr:
+			if words := r.fields(c.Args); len(words) > 0 {
+				commands = append(commands, words)
+			}
+		case *syntax.BinaryCmd:
+			if c.Op == syntax.AndStmt || c.Op == syntax.OrStmt {
+				add(c.X)
+				add(c.Y)
+			}
+		}
+	}
+	for _, s := range file.Stmts {
+		add(s)
+	}
+	return commands, true
+}
+
+// isReloading reports whether a command is a uWSGI that takes SIGTERM for a reload, as versions before 2.1 do.
+func isReloading(command []string) bool {
+	if len(command) == 0 || path.Base(command[0]) != "uwsgi" {
+		return false
+	}
+	return !slices.ContainsFunc(command, func(a string) bool {
+		return strings.Contains(a, "die-on-term") || strings.Contains(a, "hook-master-start") || strings.Contains(a,
+			"exit-on-reload") ||
+			strings.HasSuffix(a, ".ini") || strings.HasSuffix(a, ".yml") || strings.HasSuffix(a, ".yaml") ||
+			strings.HasSuffix(a, ".xml")
+	})
+}
+
+// ShellAsPID1 describes a process that becomes PID 1 of its container and does not pass SIGTERM on to the app, as far
+// as the manifest shows; empty if there is none. As PID 1 a process without a handler ignores the signal. dash and
+// busybox (the sh of Debian, Ubuntu and Alpine) run the commands of -c as children; bash, which is also the sh of Red
+// Hat's images, becomes its last command.
+func ShellAsPID1(spec *corev1.PodSpec, c *corev1.Container) string {
+	if spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
+		return "" // PID 1 is the pod's pause process
+	}
+	return childless(slices.Concat(c.Command, c.Args))
+}
+
+func childless(command []string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	program := path.Base(command[0])
+	if slices.Contains(runners, program) {
+		return strings.Join(command[:min(len(command), 3)], " ")
+	}
+	line, ok := ShellLine(command)
+	line = strings.TrimSpace(line)
+	if !ok || line == "" || keepsShell.MatchString(line) || idle.MatchString(line) {
+		return ""
+	}
+	if program == "bash" {
+		commands, _ := scriptOf(command)
+		if len(commands) > 0 && !strings.ContainsAny(strings.Join(commands[len(commands)-1], " "), dynamic) &&
+			isSequence(line) {
+			return childless(commands[len(commands)-1])
+		}
+	}
+	return program + " -c"
+}
+
+// isSequence reports whether a script is simple commands that follow each other.
+func isSequence(line string) bool {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
+	simple := err == nil
+	if simple {
+		syntax.Walk(file, func(n syntax.Node) bool {
+			switch n := n.(type) {
+			case *syntax.Stmt:
+				simple = simple && !n.Background && len(n.Redirs) == 0
+			case *syntax.BinaryCmd:
+				simple = simple && (n.Op == syntax.AndStmt || n.Op == syntax.OrStmt)
+			case *syntax.WhileClause, *syntax.ForClause, *syntax.IfClause, *syntax.Subshell, *syntax.Block, *syntax.CaseClause:
+				simple = false
+			}
+			return simple
+		})
+	}
+	return simple
+}
+
+// ShellLine is the script of a shell's command line; false if it is none.
+func ShellLine(command []string) (string, bool) {
+	if len(command) > 1 && path.Base(command[0]) == "busybox" {
+		command = command[1:]
+	}
+	if len(command) == 0 || !slices.Contains(shells, path.Base(command[0])) {
+		return "", false
+	}
+	for i, arg := range command[1:] {
+		if !strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "--") || !strings.HasSuffix(arg, "c") {
+			continue
+		}
+		rest := command[i+2:]
+		if len(rest) > 0 && rest[0] == "--" {
+			rest = rest[1:]
+		}
+		if len(rest) > 0 {
+			return rest[0], true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,321 @@
+package pod
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Limits of a script that is read: a pod's author may be an attacker of the webhook.
+const (
+	maxScript   = 16 << 10
+	maxCommands = 2000
+	maxValue    = 256
+)
+
+// result is a command's exit.
+type result int
+
+const (
+	open result = iota // not known
+	succeeds
+	fails
+)
+
+func (r result) not() result { return [...]result{open, fails, succeeds}[r] }
+
+// reading follows a hook's script without running it.
+type reading struct {
+	spec      *corev1.PodSpec
+	container *corev1.Container
+	vars      map[string]string
+	funcs     map[string]*syntax.Stmt
+	commands  *int // read so far
+
+	steps []Step
+	later []later
+
+	exits, breaks       bool // exit or exec; break or continue
+	mayExit, mayBreak   bool
+	isContinue, errexit bool
+	awaitsSockets       bool // it looks at the kernel's list of connections
+}
+
+// later is a command in the background.
+type later struct {
+	Hook
+	from time.Duration
+}
+
+func newReading(spec *corev1.PodSpec, c *corev1.Container) *reading {
+	r := &reading{spec: spec, container: c, vars: map[string]string{}, funcs: map[string]*syntax.Stmt{},
+		commands: new(int)}
+	for _, e := range c.Env {
+		if e.ValueFrom == nil && len(e.Value) <= maxValue {
+			r.vars[e.Name] = e.Value
+		}
+	}
+	return r
+}
+
+// fork is a reading of commands that may not run, or whose variables are their own.
+func (r *reading) fork() *reading {
+	child := *r
+	child.vars, child.steps, child.later = maps.Clone(r.vars), nil, nil
+	child.mayExit, child.mayBreak = false, false
+	return &child
+}
+
+// add adds a step; sleeps that follow each other become one.
+func (r *reading) add(s Step) {
+	if n := len(r.steps) - 1; n >= 0 && s.Do == Sleep && r.steps[n].Do == Sleep {
+		r.steps[n].For = min(r.steps[n].For+s.For, Forever)
+		return
+	}
+	r.steps = append(r.steps, s)
+}
+
+func (r *reading) unknown(text string) result {
+	r.add(Step{Do: Unknown, MayStop: true, Text: text})
+	return open
+}
+
+func (r *reading) fail(why string) result {
+	r.add(Step{Do: Fails, Text: why})
+	return fails
+}
+
+// either adds what the manifest shows of steps of which some run, or none.
+func (r *reading) either(ways ...[]Step) {
+	out := Step{Do: Unknown, For: Forever}
+	isSame, first := true, summarize(ways[0])
+	for _, steps := range ways {
+		h := summarize(steps)
+		out.For, out.MayStop = min(out.For, h.Duration), out.MayStop || h.Stops || h.MayStop
+		switch {
+		case h.IsKnown:
+			out.Most = max(out.Most, h.Duration)
+		case h.Most > 0:
+			out.Most = max(out.Most, h.Most)
+		default:
+			out.Most = Forever
+		}
+		isSame = isSame && h.IsKnown && first.IsKnown && h.Duration == first.Duration
+		for _, s := range steps {
+			if out.Text == "" && s.Do != Sleep {
+				out.Text = s.Text
+			}
+		}
+	}
+	switch {
+	case isSame && !out.MayStop && out.For > 0:
+		r.add(Step{Do: Sleep, For: out.For})
+	case isSame && !out.MayStop: // commands without a duration
+	case out.Most == Forever:
+		out.Most = 0
+		fallthrough
+	default:
+		r.add(out)
+	}
+}
+
+// list reads commands that follow each other.
+func (r *reading) list(stmts []*syntax.Stmt) result {
+	out := succeeds
+	for i, s := range stmts {
+		out = r.statement(s)
+		if r.errexit && out == fails {
+			r.exits = true
+		}
+		if r.exits || r.breaks {
+			return out
+		}
+		if rest := stmts[i+1:]; len(rest) > 0 && (r.mayExit || r.mayBreak || r.errexit && out == open) {
+			child := r.fork()
+			child.list(rest)
+			r.either(child.steps, nil)
+			return open
+		}
+	}
+	return out
+}
+
+func (r *reading) statement(s *syntax.Stmt) result {
+	if *r.commands++; *r.commands > maxCommands {
+		r.exits = true
+		return r.unknown("a script that is too long")
+	}
+	if s.Background || s.Coprocess || s.Disown {
+		child := r.fork()
+		child.command(s.Cmd)
+		h := summarize(child.steps)
+		if h.StopsAt == 0 && (h.Stops || h.MayStop) {
+			r.steps = append(r.steps, Step{Do: Unknown, Most: 1, MayStop: true, Text: child.steps[0].Text})
+		}
+		r.later = append(r.later, later{h, summarize(r.steps).Duration})
+		return succeeds
+	}
+	out := r.command(s.Cmd)
+	for _, to := range s.Redirs {
+		isWrite := to.Op == syntax.RdrOut || to.Op == syntax.AppOut || to.Op == syntax.RdrAll || to.Op == syntax.AppAll
+		if name := to.Word.Lit(); isWrite && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/1/fd/") {
+			r.add(Step{Do: Runs, Text: "> " + name})
+		}
+	}
+	if s.Negated {
+		out = out.not()
+	}
+	return out
+}
+
+// wait waits for the commands in the background.
+func (r *reading) wait() result {
+	for _, l := range r.later {
+		left := max(0, l.from+l.Duration-summarize(r.steps).Duration)
+		switch {
+		case !l.IsKnown || l.Stops:
+			r.add(Step{Do: Unknown, For: left, MayStop: l.Stops || l.MayStop, Text: "wait"})
+		case left > 0:
+			r.add(Step{Do: Sleep, For: left})
+		}
+	}
+	r.later = nil
+	return open
+}
+
+func (r *reading) command(cmd syntax.Command) result {
+	switch c := cmd.(type) {
+	case nil:
+		return succeeds
+	case *syntax.CallExpr:
+		return r.simple(c)
+	case *syntax.Block:
+		return r.list(c.Stmts)
+	case *syntax.Subshell:
+		return r.inside(func(child *reading) result { return child.list(c.Stmts) })
+	case *syntax.BinaryCmd:
+		return r.binary(c)
+	case *syntax.IfClause:
+		return r.branch(c)
+	case *syntax.WhileClause:
+		return r.loop(func() result {
+			if out := r.list(c.Cond); c.Until {
+				return out.not()
+			} else {
+				return out
+			}
+		}, func() {}, c.Do)
+	case *syntax.ForClause:
+		return r.each(c)
+	case *syntax.FuncDecl:
+		if c.Name != nil {
+			r.funcs[c.Name.Value] = c.Body
+		}
+		return succeeds
+	case *syntax.ArithmCmd:
+		return r.condition(c.X)
+	case *syntax.TimeClause:
+		if c.Stmt != nil {
+			return r.statement(c.Stmt)
+		}
+		return succeeds
+	case *syntax.DeclClause:
+		for _, a := range c.Args {
+			r.assign(a)
+		}
+		return succeeds
+	case *syntax.TestClause:
+		return open
+	case *syntax.CaseClause:
+		ways := [][]Step{nil}
+		for _, item := range c.Items {
+			child := r.fork()
+			child.list(item.Stmts)
+			r.mayExit, r.mayBreak = r.mayExit || child.exits, r.mayBreak || child.breaks
+			ways = append(ways, child.steps)
+		}
+		r.either(ways...)
+		return open
+	}
+	return r.unknown("a command of another shell")
+}
+
+// inside reads commands of which an exit ends only themselves.
+func (r *reading) inside(read func(*reading) result) result {
+	child := r.fork()
+	out := read(child)
+	for _, s := range child.steps {
+		r.add(s)
+	}
+	r.later, r.awaitsSockets = append(r.later, child.later...), r.awaitsSockets || child.awaitsSockets
+	return out
+}
+
+func (r *reading) binary(c *syntax.BinaryCmd) result {
+	first := r.statement(c.X)
+	if r.exits || r.breaks {
+		return first
+	}
+	runs := first
+	switch c.Op {
+	case syntax.OrStmt:
+		runs = first.not()
+	case syntax.AndStmt:
+	default: // a pipe
+		return r.statement(c.Y)
+	}
+	switch runs {
+	case succeeds:
+		return r.statement(c.Y)
+	case fails:
+		return first
+	}
+	child := r.fork()
+	second := child.statement(c.Y)
+	r.either(child.steps, nil)
+	r.mayExit, r.mayBreak = r.mayExit || child.exits, r.mayBreak || child.breaks
+	if c.Op == syntax.OrStmt && second == succeeds {
+		return succeeds
+	}
+	return open
+}
+
+func (r *reading) branch(c *syntax.IfClause) result {
+	if len(c.Cond) == 0 { // else
+		return r.list(c.Then)
+	}
+	switch r.list(c.Cond) {
+	case succeeds:
+		return r.list(c.Then)
+	case fails:
+		if c.Else == nil {
+			return succeeds
+		}
+		return r.branch(c.Else)
+	}
+	then, other := r.fork(), r.fork()
+	then.list(c.Then)
+	if c.Else != nil {
+		other.branch(c.Else)
+	}
+	r.either(then.steps, other.steps)
+	r.mayExit = r.mayExit || then.exits || other.exits || then.mayExit || other.mayExit
+	r.mayBreak = r.mayBreak || then.breaks || other.breaks || then.mayBreak || other.mayBreak
+	r.awaitsSockets = r.awaitsSockets || then.awaitsSockets || other.awaitsSockets
+	return open
+}
+
+// script reads the script of a shell.
+func (r *reading) script(text string) result {
+	if len(text) > maxScript {
+		return r.unknown("a script that is too long")
+	}
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		return r.fail("the shell refuses its script: " + strings.TrimPrefix(err.Error(), ":"))
+	}
+	return r.list(file.Stmts)
+}

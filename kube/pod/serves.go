@@ -1,0 +1,124 @@
+package pod
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/kube/carrier"
+)
+
+// notRequests are words in the names of ports and Services to which no user's request goes. Clients of xDS and DNS
+// connect again by themselves.
+var notRequests = []string{
+	"metric", "monitor", "monitoring", "prom", "prometheus", "health", "healthz", "probe", "webhook", "admission", "debug",
+	"pprof", "profiling", "profiler", "admin", "live", "liveness", "livez", "ready", "readiness", "readyz", "xds", "dns",
+}
+
+// IsForRequests reports whether users' requests go to a port or Service with this name. It compares whole words, in the
+// singular: a Service called delivery or promotions is one for requests.
+func IsForRequests(name string) bool {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) })
+	return !slices.ContainsFunc(words, func(word string) bool {
+		return slices.Contains(notRequests, word) || slices.Contains(notRequests, strings.TrimSuffix(word, "s"))
+	})
+}
+
+// Serves are the ordinary containers that clients' requests reach: those with the target ports of the pod's Services,
+// or
+// else with a port for requests, and those on which one of them depends. Proxies and lastcall are left out. In a pod
+// that names no port it is all of them.
+func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) []*corev1.Container {
+	var all, found []*corev1.Container
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		if _, isAgent := carrier.AgentArguments(c); !isAgent && !carrier.IsProxy(spec, c) {
+			all = append(all, c)
+		}
+	}
+	hasPort := func(c *corev1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return IsForRequests(p.Name) })
+	}
+	isTarget := func(c *corev1.Container) bool {
+		return slices.ContainsFunc(targets, func(t intstr.IntOrString) bool {
+			port := carrier.PortOf(c, t)
+			return port != 0 && slices.ContainsFunc(c.Ports,
+				func(p corev1.ContainerPort) bool { return uint16(p.ContainerPort) == port })
+		})
+	}
+	for _, is := range []func(*corev1.Container) bool{isTarget, hasPort} {
+		for _, c := range all {
+			if is(c) {
+				found = append(found, c)
+			}
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	if len(found) == 0 {
+		return all
+	}
+	for i := 0; i < len(found); i++ {
+		for _, needed := range Needs(spec, found[i]) {
+			if !slices.Contains(found, needed) {
+				found = append(found, needed)
+			}
+		}
+	}
+	return found
+}
+
+// Needs are the ordinary containers of the pod to which a container passes its requests, as far as the manifest shows
+// it: it names their ports on loopback, or it is a web server before PHP-FPM.
+func Needs(spec *corev1.PodSpec, c *corev1.Container) (needed []*corev1.Container) {
+	text := settings(c)
+	for i := range spec.Containers {
+		other := &spec.Containers[i]
+		isCGI := isNamed(other, "fpm") && (isNamed(c, "nginx") || isNamed(c, "httpd") || isNamed(c, "apache") || isNamed(c,
+			"caddy"))
+		if other.Name == c.Name || carrier.IsProxy(spec, other) {
+			continue
+		}
+		if isCGI || slices.ContainsFunc(other.Ports, func(p corev1.ContainerPort) bool {
+			return namesPort(text, strconv.Itoa(int(p.ContainerPort)))
+		}) {
+			needed = append(needed, other)
+		}
+	}
+	return needed
+}
+
+// settings are a container's arguments and variables.
+func settings(c *corev1.Container) string {
+	all := slices.Concat(c.Command, c.Args)
+	for _, e := range c.Env {
+		all = append(all, e.Value)
+	}
+	return strings.Join(all, "\n")
+}
+
+// namesPort reports whether a text has an address on loopback with the port.
+func namesPort(text, port string) bool {
+	for _, host := range []string{"127.0.0.1:", "localhost:", "[::1]:"} {
+		for _, after := range strings.Split(text, host)[1:] {
+			if rest, ok := strings.CutPrefix(after, port); ok && (rest == "" || !unicode.IsDigit(rune(rest[0]))) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isNamed reports whether a container's image or program has a word in its name.
+func isNamed(c *corev1.Container, word string) bool {
+	name, tag := split(c.Image)
+	command := Program(c)
+	return strings.Contains(path.Base(name), word) || strings.Contains(tag, word) ||
+		len(command) > 0 && strings.Contains(path.Base(command[0]), word)
+}

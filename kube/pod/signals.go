@@ -1,0 +1,72 @@
+package pod
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+)
+
+// kill reads a command that sends a signal.
+func (r *reading) kill(program string, args []string, text string) result {
+	signal, targets := "TERM", []string{}
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		name := strings.TrimPrefix(strings.ToUpper(strings.TrimLeft(a, "-")), "SIG")
+		switch {
+		case (a == "-s" || a == "--signal" || a == "-n") && i+1 < len(args):
+			i++
+			signal = strings.TrimPrefix(strings.ToUpper(args[i]), "SIG")
+		case strings.HasPrefix(a, "--signal="):
+			signal = strings.TrimPrefix(strings.ToUpper(a[len("--signal="):]), "SIG")
+		case strings.HasPrefix(a, "-") && (signals[name] != "" || program == "kill" && len(targets) == 0 && len(a) > 1 &&
+			a != "--"):
+			signal = name
+		case !strings.HasPrefix(a, "-"):
+			targets = append(targets, a)
+		}
+	}
+	if number := signals[signal]; number != "" {
+		signal = number
+	}
+	isOne := program == "kill" && slices.ContainsFunc(targets, func(t string) bool { return t == "1" || t == "-1" })
+	shares := r.spec.ShareProcessNamespace != nil && *r.spec.ShareProcessNamespace
+	switch {
+	case signal == "0" || signal == "L" || len(targets) == 0:
+		return open
+	case isOne && (signal == "KILL" || signal == "STOP" || shares): // PID 1 gets neither from its own namespace
+		r.add(Step{Do: Runs, Text: text})
+		return succeeds
+	case !isOne && program == "kill" && !slices.ContainsFunc(targets, func(t string) bool {
+		return strings.Contains(t,
+			dynamic)
+	}):
+		return r.unknown(text) // a process by its number
+	case !slices.Contains([]string{"TERM", "INT", "QUIT", "KILL", "WINCH", "USR1"}, signal):
+		return r.unknown(text)
+	}
+	reaction, _ := Reacts(r.spec, r.container, signal, isOne)
+	switch {
+	case signal == "USR1" || signal == "WINCH":
+		if reaction == course.Unsure {
+			return r.unknown(text)
+		}
+	case signal == "KILL":
+		reaction = course.Exits
+	}
+	if reaction == course.Ignores {
+		r.add(Step{Do: Runs, Text: text})
+		return succeeds
+	}
+	r.add(Step{Do: Signal, Stop: reaction, Text: text})
+	return succeeds
+}
+
+// signals are the usual signals, by name and number.
+var signals = map[string]string{
+	"0": "0", "L": "L", "HUP": "HUP", "1": "HUP", "INT": "INT", "2": "INT", "QUIT": "QUIT", "3": "QUIT", "KILL": "KILL",
+	"9":    "KILL",
+	"USR1": "USR1", "10": "USR1", "USR2": "USR2", "12": "USR2", "TERM": "TERM", "15": "TERM", "CONT": "CONT",
+	"STOP":  "STOP",
+	"WINCH": "WINCH", "28": "WINCH",
+}

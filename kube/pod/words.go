@@ -1,0 +1,163 @@
+package pod
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+func (r *reading) simple(c *syntax.CallExpr) result {
+	if len(c.Args) == 0 {
+		for _, a := range c.Assigns {
+			r.assign(a)
+		}
+		return succeeds
+	}
+	return r.call(r.fields(c.Args))
+}
+
+func (r *reading) assign(a *syntax.Assign) {
+	if a.Name == nil || a.Naked {
+		return
+	}
+	value := ""
+	if a.Value != nil {
+		value = strings.Join(r.fields([]*syntax.Word{a.Value}), " ")
+	}
+	if a.Append || a.Array != nil || a.Index != nil || strings.Contains(value, dynamic) || len(value) > maxValue {
+		delete(r.vars, a.Name.Value)
+		return
+	}
+	r.vars[a.Name.Value] = value
+}
+
+// dynamic stands for a part of a word whose value is unknown.
+const dynamic = "\x00"
+
+// fields are the values of words.
+func (r *reading) fields(words []*syntax.Word) (out []string) {
+	for _, w := range words {
+		e := &environ{reading: r, defaults: r.defaults(w)}
+		if isPlain(w) && !strings.Contains(w.Lit(), "{") {
+			all, err := expand.Fields(&expand.Config{Env: e}, w)
+			if err == nil && !e.missed {
+				out = append(out, all...)
+				continue
+			}
+		}
+		out = append(out, r.parts(w.Parts))
+	}
+	return out
+}
+
+// parts is the known text of a word.
+func (r *reading) parts(all []syntax.WordPart) string {
+	var b strings.Builder
+	for _, part := range all {
+		switch p := part.(type) {
+		case *syntax.Lit:
+			b.WriteString(p.Value)
+		case *syntax.SglQuoted:
+			b.WriteString(p.Value)
+		case *syntax.DblQuoted:
+			b.WriteString(r.parts(p.Parts))
+		case *syntax.ParamExp:
+			if v, ok := r.vars[p.Param.Value]; ok && p.Exp == nil {
+				b.WriteString(v)
+				continue
+			}
+			b.WriteString(dynamic)
+		case *syntax.CmdSubst:
+			r.inside(func(child *reading) result { return child.list(p.Stmts) })
+			b.WriteString(dynamic)
+		default:
+			b.WriteString(dynamic)
+		}
+	}
+	return b.String()
+}
+
+// isPlain reports whether a word has only literal text, variables and arithmetic, which take no time or memory to
+// expand.
+func isPlain(n syntax.Node) bool {
+	plain := true
+	syntax.Walk(n, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case nil, *syntax.Word, *syntax.Lit, *syntax.SglQuoted, *syntax.DblQuoted, *syntax.ArithmExp,
+			*syntax.BinaryArithm, *syntax.UnaryArithm, *syntax.ParenArithm:
+			if lit, ok := n.(*syntax.Lit); ok && strings.HasPrefix(lit.Value, "~") {
+				plain = false
+			}
+		case *syntax.ParamExp:
+			plain = plain && n.Slice == nil && n.Repl == nil && n.Index == nil && !n.Excl && n.Names == 0 &&
+				(n.Exp == nil || n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
+		default:
+			plain = false
+		}
+		return plain
+	})
+	return plain
+}
+
+// defaults are the variables of a word that have a default in it, and seem not to be set.
+func (r *reading) defaults(w *syntax.Word) (names []string) {
+	syntax.Walk(w, func(n syntax.Node) bool {
+		p, _ := n.(*syntax.ParamExp)
+		if p != nil && p.Param != nil && p.Exp != nil && len(r.container.EnvFrom) == 0 &&
+			!slices.ContainsFunc(r.container.Env, func(e corev1.EnvVar) bool { return e.Name == p.Param.Value }) {
+			names = append(names, p.Param.Value)
+		}
+		return true
+	})
+	return names
+}
+
+// environ are the variables of a reading. missed: one that it does not know was needed.
+type environ struct {
+	*reading
+	defaults []string
+	missed   bool
+}
+
+func (e *environ) Get(name string) expand.Variable {
+	if value, ok := e.vars[name]; ok {
+		return expand.Variable{Set: true, Kind: expand.String, Str: value}
+	}
+	e.missed = e.missed || name != "IFS" && name != "PWD" && !slices.Contains(e.defaults, name)
+	return expand.Variable{}
+}
+
+func (e *environ) Each(func(string, expand.Variable) bool) {}
+
+func (e *environ) Set(name string, v expand.Variable) error {
+	if v.Kind == expand.String && len(v.Str) <= maxValue {
+		e.vars[name] = v.Str
+	}
+	return nil
+}
+
+// sleeps adds up the operands of sleep: numbers with s, m, h or d.
+func sleeps(args []string) (sum time.Duration, bad string) {
+	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
+	for _, arg := range args {
+		unit, number := time.Second, arg
+		if n := len(arg); n > 0 && units[arg[n-1]] != 0 {
+			unit, number = units[arg[n-1]], arg[:n-1]
+		}
+		if arg == "infinity" || arg == "inf" {
+			sum = Forever
+			continue
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(n >= 0) {
+			return 0, arg
+		}
+		sum = min(sum+time.Duration(min(n*float64(unit), float64(Forever))), Forever)
+	}
+	return sum, ""
+}
