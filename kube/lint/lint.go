@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
@@ -44,6 +45,8 @@ type linting struct {
 	pod *corev1.Pod
 	job bool // it is expected to end by itself
 
+	targets []intstr.IntOrString // of the Services that send it requests
+
 	// settings are resolved from the pod's annotations and the mesh config. err is the error of doing so; wrong settings
 	// have their default then.
 	settings *meshconfig.Settings
@@ -72,6 +75,7 @@ var rules = []func(*linting){
 	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).exitOnZero,
 	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).otherMeshes,
 	(*linting).loops, (*linting).sidecarForm, (*linting).shellAsPID1,
+	(*linting).stopsItself, (*linting).dependence, (*linting).reloads, (*linting).ownTimers,
 }
 
 // Pod examines one pod. job is true if it is expected to end by itself; meshConfig is the text of Istio's MeshConfig.

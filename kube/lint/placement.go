@@ -96,8 +96,7 @@ func (l *linting) hooksWithoutShell() {
 		hook := l.ownHook(c)
 		if why := hook.Failure(); why != "" {
 			l.find("LC008", Error, where+".lifecycle.preStop",
-				"%s: the kubelet takes no notice of that, and SIGTERM comes after %v; "+
-					"use sleep: {seconds: N} or lastcall's httpGet", why, hook.Duration)
+				"fails: %s; SIGTERM comes after %v; use sleep: {seconds: N} or lastcall's httpGet", why, hook.Duration)
 		}
 	})
 }

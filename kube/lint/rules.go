@@ -32,5 +32,9 @@ func Rules() []Rule {
 		{"LC019", "a Service's pods without any preStop hook or sidecar"},
 		{"LC020", "a sidecar that ends before the app's preStop hook"},
 		{"LC029", "a shell or a package manager as PID 1, which does not pass SIGTERM on"},
+		{"LC035", "a preStop that ends the app before clients have learned of it"},
+		{"LC036", "a container that ends before another one that passes requests to it"},
+		{"LC037", "a server that reloads at its stop signal"},
+		{"LC038", "a server's own timer that exceeds the rest of the grace period"},
 	}
 }

@@ -16,6 +16,11 @@ import (
 
 // examineWorkload applies the rules of a pod alone, and those that need the rest of the input.
 func (e *examination) examineWorkload(w *workload) {
+	for _, s := range w.services {
+		if s.isForRequests() {
+			w.targets = append(w.targets, pod.Targets(&s.Service)...)
+		}
+	}
 	if !w.examine() {
 		w.unprotected()
 		w.sidecarEndsFirst()
@@ -73,14 +78,22 @@ var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig",
 func (w *workload) unprotected() {
 	i := slices.IndexFunc(w.services, (*service).isForRequests)
 	if i < 0 || !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated || // a sample, mostly
-		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || w.stays() > 0 {
+		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || w.settings.MinimumDrain.IsSet() {
 		return
 	}
-	w.find("LC019", Warning, "spec.containers["+w.Pod.Spec.Containers[0].Name+"]",
-		"has no preStop hook and no sidecar, and Service %s sends it requests: "+
-			"an app that exits at SIGTERM refuses the connections of clients that still have its address; "+
-			"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall",
-		w.services[i].Name)
+	serves, _ := pod.Serves(&w.Pod.Spec, pod.Targets(&w.services[i].Service))
+	for _, c := range serves {
+		hook := pod.ReadHook(&w.Pod.Spec, c)
+		if hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 { // other findings
+			continue
+		}
+		w.find("LC019", Warning, "spec.containers["+c.Name+"]",
+			"has no preStop hook and no sidecar, and Service %s sends it requests: "+
+				"an app that exits at SIGTERM refuses the connections of clients that still have its address; "+
+				"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall",
+			w.services[i].Name)
+		return
+	}
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.

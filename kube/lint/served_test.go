@@ -69,7 +69,7 @@ func TestServed(t *testing.T) {
 		{"an ALB, and pods that wait", []string{waits("web", 15) + serviceOf("web", "http") + albOf("web")}, "", ""},
 		{"an ALB of another Service", []string{waits("web", 5) + serviceOf("web", "http") + albOf("api")}, "", ""},
 		{"an NLB with the pods' addresses", []string{waits("web", 20) + nlbOf("web")}, "", "LC016"},
-		{"an NLB, and an app with a delay of its own", []string{deployment("web", "", "web, args: [--shutdown-delay=200s]") + nlbOf("web")}, "", ""},
+		{"an NLB, and an app with a delay of its own", []string{deployment("web", "", "web, args: [--shutdown-delay=200s]") + nlbOf("web")}, "", "LC038"},
 		{"Local, gone at once", []string{deployment("web", "", "web") + localOf("web")}, "", "LC019 LC016"},
 		{"Local, another's pods", []string{deployment("web", "", "web") + localOf("other")}, "", ""},
 		{"Local, stays by its preStop", []string{waits("web", 15) + localOf("web")}, "", ""},

@@ -71,16 +71,24 @@ func (l *linting) stays() (stays time.Duration) {
 		stays = max(stays, l.settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {
-		switch hook := pod.ReadHook(&l.pod.Spec, c); {
-		case hook.Stops:
-			stays = max(stays, hook.StopsAt)
-		case hook.Duration > 0 && hook.IsKnown:
-			stays = max(stays, hook.Duration)
-		case !hook.IsKnown, hook.Failure() == "" && delaysItself(c):
-			stays = max(stays, nlbNoticed)
+		if l.isServing(c) || carrier.IsProxy(&l.pod.Spec, c) {
+			stays = max(stays, staysFor(pod.ReadHook(&l.pod.Spec, c), c))
 		}
 	})
 	return stays
+}
+
+// staysFor is stays of one container.
+func staysFor(hook pod.Hook, c *corev1.Container) time.Duration {
+	switch {
+	case hook.Stops:
+		return hook.StopsAt
+	case hook.Duration > 0 && hook.IsKnown:
+		return hook.Duration
+	case !hook.IsKnown, hook.Failure() == "" && delaysItself(c):
+		return nlbNoticed
+	}
+	return 0
 }
 
 // examineIngress applies the same rule to the pods behind an ALB.

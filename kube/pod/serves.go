@@ -33,8 +33,8 @@ func IsForRequests(name string) bool {
 // or
 // else with a port for requests, and those on which one of them depends. Proxies and lastcall are left out. In a pod
 // that names no port it is all of them.
-func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) []*corev1.Container {
-	var all, found []*corev1.Container
+func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) (found, behind []*corev1.Container) {
+	var all []*corev1.Container
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
 		if _, isAgent := carrier.AgentArguments(c); !isAgent && !carrier.IsProxy(spec, c) {
@@ -62,16 +62,31 @@ func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) []*corev1.Contai
 		}
 	}
 	if len(found) == 0 {
-		return all
+		found = all
 	}
-	for i := 0; i < len(found); i++ {
-		for _, needed := range Needs(spec, found[i]) {
-			if !slices.Contains(found, needed) {
-				found = append(found, needed)
+	for queue := slices.Clone(found); len(queue) > 0; queue = queue[1:] {
+		for _, needed := range Needs(spec, queue[0]) {
+			if !slices.Contains(behind, needed) && !slices.Contains(Needs(spec, needed), queue[0]) {
+				behind, queue = append(behind, needed), append(queue, needed)
 			}
 		}
 	}
-	return found
+	isBehind := func(c *corev1.Container) bool { return slices.Contains(behind, c) && !isTarget(c) }
+	return slices.DeleteFunc(found, isBehind), behind
+}
+
+// Targets are the target ports of a Service that requests use.
+func Targets(s *corev1.Service) (targets []intstr.IntOrString) {
+	for _, p := range s.Spec.Ports {
+		switch {
+		case p.Protocol == corev1.ProtocolUDP || !IsForRequests(p.Name):
+		case p.TargetPort == (intstr.IntOrString{}):
+			targets = append(targets, intstr.FromInt32(p.Port))
+		default:
+			targets = append(targets, p.TargetPort)
+		}
+	}
+	return targets
 }
 
 // Needs are the ordinary containers of the pod to which a container passes its requests, as far as the manifest shows

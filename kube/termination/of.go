@@ -35,7 +35,8 @@ func Of(p *corev1.Pod, o Options) *Termination {
 	if p.Spec.TerminationGracePeriodSeconds == nil {
 		t.GraceSource = "default"
 	}
-	r := reader{Termination: t, pod: p, options: o, serves: pod.Serves(&p.Spec, o.Targets)}
+	r := reader{Termination: t, pod: p, options: o}
+	r.serves, r.behind = pod.Serves(&p.Spec, o.Targets)
 	r.readMesh()
 	for i := range p.Spec.Containers {
 		r.add(&p.Spec.Containers[i], false)
@@ -77,6 +78,7 @@ type reader struct {
 	expected *Container        // the mesh's, not in the pod yet
 
 	serves    []*corev1.Container
+	behind    []*corev1.Container // those that serve
 	expansion manifest.Expansion
 }
 
@@ -119,6 +121,8 @@ func (r *reader) add(c *corev1.Container, native bool) {
 		r.readProxy(&out, r.environ(c))
 	case native:
 		out.Role = course.Sidecar
+	case slices.Contains(r.behind, c):
+		out.Role = course.Behind
 	case !slices.Contains(r.serves, c):
 		out.Role = course.Aside
 	}

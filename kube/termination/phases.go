@@ -147,10 +147,10 @@ func fate(p *course.Pod, arrives, takes time.Duration) Fate {
 	}
 	if arrives >= 0 {
 		if c := p.Course(course.Traffic{}); arrives >= c.Accepts {
-			why := "the pod no longer accepts"
-			if c.Refusal == course.Unavailable {
-				why = "the app has closed its port"
-			}
+			why := map[course.Refusal]string{
+				course.Refused: "the pod no longer accepts", course.Unavailable: "the app has closed its port",
+				course.BadGateway: "the container behind has closed its port",
+			}[c.Refusal]
 			return Fate{Result: string(c.Refusal), At: arrives, Why: why}
 		}
 	}

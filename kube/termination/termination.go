@@ -19,7 +19,8 @@ type Options struct {
 	// later. The pod's annotation sidecar.istio.io/nativeSidecar has precedence.
 	Istio inject.Sidecar
 
-	// App is the reaction of the app containers to their stop signal; empty is that of their programs, as far as the manifest shows it.
+	// App is the reaction of the app containers to their stop signal; empty is that of their programs, as far as the
+	// manifest shows it.
 	App course.Reaction
 
 	// Targets are the target ports of the Services that send the pod requests; empty if they are unknown.

@@ -58,6 +58,9 @@ func (p *Pod) Best() *Pod {
 
 // best is a hook that takes as long as it can.
 func (h Hook) best(grace time.Duration, role Role) Hook {
+	if h.Stop == Unsure || h.Stop == ClosesPort {
+		h.Stop = "" // stopped has made it the reaction
+	}
 	isOpen := h.Kind == ScriptHook || h.Kind == HTTPHook || h.Kind == LoopHook && role != Proxy
 	if h.IsKnown || !isOpen {
 		return h

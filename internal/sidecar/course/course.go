@@ -50,6 +50,7 @@ type Refusal string
 const (
 	Refused     Refusal = "refused" // at TCP: safe to retry
 	Unavailable Refusal = "503"     // a proxy's, whose app has gone
+	BadGateway  Refusal = "502"     // a container's, whose other container has gone
 )
 
 // Course is how a pod ends under given traffic. Times are since the deletion.
@@ -92,7 +93,7 @@ func (p *Pod) Course(tr Traffic) Course {
 		if pass == 0 { // a proxy has no requests in flight that an app has ended
 			apps = c.Gone
 			for i := range p.Containers {
-				if k := &p.Containers[i]; k.pass() == 0 && k.Role == App {
+				if k := &p.Containers[i]; k.pass() == 0 && (k.Role == App || k.Role == Behind) {
 					tr.Busy = min(tr.Busy, k.cut(c.Containers[i]))
 				}
 			}
@@ -267,6 +268,8 @@ func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 		c.Accepts, c.Refusal = accepts, Refused
 		if k.Role == App && p.HasProxy() {
 			c.Refusal = Unavailable
+		} else if k.Role == Behind {
+			c.Refusal = BadGateway
 		}
 	}
 	if c.Cut < 0 || cut < c.Cut || cut == c.Cut && k.Reaction == Waits {

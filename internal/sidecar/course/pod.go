@@ -27,6 +27,7 @@ const (
 	App     Role = "app"
 	Proxy   Role = "proxy"   // carries the pod's traffic
 	Sidecar Role = "sidecar" // the pod's own native sidecar
+	Behind  Role = "behind"  // another container passes requests to it
 	Aside   Role = "helper"  // an ordinary container that serves no one, such as one that ships logs
 )
 

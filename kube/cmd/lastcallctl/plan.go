@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
@@ -17,6 +20,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/plan"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
@@ -105,9 +109,13 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	if o.MeshConfig, err = kubeflags.ReadMeshConfig(f.mesh); err != nil {
 		return err
 	}
-	namespaces := map[string]inject.Namespace{}
+	namespaces, services := map[string]inject.Namespace{}, map[string][]corev1.Service{}
 	for _, file := range files {
 		for _, object := range file.Objects {
+			var s corev1.Service
+			if object.Is("", "Service") && object.Decode(&s) == nil {
+				services[object.Namespace] = append(services[object.Namespace], s)
+			}
 			if object.Is("", "Namespace") {
 				namespaces[object.Name] = inject.Namespace{
 					Name: object.Name, Labels: object.Labels, Annotations: object.Annotations,
@@ -122,6 +130,7 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 		if ns, ok := namespaces[o.Namespace.Name]; ok {
 			o.Namespace = ns
 		}
+		o.Targets = targetsOf(services[w.Namespace], w)
 		isText := f.advise || f.output == cli.PlainText
 		if isText && i > 0 {
 			_, _ = fmt.Fprintln(out)
@@ -152,4 +161,15 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 		err = cli.ErrReported
 	}
 	return err
+}
+
+// targetsOf are the target ports of the Services that select a workload's pods.
+func targetsOf(services []corev1.Service, w *manifest.Workload) (targets []intstr.IntOrString) {
+	for i := range services {
+		s := &services[i]
+		if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.Pod.Labels)) {
+			targets = append(targets, pod.Targets(s)...)
+		}
+	}
+	return targets
 }
