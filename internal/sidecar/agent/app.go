@@ -178,7 +178,7 @@ func (a *agent) stopApp() {
 	a.stopGroup()
 }
 
-// warnReloads warns of processes that run their program anew since their stop signal. They do not end.
+// warnReloads warns of processes that have run their program again since their stop signal. They do not end.
 func (a *agent) warnReloads() {
 	for pid, before := range a.images {
 		if !before.HasReloaded(process.ImageOf(pid)) {
@@ -187,7 +187,7 @@ func (a *agent) warnReloads() {
 		delete(a.images, pid)
 		name := signals.Name(a.appSignal)
 		a.faults = append(a.faults, "the app has reloaded at "+name+" instead of ending: set --app-stop-signal")
-		a.log.Warn("the app has reloaded at its stop signal instead of ending: the same process runs its program anew",
+		a.log.Warn("the app has reloaded at its stop signal instead of ending: the same process runs its program again",
 			"signal", name, "pid", pid, "hint", "set --app-stop-signal to the signal that ends it")
 	}
 }

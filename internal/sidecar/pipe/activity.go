@@ -120,8 +120,10 @@ func (c *conn) describeLocked() []drain.Conversation {
 	switch {
 	case c.client.IsHandshaking():
 		d.Protocol, since = "tls", c.began
-	case c.mode == modeH2:
+	case c.mode == modeH2 && (c.h2.down.Spoke || len(c.h2.streams) > 0):
 		return c.h2.describeStreamsLocked()
+	case c.mode == modeH2: // the app has not spoken
+		d.Protocol, since = "http/2", c.began
 	case c.mode == modeWS:
 		d.Protocol, since = "websocket", c.began
 		d.Request = string(c.up.upgraded)

@@ -174,6 +174,9 @@ func (d *down) sniffApp(b []byte) mode {
 		d.holds = false
 		_ = c.app.SetReadDeadline(time.Time{})
 	}
+	if c.mode == modeH2 && c.h2.isOtherLocked(b) {
+		return opaque
+	}
 	if c.mode != undecided || c.queue.len() > 0 || c.in.Protocol != Auto {
 		if c.mode == undecided {
 			return modeHTTP1

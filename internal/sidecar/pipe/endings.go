@@ -90,8 +90,16 @@ func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
 	}
 	c.mu.Lock()
 	if c.mode == modeH2 && c.end.phase < replying {
+		var unspoken []drain.Conversation
+		if len(c.h2.streams) == 0 {
+			unspoken = c.describeLocked()
+		}
 		c.mu.Unlock()
-		return c.h2.endH2AtLastCall()
+		was, word := c.h2.endH2AtLastCall()
+		for i := range unspoken {
+			unspoken[i].Ending = "fin"
+		}
+		return append(was, unspoken...), word
 	}
 	was := c.describeLocked()
 	e, report := &endLastCall, "503"
@@ -320,8 +328,9 @@ func (u *up) clientEnded() {
 	c.halfClosed, c.uploads = errors.Is(u.err, io.EOF), false
 	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
 	due := c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0 || c.mode == modeDatabase
-	due = due && !c.end.done() && c.halfClosed
-	if due && c.arriving { // of an incomplete request nothing more arrives
+	unspoken := c.mode == modeH2 && c.app != nil && !c.h2.down.Spoke // the app may serve anything
+	due = (due || unspoken) && !c.end.done() && c.halfClosed
+	if due && c.arriving && !unspoken { // of an incomplete request nothing more arrives
 		c.arriving = false
 		c.recountLocked()
 	}

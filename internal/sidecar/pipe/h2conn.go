@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -79,7 +81,7 @@ func (u *up) becomeH2() {
 	}
 	c.h2.up.Hold = u.holdBlock
 	c.mode, c.awaitsFirst = modeH2, false
-	c.arriving = true // until the app is connected
+	c.arriving = true // until the app has spoken: one that does not speak HTTP/2 may serve what passes as frames
 	c.recountLocked()
 	c.mu.Unlock()
 	u.clearDeadline()
@@ -97,7 +99,34 @@ func (u *up) becomeH2() {
 		u.state = upDiscard
 	}
 	b.R += len(http2.Preface)
-	c.setArriving(false)
+	c.mu.Lock()
+	hasSpoken := c.h2.down.Spoke
+	c.mu.Unlock()
+	if hasSpoken {
+		c.setArriving(false)
+	}
+}
+
+// isOther reports whether the client's bytes behind its preface are no HTTP/2, or the app's were none.
+func (u *up) isOther() bool {
+	return u.c.modeNow() == opaque || !u.c.h2.up.Spoke && !http2.MayBeFirst(u.buf.Bytes())
+}
+
+// isOtherLocked reports whether the app's first bytes, behind a client's preface, are no HTTP/2. Bytes pass then in both
+// directions: the app may serve any of those that passed as frames. mu is held.
+func (h *h2) isOtherLocked(b []byte) bool {
+	c := h.c
+	if h.down.Spoke || c.end.done() || http2.MayBeFirst(b) {
+		return false
+	}
+	c.p.failed.Add(uint64(len(h.streams)))
+	h.closeStreamsLocked(accesslog.ProtocolError)
+	h.up.Drop()
+	c.mode, c.arriving = opaque, false
+	c.recountLocked()
+	c.noteOpaque(counters.OpaqueUnknown)
+	_ = c.client.SetReadDeadline(time.Now())
+	return true
 }
 
 // sendSettings sends SETTINGS in place of an unreachable app: gRPC's clients, for one, send no request before.
@@ -115,6 +144,15 @@ func (u *up) forwardFrames() (wait bool) {
 	c := u.c
 	b := u.buf
 	h := c.h2
+	if c.app != nil && u.isOther() {
+		if c.in.Protocol == Auto || c.modeNow() == opaque {
+			u.passAsBytes()
+		} else {
+			u.state, b.R = upDiscard, b.W
+			h.endInvalidH2(http2.ErrFrameOrder)
+		}
+		return false
+	}
 	c.mu.Lock()
 	if c.end.done() { // after the final GOAWAY: the client repeats the request on another connection
 		if http2.ContainsHeaders(b.Bytes()) {
@@ -228,7 +266,9 @@ func (d *down) passFrames() bool {
 		defer c.wmu.Unlock()
 		return d.passLastMessages()
 	}
+	had := h.down.Spoke
 	n, err := h.down.Follow(b.Bytes(), downVisitor{c})
+	begins := !had && h.down.Spoke && c.mode == modeH2
 	h.down.Release()
 	h.dnTable.Release()
 	c.h2.batchEndsLocked()
@@ -245,6 +285,9 @@ func (d *down) passFrames() bool {
 		c.h2.sendPendingGoAway()
 	}
 	c.wmu.Unlock()
+	if begins {
+		c.setArriving(false)
+	}
 	if err != nil {
 		d.err = http1.Malformed(err.Error())
 		return false

@@ -50,6 +50,10 @@ func MayBeServerPreface(b []byte) bool {
 	return true
 }
 
+// MayBeFirst reports whether b, which is not empty, may begin with a frame while no SETTINGS have come, which allow
+// larger ones (RFC 9113, 4.2). Text, such as a response of HTTP/1, may not.
+func MayBeFirst(b []byte) bool { return b[0] == 0 && (len(b) == 1 || b[1] <= WholeFrame>>8) }
+
 // FirstSettings returns the payload of the SETTINGS that follow a client's preface, nil if another frame does. It
 // returns false while b, which begins with the preface, is too short.
 func FirstSettings(b []byte) (payload []byte, ok bool) {
