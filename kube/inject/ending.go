@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 )
 
-// AppEndOf returns the app's behaviour at SIGTERM, and its source: the annotation, or earlier terminations.
+// AppEndOf returns the app's behaviour at SIGTERM, and its source: the annotation, earlier terminations, or the image.
 func AppEndOf(pod *corev1.Pod, learned Learned) (end drain.AppEnd, why string, err error) {
 	switch end, err = drain.ParseAppEnd(pod.Annotations[annotationApp]); {
 	case err != nil:
@@ -21,6 +22,11 @@ func AppEndOf(pod *corev1.Pod, learned Learned) (end drain.AppEnd, why string, e
 		return end, "annotation " + annotationApp, nil
 	case learned.App != drain.AppAuto:
 		return learned.App, cmp.Or(learned.Why, "earlier terminations of the workload"), nil
+	case pod.Annotations[annotationApp] == drain.AppAuto.String():
+		return drain.AppAuto, "", nil
+	}
+	if images := finishingImages(pod); len(images) > 0 {
+		return drain.AppFinishes, "known of the image " + strings.Join(images, ", "), nil
 	}
 	return drain.AppAuto, "", nil
 }
@@ -32,6 +38,10 @@ func (j *injection) readAppEnd() error {
 		return err
 	}
 	j.env.set(meshconfig.VariableApp, end.String())
+	isGuess := j.pod.Annotations[annotationApp] == "" && j.Learned.App == drain.AppAuto
+	if isGuess && len(TLSPorts(j.pod)) == 0 { // nothing that its owner has to know
+		return nil
+	}
 	consequence := "it gets SIGTERM while its own TLS and other connections that are passed through are still open"
 	if end == drain.AppExits {
 		consequence = "connections that are passed through hold it until the last call"
