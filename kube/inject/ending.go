@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 )
 
-// AppEndOf returns the app's behaviour at SIGTERM, and its source: the annotation, earlier terminations, or the image.
+// AppEndOf returns the app's behaviour at SIGTERM, and its source: the annotation, earlier terminations, or the server.
 func AppEndOf(pod *corev1.Pod, learned Learned) (end drain.AppEnd, why string, err error) {
 	switch end, err = drain.ParseAppEnd(pod.Annotations[annotationApp]); {
 	case err != nil:
@@ -25,8 +25,8 @@ func AppEndOf(pod *corev1.Pod, learned Learned) (end drain.AppEnd, why string, e
 	case pod.Annotations[annotationApp] == drain.AppAuto.String():
 		return drain.AppAuto, "", nil
 	}
-	if images := finishingImages(pod); len(images) > 0 {
-		return drain.AppFinishes, "known of the image " + strings.Join(images, ", "), nil
+	if servers := finishing(pod); len(servers) > 0 {
+		return drain.AppFinishes, "known of " + strings.Join(servers, ", "), nil
 	}
 	return drain.AppAuto, "", nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Behind HTTP/2's preface an app that speaks HTTP/1.1 may serve whatever a client sends: it is an open conversation, not
-// one that nobody sees.
+// one that no report shows.
 func TestPrefaceToHTTP1App(t *testing.T) {
 	const (
 		settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"

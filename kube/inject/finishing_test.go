@@ -10,9 +10,9 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
-// TestKnownImages: before anything is learned, an image that is known to finish gets its stop signal while its own TLS
+// TestKnownServers: before anything is learned, a server that is known to finish gets its stop signal while its own TLS
 // connections are open; nothing else is guessed.
-func TestKnownImages(t *testing.T) {
+func TestKnownServers(t *testing.T) {
 	signal := func(s corev1.Signal) *corev1.Lifecycle { return &corev1.Lifecycle{StopSignal: &s} }
 	learned := Learned{App: drain.AppExits}
 	for name, c := range map[string]struct {
@@ -25,7 +25,7 @@ func TestKnownImages(t *testing.T) {
 		"with a registry and a tag":    {apps: []corev1.Container{{Image: "docker.io:5000/library/nginx:1.27-alpine"}}, want: "finishes"},
 		"with a digest":                {apps: []corev1.Container{{Image: "a.example/mirror/haproxy:3@sha256:00"}}, want: "finishes"},
 		"caddy":                        {apps: []corev1.Container{{Image: "caddy:2"}}, want: "finishes"},
-		"traefik":                      {apps: []corev1.Container{{Image: "traefik:v3"}}, want: "finishes"},
+		"by its command":               {apps: []corev1.Container{{Image: "web", Command: []string{"gunicorn", "app"}}}, want: "finishes"},
 		"httpd":                        {apps: []corev1.Container{{Image: "httpd:2.4"}}, want: "finishes"},
 		"its own command":              {apps: []corev1.Container{{Image: "nginx", Command: []string{"/usr/sbin/nginx", "-g", "daemon off;"}}}, want: "finishes"},
 		"a shell":                      {apps: []corev1.Container{{Image: "nginx", Command: []string{"sh", "-c", "nginx"}}}},
@@ -43,7 +43,7 @@ func TestKnownImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := testOptions()
 			o.Learned = c.learned
-			got, r := Pod(pod(func(p *corev1.Pod) {
+			got, r := Pod(aPod(func(p *corev1.Pod) {
 				if c.app != "" {
 					p.Annotations["lastcall.dev/app"] = c.app
 				}
@@ -59,7 +59,7 @@ func TestKnownImages(t *testing.T) {
 			if value, _ := carrier.Variable(carrier.Find(&got.Spec, carrier.Sidecar), "LASTCALL_APP"); value != c.want {
 				t.Errorf("LASTCALL_APP is %q, want %q", value, c.want)
 			}
-			if isKnown := c.want == "finishes"; strings.Contains(strings.Join(r.Notes, "\n"), "known of the image") != isKnown {
+			if isKnown := c.want == "finishes"; strings.Contains(strings.Join(r.Notes, "\n"), "known of") != isKnown {
 				t.Errorf("notes %q", r.Notes)
 			}
 		})
