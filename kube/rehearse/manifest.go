@@ -16,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -36,7 +37,7 @@ func Manifest(file string, stdin io.Reader, workload, container string) (service
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f: %w", err)
 	}
-	p, err := pod(w, container, values)
+	p, err := settingsOf(w, container, values)
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f %s: %s: %w", file, w, err)
 	}
@@ -69,8 +70,8 @@ func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
 	return found[0], nil
 }
 
-// pod returns a workload's settings for the end of its pods.
-func pod(w *manifest.Workload, container string, values sources) (service.Pod, error) {
+// settingsOf returns a workload's settings for the end of its pods.
+func settingsOf(w *manifest.Workload, container string, values sources) (service.Pod, error) {
 	spec := &w.Pod.Spec
 	c, err := serving(spec, container)
 	if err != nil {
@@ -88,6 +89,13 @@ func pod(w *manifest.Workload, container string, values sources) (service.Pod, e
 	}
 	if c.Lifecycle != nil {
 		p.PreStop = hook(c.Lifecycle.PreStop, note)
+		read := pod.ReadHook(spec, c)
+		if stopper := read.Stopper(); stopper != "" {
+			note("the preStop hook ends the app itself, %v after the deletion: %s", read.StopsAt, stopper)
+		}
+		if failure := read.Failure(); failure != "" {
+			note("the preStop hook fails: %s", failure)
+		}
 		own, err := inject.PreStopOf(w.Pod, c)
 		if err != nil {
 			return p, err
@@ -118,23 +126,21 @@ func pod(w *manifest.Workload, container string, values sources) (service.Pod, e
 	return p, nil
 }
 
-// serving returns the named container, or the first one with a port, or else the first one.
+// serving returns the named container, or the first one that serves.
 func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
-	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool {
-		if name != "" {
-			return c.Name == name
-		}
-		return len(c.Ports) > 0
-	})
+	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+	serves, _ := pod.Serves(spec, nil)
 	switch {
 	case len(spec.Containers) == 0:
 		return nil, errors.New("its pods have no containers")
-	case i < 0 && name != "":
+	case i >= 0:
+		return &spec.Containers[i], nil
+	case name != "":
 		return nil, fmt.Errorf("no container %s", name)
-	case i < 0:
-		i = 0
+	case len(serves) > 0:
+		return serves[0], nil
 	}
-	return &spec.Containers[i], nil
+	return &spec.Containers[0], nil
 }
 
 func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *strategy.Hook {

@@ -65,6 +65,8 @@ func TestJoinedHook(t *testing.T) {
 		text := strings.ReplaceAll(deployment, `sleep, "5"`, own)
 		if p, err := Manifest("-", strings.NewReader(text), "", ""); err != nil || p.Join != want {
 			t.Errorf("%s: %+v, %v; want %+v", own, p.Join, err, want)
+		} else if got := strings.Contains(strings.Join(p.Notes, "\n"), "ends the app itself, 0s after the deletion: nginx -s quit"); got != want.Runs {
+			t.Errorf("%s: notes %q", own, p.Notes)
 		}
 		kept := strings.Replace(text, "  template:\n", "  template:\n    metadata: {annotations: {lastcall.dev/pre-stop: keep}}\n", 1)
 		if p, err := Manifest("-", strings.NewReader(kept), "", ""); err != nil || p.Join != (strategy.Join{Keeps: true}) {
