@@ -51,9 +51,9 @@ var ownDelayImages = []string{
 	"stefanprodan/podinfo",   // 3 s (pkg/signals)
 }
 
-// delaysItself reports whether a container has a hook, or a setting or default of its own for its end.
+// delaysItself reports whether a container has a setting or default of its own for its end.
 func delaysItself(c *corev1.Container) bool {
-	if carrier.PreStop(c) != nil || c.Lifecycle != nil && c.Lifecycle.StopSignal != nil ||
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil ||
 		slices.ContainsFunc(ownDelayImages, func(part string) bool { return strings.Contains(c.Image, part) }) {
 		return true
 	}
@@ -76,23 +76,27 @@ var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig",
 // unprotected: at SIGTERM most servers close their listener at once, and new connections still arrive until all proxies
 // and load balancers know of it.
 func (w *workload) unprotected() {
-	i := slices.IndexFunc(w.services, (*service).isForRequests)
-	if i < 0 || !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated || // a sample, mostly
+	if !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated || // a sample, mostly
 		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || w.settings.MinimumDrain.IsSet() {
 		return
 	}
-	serves, _ := pod.Serves(&w.Pod.Spec, pod.Targets(&w.services[i].Service))
-	for _, c := range serves {
-		hook := pod.ReadHook(&w.Pod.Spec, c)
-		if hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 { // other findings
-			continue
+	for _, s := range w.services {
+		serves, _ := pod.Serves(&w.Pod.Spec, pod.Targets(&s.Service))
+		for _, c := range serves {
+			hook := pod.ReadHook(&w.Pod.Spec, c)
+			if !s.isForRequests() || hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 { // other findings
+				continue
+			}
+			lacks := "has no preStop hook"
+			if hook.Kind != course.NoHook {
+				lacks = "has a preStop that does not wait"
+			}
+			w.find("LC019", Warning, "spec.containers["+c.Name+"]",
+				lacks+" and no sidecar, and Service %s sends it requests: "+
+					"an app that exits at SIGTERM refuses the connections of clients that still have its address; "+
+					"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", s.Name)
+			return
 		}
-		w.find("LC019", Warning, "spec.containers["+c.Name+"]",
-			"has no preStop hook and no sidecar, and Service %s sends it requests: "+
-				"an app that exits at SIGTERM refuses the connections of clients that still have its address; "+
-				"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall",
-			w.services[i].Name)
-		return
 	}
 }
 

@@ -11,6 +11,11 @@ import (
 func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
 		if hook := l.ownHook(c); hook.Duration >= l.grace {
+			if hook.Duration == pod.Forever {
+				l.find("LC001", Error, path+".lifecycle.preStop",
+					"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end", l.grace)
+				return
+			}
 			l.find("LC001", Error, path+".lifecycle.preStop",
 				"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL 2 s later; "+
 					"shorten the sleep or raise terminationGracePeriodSeconds above %v", hook.Duration, l.grace, hook.Duration)

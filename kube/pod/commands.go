@@ -2,6 +2,7 @@ package pod
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,9 +30,12 @@ var (
 	asks = []string{
 		"test", "[", "[[", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr", "head", "wc", "sort",
 		"uniq", "tail", "find",
-		"netstat", "ss", "lsof", "which", "type", "command", "expr", "jq", "read", "nc", "ip",
+		"netstat", "ss", "lsof", "which", "type", "command", "expr", "jq", "ip",
 	}
-	shells = []string{"sh", "bash", "ash", "dash", "zsh", "ksh"}
+	// waiting may take a time, and leave the app alone.
+	waiting      = []string{"read", "nc", "netcat", "dig", "nslookup", "ping"}
+	interpreters = []string{"python", "python3", "perl", "ruby"}
+	shells       = []string{"sh", "bash", "ash", "dash", "zsh", "ksh"}
 )
 
 // stoppers are the commands, besides signals, that end a server.
@@ -59,6 +63,9 @@ var stoppers = []struct {
 	{"uwsgi", []string{"--stop"}, course.Exits},
 	{"pumactl", []string{"stop", "halt"}, course.ClosesPort},
 }
+
+// interpreted matches a script of an interpreter that only sleeps.
+var interpreted = regexp.MustCompile(`^-[ce] (?:(?:import time|from time import sleep); ?)?(?:time\.)?sleep[ (]+([0-9.]+)\)?;?$`)
 
 // call reads one command.
 func (r *reading) call(args []string) result {
@@ -111,6 +118,13 @@ func (r *reading) call(args []string) result {
 		r.add(Step{Do: Runs, Text: text})
 		return succeeds
 	case slices.Contains(asks, program) && (program != "command" || slices.Contains(rest, "-v")):
+		return open
+	}
+	if m := interpreted.FindStringSubmatch(strings.Join(rest, " ")); m != nil && slices.Contains(interpreters, program) {
+		return r.sleep(m[1:])
+	}
+	if slices.Contains(waiting, program) {
+		r.add(Step{Do: Unknown, Text: text})
 		return open
 	}
 	if is, out := r.wrapped(program, rest, text); is {

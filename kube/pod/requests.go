@@ -12,29 +12,29 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
+// address matches a URL, or one without its scheme.
+var address = regexp.MustCompile(`^(?:https?://)?([^/?\s{}'"]+)(/[^\s]*)?$`)
+
+// method matches what sets another method than GET.
+var method = regexp.MustCompile(`^(?:-X|--request=|--method=)?(?:POST|PUT|DELETE)$`)
+
 // fetch reads a request by curl or wget.
 func (r *reading) fetch(args []string, text string) result {
-	isGet := true
+	isPost := slices.ContainsFunc(args, func(a string) bool {
+		return a == "-d" || strings.HasPrefix(a, "--data") || strings.HasPrefix(a, "--post-") || method.MatchString(a)
+	})
 	for i, a := range args {
-		upper := strings.ToUpper(a)
-		isGet = isGet && !strings.HasSuffix(upper, "POST") && !strings.HasSuffix(upper, "PUT") && !strings.HasSuffix(upper,
-			"DELETE") &&
-			a != "-d" && !strings.HasPrefix(a, "--data") && !strings.HasPrefix(a, "--post-")
-		isValue := i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.Contains(a, "://") && !strings.Contains(a, "/")
-		if strings.HasPrefix(a, "-") || isValue || strings.ContainsAny(a, " {") || upper == "POST" || upper == "PUT" {
+		m := address.FindStringSubmatch(a)
+		isValue := i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.Contains(a, "://") && !strings.Contains(a, ":")
+		if strings.HasPrefix(a, "-") || m == nil || m[2] == "" || isValue && !strings.HasPrefix(a, "localhost/") {
 			continue
 		}
-		if !strings.Contains(a, "://") {
-			a = "http://" + a
-		}
-		host, at, isPath := strings.Cut(a[strings.Index(a, "://")+3:], "/")
-		name, port, err := net.SplitHostPort(host)
+		name, port, err := net.SplitHostPort(m[1])
 		if err != nil {
-			name = host
+			name = m[1]
 		}
-		if n, _ := strconv.Atoi(port); isPath {
-			return r.request(name, n, "/"+at, isGet, text)
-		}
+		n, _ := strconv.Atoi(port)
+		return r.request(name, n, m[2], !isPost, text)
 	}
 	r.add(Step{Do: Unknown, Text: text})
 	return open

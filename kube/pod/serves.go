@@ -2,6 +2,7 @@ package pod
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,13 +101,31 @@ func Needs(spec *corev1.PodSpec, c *corev1.Container) (needed []*corev1.Containe
 		if other.Name == c.Name || carrier.IsProxy(spec, other) {
 			continue
 		}
-		if isCGI || slices.ContainsFunc(other.Ports, func(p corev1.ContainerPort) bool {
-			return namesPort(text, strconv.Itoa(int(p.ContainerPort)))
-		}) {
+		isIn := func(port string) bool { return !hasNumber(c, port) && namesPort(text, port) }
+		if isCGI || slices.ContainsFunc(portsOf(other), isIn) {
 			needed = append(needed, other)
 		}
 	}
 	return needed
+}
+
+// numbers matches what may be a port in an argument: after :, = or a space.
+var numbers = regexp.MustCompile(`(?:^|[:=\s])([1-9][0-9]{1,4})(?:$|[^0-9.a-z])`)
+
+// portsOf are the ports of a container, and the numbers in its arguments, which may be.
+func portsOf(c *corev1.Container) (all []string) {
+	for _, p := range c.Ports {
+		all = append(all, strconv.Itoa(int(p.ContainerPort)))
+	}
+	for _, m := range numbers.FindAllStringSubmatch(strings.Join(slices.Concat(c.Command, c.Args), "\n"), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// hasNumber reports whether a container itself declares a port.
+func hasNumber(c *corev1.Container, port string) bool {
+	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return strconv.Itoa(int(p.ContainerPort)) == port })
 }
 
 // settings are a container's arguments and variables.
@@ -120,6 +139,10 @@ func settings(c *corev1.Container) string {
 
 // namesPort reports whether a text has an address on loopback with the port.
 func namesPort(text, port string) bool {
+	lines := strings.Split(text, "\n") // host and port may be two variables
+	if slices.Contains(lines, port) && (slices.Contains(lines, "127.0.0.1") || slices.Contains(lines, "localhost")) {
+		return true
+	}
 	for _, host := range []string{"127.0.0.1:", "localhost:", "[::1]:"} {
 		for _, after := range strings.Split(text, host)[1:] {
 			if rest, ok := strings.CutPrefix(after, port); ok && (rest == "" || !unicode.IsDigit(rune(rest[0]))) {

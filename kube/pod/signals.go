@@ -9,19 +9,20 @@ import (
 
 // kill reads a command that sends a signal.
 func (r *reading) kill(program string, args []string, text string) result {
-	signal, targets := "TERM", []string{}
+	signal, isSet, targets := "TERM", false, []string{}
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		name := strings.TrimPrefix(strings.ToUpper(strings.TrimLeft(a, "-")), "SIG")
 		switch {
+		case isSet && strings.HasPrefix(a, "-") && a != "--":
+			return r.unknown(text) // a group of processes
 		case (a == "-s" || a == "--signal" || a == "-n") && i+1 < len(args):
 			i++
-			signal = strings.TrimPrefix(strings.ToUpper(args[i]), "SIG")
+			signal, isSet = strings.TrimPrefix(strings.ToUpper(args[i]), "SIG"), program == "kill"
 		case strings.HasPrefix(a, "--signal="):
 			signal = strings.TrimPrefix(strings.ToUpper(a[len("--signal="):]), "SIG")
-		case strings.HasPrefix(a, "-") && (signals[name] != "" || program == "kill" && len(targets) == 0 && len(a) > 1 &&
-			a != "--"):
-			signal = name
+		case strings.HasPrefix(a, "-") && (signals[name] != "" || program == "kill" && len(a) > 1 && a != "--"):
+			signal, isSet = name, program == "kill"
 		case !strings.HasPrefix(a, "-"):
 			targets = append(targets, a)
 		}
@@ -29,7 +30,7 @@ func (r *reading) kill(program string, args []string, text string) result {
 	if number := signals[signal]; number != "" {
 		signal = number
 	}
-	isOne := program == "kill" && slices.ContainsFunc(targets, func(t string) bool { return t == "1" || t == "-1" })
+	isOne := program == "kill" && slices.Contains(targets, "1")
 	shares := r.spec.ShareProcessNamespace != nil && *r.spec.ShareProcessNamespace
 	switch {
 	case signal == "0" || signal == "L" || len(targets) == 0:
@@ -37,10 +38,7 @@ func (r *reading) kill(program string, args []string, text string) result {
 	case isOne && (signal == "KILL" || signal == "STOP" || shares): // PID 1 gets neither from its own namespace
 		r.add(Step{Do: Runs, Text: text})
 		return succeeds
-	case !isOne && program == "kill" && !slices.ContainsFunc(targets, func(t string) bool {
-		return strings.Contains(t,
-			dynamic)
-	}):
+	case !isOne && program == "kill" && !strings.Contains(strings.Join(targets, " "), dynamic):
 		return r.unknown(text) // a process by its number
 	case !slices.Contains([]string{"TERM", "INT", "QUIT", "KILL", "WINCH", "USR1"}, signal):
 		return r.unknown(text)

@@ -67,6 +67,9 @@ var timers = []timer{
 			`(?:-period|-time|-seconds|-secs|-s)?`, 0, "its own name"),
 }
 
+// sequential are programs whose timers follow each other.
+var sequential = []string{"traefik", "daprd", "ingress"}
+
 // TimersOf are the timers that a container's arguments and variables set.
 func TimersOf(c *corev1.Container) (found []Timer) {
 	name, _ := split(c.Image)
@@ -86,7 +89,7 @@ func TimersOf(c *corev1.Container) (found []Timer) {
 			variables[e.Name] = e.Value
 		}
 		if strings.HasSuffix(e.Name, "_ARGS") || strings.HasSuffix(e.Name, "_OPTS") || strings.HasSuffix(e.Name, "_OPTIONS") {
-			words = append(words, strings.Fields(e.Value)...)
+			words, name = append(words, strings.Fields(e.Value)...), name+" "+strings.ToLower(e.Name)
 		}
 	}
 	add := func(setting, value string) {
@@ -100,7 +103,13 @@ func TimersOf(c *corev1.Container) (found []Timer) {
 			if unit == 0 && regexp.MustCompile(`-(?:seconds|secs|s)$`).MatchString(key) {
 				unit = time.Second
 			}
-			if d, ok := duration(value, unit); ok {
+			d, ok := duration(value, unit)
+			n := len(found) - 1
+			switch {
+			case !ok:
+			case n >= 0 && found[n].Source == t.source && slices.Contains(sequential, t.program):
+				found[n].Name, found[n].Wait = found[n].Name+" and "+setting, found[n].Wait+d
+			default:
 				found = append(found, Timer{setting, d, t.source})
 			}
 			return
