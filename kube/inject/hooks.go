@@ -15,6 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // waitHook is a preStop that begins the drain and returns when no inbound request is in flight. The kubelet sends it:
@@ -89,7 +90,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 
 // join sets one container's hook, and notes the use of its own.
 func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own := carrier.PreStop(c)
+	own, stopper := carrier.PreStop(c), pod.ReadHook(&j.pod.Spec, c).Stopper()
 	if p.Merge == MergeKeeps {
 		if own != nil && j.pod.Annotations[annotationPreStop] == preStopKeep {
 			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; "+
@@ -106,7 +107,9 @@ func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Conta
 	switch {
 	case isOurHook(own):
 	case p.Merge == MergeReplaces && p.Sleep > 0:
-		j.noteReplaced(c, p.Sleep)
+		if j.noteReplaced(c, p.Sleep); stopper != "" {
+			j.note("container %s: its SIGTERM follows, in place of its own %s", c.Name, stopper)
+		}
 	case p.Merge == MergeRuns:
 		j.note("container %s: lastcall's hook waits for the requests in flight, and then runs its own preStop in the time that is left; "+
 			"%s: %s keeps its own alone", c.Name, annotationPreStop, preStopKeep)

@@ -58,6 +58,8 @@ func PreStopOf(p *corev1.Pod, c *corev1.Container) (PreStop, error) {
 	}
 	if hook := pod.ReadHook(&p.Spec, c); hook.OnlySleeps() && hook.Duration < pod.Forever {
 		return PreStop{Merge: MergeReplaces, Sleep: hook.Duration}, nil
+	} else if sleep := hook.SleepsAndStops(); sleep > 0 {
+		return PreStop{Merge: MergeReplaces, Sleep: sleep}, nil
 	}
 	return PreStop{Merge: runs}, nil
 }

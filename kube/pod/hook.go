@@ -168,6 +168,16 @@ func (h Hook) OnlySleeps() bool {
 		!slices.ContainsFunc(h.Steps, func(s Step) bool { return s.Do != Sleep })
 }
 
+// SleepsAndStops is how long a hook sleeps that then ends the app, and does nothing else; 0 for others. The kubelet's stop
+// signal can take the place of its command.
+func (h Hook) SleepsAndStops() time.Duration {
+	n := len(h.Steps)
+	if !h.Stops || !h.IsKnown || n != 2 || h.Steps[0].Do != Sleep || h.Steps[1].Do != Signal {
+		return 0
+	}
+	return h.StopsAt
+}
+
 // Failure is why the hook, or a part of it, cannot run; empty if it may all work.
 func (h Hook) Failure() string {
 	for _, s := range h.Steps {

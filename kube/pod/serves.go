@@ -125,7 +125,8 @@ func portsOf(c *corev1.Container) (all []string) {
 
 // hasNumber reports whether a container itself declares a port.
 func hasNumber(c *corev1.Container, port string) bool {
-	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return strconv.Itoa(int(p.ContainerPort)) == port })
+	return slices.ContainsFunc(c.Ports,
+		func(p corev1.ContainerPort) bool { return strconv.Itoa(int(p.ContainerPort)) == port })
 }
 
 // settings are a container's arguments and variables.

@@ -28,6 +28,11 @@ func TestAnyPod(t *testing.T) {
 			}
 		}
 		best := plan.Best().Course(course.Traffic{Busy: busy, Last: last})
+		open := termination.Of(pod, termination.Options{})
+		worst, hoped := open.Course(course.Traffic{Busy: busy}), open.Best().Course(course.Traffic{Busy: busy})
+		if worst.Accepts > hoped.Accepts || worst.Cut > hoped.Cut {
+			t.Fatalf("what is unknown: at its worst %+v, at its best %+v", worst, hoped)
+		}
 		at := time.Duration(0)
 		for _, p := range plan.Phases(c, best, busy) {
 			if p.From != at || p.To < p.From {
