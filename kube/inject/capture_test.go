@@ -54,7 +54,7 @@ func TestCaptureForms(t *testing.T) {
 			sidecar := carrier.Find(&byOption.Spec, carrier.Sidecar)
 			agent := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(form)}
 			if form == Classic {
-				agent = append(agent, "--copy-to", mountCopy+"/lastcall")
+				agent = append(agent, "--copy-to", mountBinary+"/lastcall")
 			}
 			if chosen == CaptureCNI {
 				agent = append(agent, "--check-capture")

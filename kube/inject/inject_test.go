@@ -251,15 +251,15 @@ func TestPresence(t *testing.T) {
 		}
 	}
 	one, _ := Pod(aPod(nil), o)
-	has(apps(&one.Spec)[0], "/lastcall/lastcall", "wait")
+	has(apps(&one.Spec)[0], "/lastcall-bin/lastcall", "wait")
 	if all := one.Spec.InitContainers; len(all) != 1 || all[0].Name != containerCapture {
 		t.Errorf("%d init containers, the first is %s: an init container delays the pod by one of the kubelet's looks", len(all), all[0].Name)
 	}
 	sidecar := carrier.Find(&one.Spec, carrier.Sidecar)
 	copies := func(c *corev1.Container) bool {
 		i := slices.Index(c.Args, "--copy-to")
-		return i > 0 && c.Args[i+1] == mountCopy+"/lastcall" &&
-			slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary && m.MountPath == mountCopy })
+		return i > 0 && c.Args[i+1] == mountBinary+"/lastcall" &&
+			slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary && m.MountPath == mountBinary })
 	}
 	if !copies(sidecar) {
 		t.Errorf("the sidecar does not copy the program: %q, %+v", sidecar.Args, sidecar.VolumeMounts)
@@ -285,8 +285,8 @@ func TestPresence(t *testing.T) {
 	// Another injector's container, and lastcall's own injection again.
 	one.Spec.Containers = append(one.Spec.Containers, corev1.Container{Name: "late", Image: "late:1"})
 	two, r := Pod(one, o)
-	has(apps(&two.Spec)[0], "/lastcall/lastcall", "wait", "--app-ports", "8080")
-	has(apps(&two.Spec)[1], "/lastcall/lastcall", "wait", "--app-ports", "none")
+	has(apps(&two.Spec)[0], "/lastcall-bin/lastcall", "wait", "--app-ports", "8080")
+	has(apps(&two.Spec)[1], "/lastcall-bin/lastcall", "wait", "--app-ports", "none")
 	if n, _ := carrier.Variable(carrier.Find(&two.Spec, carrier.Sidecar), meshconfig.VariableAppContainers); n != "2" || len(two.Spec.InitContainers) != 1 || len(r.Notes) != 0 {
 		t.Errorf("%s app containers, %d init containers, notes %q", n, len(two.Spec.InitContainers), r.Notes)
 	}

@@ -188,5 +188,5 @@ const (
 	volumeBinary     = "lastcall-bin"
 
 	mountPodInfo = "/etc/istio/pod"
-	mountBinary  = "/lastcall"
+	mountBinary  = "/lastcall-bin" // not /lastcall: many images have that as a file, which no volume can be mounted on
 )

@@ -231,8 +231,8 @@ func (j *injection) addSidecar() error {
 func (j *injection) copyBySidecar(c *corev1.Container) {
 	addVolume(&j.pod.Spec, binaryVolume)
 	if !mounts(c) {
-		c.Args = append(c.Args, "--copy-to", mountCopy+"/lastcall")
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountCopy})
+		c.Args = append(c.Args, "--copy-to", mountBinary+"/lastcall")
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volumeBinary, MountPath: mountBinary})
 	}
 }
 

@@ -17,9 +17,8 @@ import (
 // binary is the path of lastcall in the app's containers without a sidecar.
 const binary = mountBinary + "/lastcall"
 
-// mountCopy is the volume's path in the init container that copies lastcall: at mountBinary it would hide the image's
-// own /lastcall.
-const mountCopy = "/lastcall-bin"
+// formerBinary is the path in manifests that an earlier version has injected.
+const formerBinary = "/lastcall/lastcall"
 
 // addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
 // because the image may not even have a shell.
@@ -101,10 +100,10 @@ func (j *injection) equipHooks() bool {
 			Name:            containerCopy,
 			Image:           j.Image,
 			ImagePullPolicy: j.PullPolicy,
-			Args:            []string{"copy", mountCopy + "/lastcall"},
+			Args:            []string{"copy", mountBinary + "/lastcall"},
 			Resources:       j.resources(),
 			SecurityContext: bound(),
-			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountCopy}},
+			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountBinary}},
 		})
 	}
 	return true
@@ -240,7 +239,8 @@ func isPlaneHook(h *corev1.LifecycleHandler) bool {
 }
 
 func isExecHook(h *corev1.LifecycleHandler) bool {
-	return h != nil && h.Exec != nil && len(h.Exec.Command) > 1 && h.Exec.Command[0] == binary
+	return h != nil && h.Exec != nil && len(h.Exec.Command) > 1 &&
+		(h.Exec.Command[0] == binary || h.Exec.Command[0] == formerBinary)
 }
 
 // tcpPorts lists the TCP ports of a container, separated by commas.

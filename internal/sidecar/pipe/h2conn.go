@@ -112,7 +112,7 @@ func (u *up) isOther() bool {
 	return u.c.modeNow() == opaque || !u.c.h2.up.Spoke && !http2.MayBeFirst(u.buf.Bytes())
 }
 
-// isOtherLocked reports whether the app's first bytes, behind a client's preface, are no HTTP/2. Then bytes pass in both
+// isOtherLocked reports whether the app's first bytes behind a client's preface are no HTTP/2. Then bytes pass in both
 // directions: the app may serve any that passed as frames. mu is held.
 func (h *h2) isOtherLocked(b []byte) bool {
 	c := h.c
