@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -78,14 +79,16 @@ func (l *linting) stays() (stays time.Duration) {
 	return stays
 }
 
-// staysFor is stays of one container.
+// staysFor is stays of one container. A known server closes its port at its stop signal, whatever its settings.
 func staysFor(hook pod.Hook, c *corev1.Container) time.Duration {
+	signal, _ := pod.StopSignal(c)
+	reaction, _ := pod.Reacts(&corev1.PodSpec{}, c, signal, false)
 	switch {
 	case hook.Stops:
 		return hook.StopsAt
 	case hook.Duration > 0 && hook.IsKnown:
 		return hook.Duration
-	case !hook.IsKnown, hook.Failure() == "" && delaysItself(c):
+	case !hook.IsKnown, hook.Failure() == "" && reaction == course.Unsure && delaysItself(c):
 		return nlbNoticed
 	}
 	return 0

@@ -11,6 +11,8 @@ var shellless = []string{
 	"distroless", "/static", "scratch", "chainguard/", "cgr.dev/",
 	"fluent/fluent-bit", "cloudflare/cloudflared", "oauth2-proxy/oauth2-proxy", "cloud-sql-connectors/cloud-sql-proxy",
 	"otel/opentelemetry-collector", "coredns/coredns", "traefik/whoami", "hashicorp/http-echo", "daprio/daprd",
+	"openpolicyagent/opa", "jetstack/cert-manager", "zitadel/zitadel", "k8s.io/pause", "kedacore/keda",
+	"knative-releases/",
 	"kube-rbac-proxy", "metrics-server/metrics-server", "kube-state-metrics/kube-state-metrics",
 	"external-dns/external-dns",
 }
@@ -21,6 +23,17 @@ var shellTags = []string{"debug", "alpine", "busybox", "debian", "bookworm", "bu
 // bashless are Docker's official images whose variant alpine has no bash.
 var bashless = []string{"alpine", "busybox", "nginx", "node", "python", "redis", "ruby", "php", "httpd", "haproxy",
 	"memcached", "golang"}
+
+// lean are official images that have none of the programs that list and find processes, unless their tag is alpine; of
+// the others, those whose tag is slim.
+var lean = []string{"nginx", "httpd", "redis", "valkey", "haproxy", "memcached", "php"}
+
+// tools are the programs that these lack; fetchers those that they lack too, but for nginx and php.
+var (
+	tools    = []string{"killall", "pkill", "pgrep", "ps"}
+	fetchers = []string{"curl", "wget"}
+	official = []string{"python", "node", "ruby", "golang", "debian"}
+)
 
 // external are the usual programs of hooks, which few images contain.
 var external = []string{
@@ -41,8 +54,10 @@ func lacks(image, program string, commands *int) string {
 			strings.Contains(tag, s)
 	}) &&
 		!slices.ContainsFunc(shellTags, has)
+	isLean := !isAlpine && (slices.Contains(lean, name) || slices.Contains(official, name) && has("slim"))
 	switch {
 	case isBare && *commands == 0 && slices.Contains(external, base):
+	case isLean && (slices.Contains(tools, base) || slices.Contains(fetchers, base) && name != "nginx" && name != "php"):
 	case base == "bash" && isAlpine && slices.Contains(bashless, strings.TrimPrefix(name, "library/")):
 	default:
 		return ""

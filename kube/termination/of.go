@@ -156,6 +156,11 @@ func (r *reader) react(out *Container, c *corev1.Container) {
 	var why string
 	out.Reaction, why = pod.Reacts(&r.pod.Spec, c, out.StopSignal.Value, true)
 	switch out.Reaction {
+	case course.Finishes:
+		for _, t := range pod.TimersOf(c) {
+			out.Drain = t.Wait
+			out.Settings = append(out.Settings, Setting{t.Name, t.Wait.String(), t.Source})
+		}
 	case course.Ignores:
 		r.note(why + ": the app runs until SIGKILL")
 	case course.Reloads:

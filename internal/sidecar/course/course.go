@@ -70,9 +70,9 @@ type Course struct {
 	Killed bool          // by SIGKILL
 }
 
-// Course computes how the pod ends under tr. What is unknown is taken at its worst for clients (Best).
+// Course computes how the pod ends under tr. What is unknown is taken at its worst for clients.
 func (p *Pod) Course(tr Traffic) Course {
-	p = p.stopped()
+	p = p.Stopped()
 	c := Course{Containers: make([]Moments, len(p.Containers)), Accepts: -1, Cut: -1}
 	apps := time.Duration(0) // when all ordinary apps have gone
 	for pass := range 3 {
@@ -121,6 +121,9 @@ func (k *Container) cut(m Moments) time.Duration {
 	if k.isGoneAtOnce() || k.Reaction == Reloads {
 		return m.Signal
 	}
+	if k.Reaction == Finishes && k.Drain > 0 {
+		return min(m.Kill, m.Signal+k.Drain)
+	}
 	return m.Kill
 }
 
@@ -148,7 +151,9 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 	case Exits, ClosesPort, Unsure:
 		m.Gone = m.Signal
 	case Finishes, ServesOn:
-		m.Gone = max(m.Signal, tr.Busy)
+		if m.Gone = max(m.Signal, tr.Busy); k.Drain > 0 {
+			m.Gone = min(m.Gone, m.Signal+k.Drain)
+		}
 	case Ignores, Reloads:
 		m.Gone = m.Kill
 	case FixedDrain:
@@ -245,6 +250,9 @@ func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 		cut, by = m.Signal, k.Name+" reloads"
 	case Finishes:
 		accepts = m.Signal
+		if k.Drain > 0 && m.Signal+k.Drain < m.Kill {
+			cut, by = m.Signal+k.Drain, k.Name+"'s own time-out ends"
+		}
 	case Refuses:
 		accepts, cut = m.Signal, min(m.Kill, m.Signal+k.Drain)
 		if cut < m.Kill {

@@ -65,7 +65,7 @@ type Container struct {
 
 	PreStop  Hook
 	Reaction Reaction
-	Drain    time.Duration // of FixedDrain, of Refuses, and the minimum of PollsZero
+	Drain    time.Duration // of FixedDrain, of Refuses, and the minimum of PollsZero; of Finishes if it has a limit
 }
 
 // HookKind is the action of a preStop hook.

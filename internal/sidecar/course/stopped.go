@@ -1,0 +1,36 @@
+package course
+
+import (
+	"slices"
+	"time"
+)
+
+// Stopped is the pod in which each app reacts to what its own hook does to it.
+func (p *Pod) Stopped() *Pod {
+	out := *p
+	out.Containers = slices.Clone(p.Containers)
+	for i := range out.Containers {
+		if h := out.Containers[i].PreStop.own(); h.Stops && h.Stop != "" {
+			out.Containers[i].Reaction = h.Stop
+		}
+	}
+	return &out
+}
+
+// own is the hook, or the app's own that lastcall's runs.
+func (h Hook) own() Hook {
+	if h.Own != nil {
+		return *h.Own
+	}
+	return h
+}
+
+// stopsAt is when a container's hook ends its app, if it does or may do so.
+func (p *Pod) stopsAt(k *Container, tr Traffic) (time.Duration, bool) {
+	h := k.PreStop.own()
+	at := h.StopsAt
+	if k.PreStop.Own != nil && !k.PreStop.OwnFirst {
+		at = min(p.drained(tr)+at, p.LastCall)
+	}
+	return min(at, p.Grace), h.Stops || h.MayStop
+}
