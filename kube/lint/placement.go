@@ -124,7 +124,7 @@ func (l *linting) nativeIstio() {
 // loops end at their condition or at SIGKILL.
 func (l *linting) loops() {
 	l.containers(func(c *corev1.Container, where string) {
-		if pod.ReadHook(&l.pod.Spec, c).Kind == course.LoopHook {
+		if hook := pod.ReadHook(&l.pod.Spec, c); hook.Kind == course.LoopHook && (hook.Most == 0 || hook.Most >= l.grace) {
 			l.find("LC015", Warning, where+".lifecycle.preStop",
 				"waits until netstat lists no connection: idle connections hold it until SIGKILL, "+
 					"and an app that closes its listener first ends it too early; use lastcall wait")

@@ -111,6 +111,9 @@ func (p *Plan) Promises() []string {
 		out[0] = "every request in flight at the deletion is cut"
 	}
 	switch late := p.Options.Propagation - p.Idle.Accepts; {
+	case late > 0 && p.idleBest.Accepts > p.Idle.Accepts && p.Idle.Accepts == 0:
+		out = append(out, fmt.Sprintf("whether new connections are served is unknown, and clients connect for another %s",
+			terminal.Seconds(p.Options.Propagation)))
 	case late > 0 && p.idleBest.Accepts > p.Idle.Accepts:
 		out = append(out,
 			fmt.Sprintf("new connections are served for %s; from then on it is unknown, and clients still connect for %s",
