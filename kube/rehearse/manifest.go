@@ -87,8 +87,8 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 	if len(p.Missing) > 0 {
 		note("variables that are not set, because the input has no value for them: %s", strings.Join(p.Missing, ", "))
 	}
-	if c.Lifecycle != nil {
-		p.PreStop = hook(c.Lifecycle.PreStop, note)
+	if h := carrier.PreStop(c); h != nil {
+		p.PreStop = hook(h, note)
 		read := pod.ReadHook(spec, c)
 		if stopper := read.Stopper(); stopper != "" {
 			note("the preStop hook ends the app itself, %v after the deletion: %s", read.StopsAt, stopper)
@@ -104,10 +104,13 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 			Keeps: own.Merge == inject.MergeKeeps, Minimum: own.Sleep,
 			Runs: own.Merge == inject.MergeRuns || own.Merge == inject.MergeRunsFirst,
 		}
-		if s := c.Lifecycle.StopSignal; s != nil {
-			if p.StopSignal = unix.SignalNum(string(*s)); p.StopSignal == 0 {
-				return p, fmt.Errorf("container %s: unknown stopSignal %s", c.Name, *s)
-			}
+	}
+	if signal, source := pod.StopSignal(c); source != "default" {
+		if p.StopSignal = unix.SignalNum(signal); p.StopSignal == 0 {
+			return p, fmt.Errorf("container %s: unknown stopSignal %s", c.Name, signal)
+		}
+		if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+			note("the stop signal is %s, which %s sets", signal, source)
 		}
 	}
 	if probe := c.ReadinessProbe; probe != nil && probe.HTTPGet != nil {

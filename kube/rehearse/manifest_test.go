@@ -75,6 +75,17 @@ func TestJoinedHook(t *testing.T) {
 	}
 }
 
+// TestStopSignalOfImage: a known image's stop signal is the rehearsal's.
+func TestStopSignalOfImage(t *testing.T) {
+	const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: IMAGE}]}\n"
+	for image, want := range map[string]syscall.Signal{"nginx": syscall.SIGQUIT, "httpd": syscall.SIGWINCH, "web": 0} {
+		p, err := Manifest("-", strings.NewReader(strings.Replace(text, "IMAGE", image, 1)), "", "")
+		if err != nil || p.StopSignal != want || (len(p.Notes) > 0) != (want > 0) {
+			t.Errorf("%s: %v, %q, %v; want %v", image, p.StopSignal, p.Notes, err, want)
+		}
+	}
+}
+
 // A folder may have a chart's templates.
 func TestFolder(t *testing.T) {
 	folder := t.TempDir()

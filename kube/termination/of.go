@@ -213,7 +213,7 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 func (r *reader) readHookFlags(c *corev1.Container) {
 	timers := drain.DefaultConfig()
 	timers.GracePeriod, timers.Margin = r.Grace, hook.DefaultLeave
-	command, _ := carrier.WaitFlags(c.Lifecycle.PreStop)
+	command, _ := carrier.WaitFlags(carrier.PreStop(c))
 	for flag, timer := range map[string]*time.Duration{
 		"--minimum-drain": &timers.MinimumDrain, "--quiet-time": &timers.QuietTime, "--leave": &timers.Margin,
 		"--grace-period": &timers.GracePeriod,
