@@ -213,6 +213,15 @@ func (a *agent) start(ctx context.Context) (err error) {
 	if a.status, err = a.startStatus(); err != nil {
 		return err
 	}
+	if a.Envoy != nil && a.App.Command != nil { // it cannot hold connections, and answers them with 503
+		if err := a.startApp(); err != nil {
+			return err
+		}
+		a.log.Info("Envoy starts when the app accepts connections", "app", a.appAddresses())
+		if a.appServes(ctx); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
 	if err := a.startPlane(ctx); err != nil {
 		return err
 	}
@@ -220,7 +229,7 @@ func (a *agent) start(ctx context.Context) (err error) {
 	if err := errors.Join(a.startAdmin(), a.startOutbound()); err != nil {
 		return err
 	}
-	if a.App.Command != nil {
+	if a.App.Command != nil && a.app == nil {
 		if err := a.startApp(); err != nil {
 			return err
 		}
@@ -229,19 +238,41 @@ func (a *agent) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// abandonStart ends the parts that have started. The app has served nothing yet.
+// abandonStart ends the parts that have started. The app has served nothing yet, but it may have begun to work.
 func (a *agent) abandonStart() {
 	a.stopAdmin()
-	if a.status != nil {
-		a.status.server.End()
-	}
 	if a.plane != nil {
 		a.plane.Kill()
 	}
 	if a.app != nil {
-		a.app.Kill()
-		<-a.app.Done()
+		a.endStartedApp()
 	}
+	if a.status != nil {
+		a.status.server.End()
+	}
+}
+
+// endStartedApp ends the app of a start that was abandoned, within the grace period.
+func (a *agent) endStartedApp() {
+	select {
+	case <-a.drainSignals: // the signal that stopped the start
+	default:
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var hearing sync.WaitGroup
+	defer hearing.Wait()
+	defer cancel()
+	hearing.Go(func() {
+		for {
+			select {
+			case s := <-a.Stop.Signals:
+				a.signal(ctx, s)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	a.endApp(ctx, time.Now().Add(a.Settings.GracePeriod.Value-killAhead))
 }
 
 // startPlane starts the data plane.

@@ -66,8 +66,8 @@ func (a *agent) awaitServing(ctx context.Context) {
 	a.warnUnheard()
 }
 
-// appServes waits until the app accepts connections on all of its addresses. It returns false if the app exits, or ctx
-// ends, before.
+// appServes waits until the app accepts connections on all of its addresses. It returns false if the app exits, ctx
+// ends, or a request for the end comes before.
 func (a *agent) appServes(ctx context.Context) bool {
 	for _, address := range a.appAddresses() {
 		var err error
@@ -77,7 +77,7 @@ func (a *agent) appServes(ctx context.Context) bool {
 				_ = conn.Close()
 				return true
 			}
-			return a.app.HasExited()
+			return a.app.HasExited() || len(a.drainSignals) > 0
 		})
 		if err != nil {
 			return false

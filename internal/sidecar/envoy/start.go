@@ -44,6 +44,11 @@ func (p *Plane) put(c *process.Child) {
 		<-c.Done()
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		select {
+		case <-p.exited: // its predecessor has ended during the reload
+			return
+		default:
+		}
 		if p.child == c {
 			close(p.exited)
 		}
