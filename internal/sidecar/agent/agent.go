@@ -188,11 +188,14 @@ func (a *agent) startUnlessStopped(ctx context.Context) error {
 	started, heard := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(heard)
-		select {
-		case s := <-a.Stop.Signals:
-			a.drainSignals <- s
-			cancel(errStopped)
-		case <-started:
+		for {
+			select {
+			case s := <-a.Stop.Signals:
+				a.signal(ctx, s)
+				cancel(errStopped)
+			case <-started:
+				return
+			}
 		}
 	}()
 	err := a.start(ctx)
@@ -245,34 +248,15 @@ func (a *agent) abandonStart() {
 		a.plane.Kill()
 	}
 	if a.app != nil {
-		a.endStartedApp()
+		select {
+		case <-a.drainSignals: // it has stopped the start; endApp hears the next ones
+		default:
+		}
+		a.endApp(context.Background(), time.Now().Add(a.Settings.GracePeriod.Value-killAhead))
 	}
 	if a.status != nil {
 		a.status.server.End()
 	}
-}
-
-// endStartedApp ends the app of a start that was abandoned, within the grace period.
-func (a *agent) endStartedApp() {
-	select {
-	case <-a.drainSignals: // the signal that stopped the start
-	default:
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var hearing sync.WaitGroup
-	defer hearing.Wait()
-	defer cancel()
-	hearing.Go(func() {
-		for {
-			select {
-			case s := <-a.Stop.Signals:
-				a.signal(ctx, s)
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	a.endApp(ctx, time.Now().Add(a.Settings.GracePeriod.Value-killAhead))
 }
 
 // startPlane starts the data plane.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
@@ -37,16 +38,15 @@ const jobStart = 3 * time.Second
 // warnUnheard warns of an app that has started and does not handle its stop signal.
 func (a *agent) warnUnheard() {
 	pids, isHandled := a.handlers()
-	switch {
-	case isHandled || len(pids) == 0 || a.App.StopSignal != 0:
-	case a.isJob():
-		a.log.Warn("no process of the app handles the stop signal so far: it is not sent before the last call",
-			"signal", signals.Name(a.appStopSignal()), "pids", pids, "hint", hintUnheard)
-	default:
-		a.log.Info("no process of the app handles the stop signal so far: the app ends at once when its connections have "+
-			"ended, whatever else it is doing",
-			"signal", signals.Name(a.appStopSignal()), "pids", pids, "hint", hintUnheard)
+	if isHandled || len(pids) == 0 || a.App.StopSignal != 0 {
+		return
 	}
+	level, then := slog.LevelInfo, "the app ends at once when its connections have ended, whatever else it is doing"
+	if a.isJob() {
+		level, then = slog.LevelWarn, "it is not sent before the last call"
+	}
+	a.log.Log(context.Background(), level, "no process of the app handles the stop signal so far: "+then,
+		"signal", signals.Name(a.appStopSignal()), "pids", pids, "hint", hintUnheard)
 }
 
 // job is the data plane of a job. While no process handles the stop signal, the job counts as one conversation: it may
@@ -69,9 +69,9 @@ func (j *job) unheard() bool {
 		return false
 	}
 	if now := time.Now(); now.Sub(j.lookedAt) >= jobPoll {
-		wasUnheard := j.isUnheard
 		pids, isHandled := j.a.handlers()
-		if j.isUnheard, j.lookedAt = !isHandled, now; j.isUnheard && !wasUnheard {
+		was := j.isUnheard
+		if j.isUnheard, j.lookedAt = !isHandled, now; !was && j.isUnheard {
 			j.a.log.Warn("no process of the app handles the stop signal: it is not sent before the last call, or until the "+
 				"app has exited by itself", "signal", signals.Name(j.a.appStopSignal()), "pids", pids, "hint", hintUnheard)
 		}
