@@ -54,8 +54,8 @@ func enabled(pod *corev1.Pod, o Options) (bool, string, error) {
 	return o.ByDefault, "neither the pod nor its namespace requests injection", nil
 }
 
-// unfit returns the reason why a pod cannot be injected whatever it requests, or "".
-func unfit(pod *corev1.Pod) string {
+// Unfit returns the reason why a pod cannot be injected whatever it requests, or "".
+func Unfit(pod *corev1.Pod) string {
 	spec := &pod.Spec
 	switch {
 	case spec.HostNetwork:

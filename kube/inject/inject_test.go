@@ -112,18 +112,40 @@ func sameWithoutDone(t *testing.T, before, after []byte, done []Done) {
 	}
 }
 
-func TestManifestsErrorsNameTheirPlace(t *testing.T) {
+// TestUnreadableIsLeft: what is not readable stays byte for byte, with the reason and its place, and the rest is
+// injected.
+func TestUnreadableIsLeft(t *testing.T) {
+	const rest = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: rest}\nspec: {containers: [{name: web, image: web}]}\n"
 	for _, c := range []struct{ name, text, want string }{
-		{"no YAML", "a: b\n---\nkind: [\n", "document 2: line "},
-		{"a wrong type", "apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n", "document 1 (line 1): …: json: cannot unmarshal number"},
-		{"deep in a list", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: batch/v1, kind: CronJob, spec: {jobTemplate: {spec: {template: {spec: []}}}}}\n",
-			"document 1 (line 1): /items/0: spec.jobTemplate.spec.template.…: json: cannot unmarshal array"},
+		{"no YAML", "a: b\n---\nkind: [\n", "document 2 (line 2): line 3: "},
+		{"a wrong type", "apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n",
+			"document 1 (line 1): Pod: spec.containers is not readable: it is a number and must be a list"},
+		{"deep in a list", "apiVersion: v1\nkind: List\nitems:\n" +
+			"- {apiVersion: batch/v1, kind: CronJob, spec: {jobTemplate: {spec: {template: {spec: []}}}}}\n",
+			"document 1 (line 1): CronJob: spec.jobTemplate.spec.template.spec is not readable: it is a list and must be a mapping"},
 		{"an alias of itself", "a: &a [*a]\n", "anchor 'a' value contains itself"},
+		{"a kind without a template", "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: k}\n" +
+			"spec: {template: {spec: {containers: [{image: k}]}}}\n", "Service k: Knative makes its pods"},
+		{"an unknown kind", "apiVersion: example.com/v1\nkind: Farm\nmetadata: {name: f}\n" +
+			"spec: {barn: {containers: [{name: f, image: f}]}}\n", "Farm f: holds containers, but its kind is not known"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := Manifest([]byte(c.text), offline)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %q in it", err, c.want)
+			out, done, err := Manifest([]byte(c.text+rest), offline)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said []string
+			for _, d := range done {
+				if d.Result.Outcome == LeftAlone {
+					said = append(said, fmt.Sprintf("%s: %v: %s", d.Where, d.What, d.Result.Reason))
+				}
+			}
+			if len(said) != 1 || !strings.Contains(said[0], c.want) {
+				t.Errorf("left alone: %q, want %q in it", said, c.want)
+			}
+			if !strings.HasPrefix(string(out), c.text) || !strings.Contains(string(out), "lastcall-init") &&
+				!strings.Contains(string(out), "name: lastcall") {
+				t.Errorf("the rest is not injected, or the text has changed:\n%s", out)
 			}
 		})
 	}

@@ -16,17 +16,19 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
-// Done is the result for one workload of a manifest.
+// Done is the result for one workload of a manifest, or for what of it is not read.
 type Done struct {
 	Where    string // which document, and the line in it
-	Workload *manifest.Workload
+	What     fmt.Stringer
+	Workload *manifest.Workload // nil for what is not read
 	Result   Result
+	IsUnread bool // it is as it was
 }
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
 // change, are returned byte for byte; the others are written again, without comments. options returns the options of
 // one workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless
-// options set others. An error names the document; then the text is nil.
+// options set others. What is not readable stays as it is, with the reason.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	return injectAll(text, true, options)
 }
@@ -34,12 +36,10 @@ func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []
 func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	documents := manifest.Documents(text)
 	objects := make([][]*manifest.Object, len(documents))
+	problems := make([][]*manifest.Problem, len(documents))
 	namespaces := map[string]*manifest.Object{}
 	for i, d := range documents {
-		var err error
-		if objects[i], err = d.Objects(); err != nil {
-			return nil, nil, fmt.Errorf("document %d: %w", i+1, err)
-		}
+		objects[i], problems[i] = d.Objects()
 		for _, o := range objects[i] {
 			if o.Kind == "Namespace" && o.APIVersion == "v1" {
 				namespaces[o.Name] = o
@@ -64,6 +64,9 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", where, err)
 		}
+		for _, p := range problems[i] {
+			done = append(done, unread(p, "is not readable"))
+		}
 		for i := range done {
 			done[i].Where = where
 		}
@@ -72,39 +75,55 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 	return out, all, nil
 }
 
+// unread is what is left as it is.
+func unread(what fmt.Stringer, why string) Done {
+	return Done{What: what, Result: Result{Outcome: LeftAlone, Reason: why}, IsUnread: true}
+}
+
 // inject injects into the workloads among the objects of a document.
 func inject(document []byte, objects []*manifest.Object,
 	options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	var patch []Operation
 	var done []Done
 	for _, o := range objects {
-		w, err := o.Workload()
+		all, err := o.Workloads()
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s%w", strings.TrimPrefix(o.Path+": ", ": "), err)
+			done = append(done, unread(o, err.Error()))
 		}
-		if w == nil || w.IsKnative() { // Knative makes the pods; it admits few of the fields that injection adds
-			continue
+		if why := o.Unread(); why != "" {
+			done = append(done, Done{What: o, Result: Result{Outcome: LeftAlone, Reason: why}})
 		}
-		after, result := Pod(w.Pod, options(w))
-		operations, err := Diff(w.Pod, after)
-		if err != nil {
-			return nil, nil, err
+		for _, w := range all {
+			operations, result, err := operate(w, options(w))
+			if err != nil {
+				return nil, nil, err
+			}
+			for _, op := range operations {
+				op.Path = strings.Join(append([]string{o.Path}, w.Path...), "/") + op.Path
+				patch = append(patch, op)
+			}
+			done = append(done, Done{What: w, Workload: w, Result: result})
 		}
-		// The Go types have metadata in any case.
-		if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) {
-			operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: struct{}{}})
-		}
-		for _, op := range operations {
-			op.Path = strings.Join(append([]string{o.Path}, w.Path...), "/") + op.Path
-			patch = append(patch, op)
-		}
-		done = append(done, Done{Workload: w, Result: result})
 	}
 	if len(patch) == 0 {
 		return document, done, nil
 	}
 	edited, err := edit(document, patch)
 	return edited, done, err
+}
+
+// operate injects into one workload.
+func operate(w *manifest.Workload, o Options) ([]Operation, Result, error) {
+	if why := w.LeftAlone(); why != "" {
+		return nil, Result{Outcome: LeftAlone, Reason: why}, nil
+	}
+	after, result := Pod(w.Pod, o)
+	operations, err := Diff(w.Pod, after)
+	// The Go types have metadata in any case.
+	if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) {
+		operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: struct{}{}})
+	}
+	return operations, result, err
 }
 
 // edit applies a patch to a document's JSON and writes it as YAML, or as JSON if it was. The order of the fields is

@@ -62,7 +62,7 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	case !isEnabled:
 		return pod.DeepCopy(), Result{Outcome: NotRequested, Reason: why}
 	}
-	if reason := unfit(pod); reason != "" {
+	if reason := Unfit(pod); reason != "" {
 		return leave(pod, unableError{reason})
 	}
 	j := &injection{Options: o, pod: pod.DeepCopy()}

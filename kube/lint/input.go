@@ -2,10 +2,10 @@ package lint
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -37,9 +37,10 @@ type Result struct {
 	Findings  []Found // by file, in the order of the input, and line
 	Files     int
 	Objects   int
-	Examined  int // objects with rules: workloads, Services, an ALB's Ingresses and the mesh's configuration
-	Templates int // files of templates, which are not examined
-	Ignored   int // findings that a comment switches off
+	Examined  int      // objects with rules: workloads, Services, an ALB's Ingresses and the mesh's configuration
+	Templates int      // files of templates, which are not examined
+	Ignored   int      // findings that a comment switches off
+	Notes     []string // what is not examined, and why
 }
 
 // Fails reports whether a finding has the severity of failOn, one of FailOn(), or a higher one.
@@ -57,8 +58,10 @@ type workload struct {
 	end      *termination.Termination
 	services []*service
 
-	isReplicated bool // two replicas or more, or an autoscaler
-	isRecreated  bool // a rollout ends all pods before it makes new ones
+	replicas    int         // in its manifest
+	scaled      []string    // what else sets the number of pods, or ends some
+	takenBy     []reference // the Rollouts that take its pod template
+	isRecreated bool        // a rollout ends all pods before it makes new ones
 }
 
 // service is a Service of the input.
@@ -94,7 +97,7 @@ func Examine(files []*manifest.File, o Options) *Result {
 		e.MeshConfig = e.meshes[0]
 	}
 	for _, o := range objects {
-		e.readWorkload(o)
+		e.readWorkloads(o)
 	}
 	e.connect(objects)
 	for _, w := range e.workloads {
@@ -127,21 +130,23 @@ func (e *examination) problems(files []*manifest.File) {
 	}
 }
 
-// found adds findings about an object; the path of each is below the given one.
-func (e *examination) found(o *manifest.Object, about, below string, findings ...Finding) {
+// found adds findings about an object, or about a pod in it, which the path of each is below.
+func (e *examination) found(o *manifest.Object, about string, w *workload, findings ...Finding) {
 	for _, finding := range findings {
-		finding.Path = below + finding.Path
+		if w != nil && !finding.isOfObject {
+			finding.Path = w.FieldPath(finding.Path)
+		}
 		e.result.Findings = append(e.result.Findings, Found{o.File.Name, o.Line(finding.Path), about, finding})
 	}
 }
 
 // unreadable reports an object that does not have its kind's fields.
 func (e *examination) unreadable(o *manifest.Object, err error) {
-	text := err.Error()
-	if i := strings.LastIndex(text, "json: "); i >= 0 {
-		text = text[i+len("json: "):]
+	f := Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + err.Error()}
+	if wrong, ok := errors.AsType[*manifest.FieldError](err); ok {
+		f.Path, f.Text = wrong.Path, wrong.Err.Error()
 	}
-	e.found(o, o.String(), "", Finding{ID: "LC000", Severity: Error, Text: "is not readable: " + text})
+	e.found(o, o.String(), nil, f)
 }
 
 // connect finds the objects that belong to each pod.
@@ -151,8 +156,13 @@ func (e *examination) connect(objects []*manifest.Object) {
 		if o.Is("", "Service") {
 			twins[keyOf(o)]++
 		}
-		if o.Is("autoscaling", "HorizontalPodAutoscaler") {
-			e.readAutoscaler(o)
+		if _, _, isRollout := o.TakesFrom(); isRollout { // before the autoscalers, which may mean it
+			e.readScaler(o)
+		}
+	}
+	for _, o := range objects {
+		if o.Kind != "Rollout" {
+			e.readScaler(o)
 		}
 	}
 	labelled := map[string][]*workload{} // by namespace

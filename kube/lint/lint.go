@@ -36,6 +36,8 @@ type Finding struct {
 
 	// Text is the consequence and the remedy, in one sentence.
 	Text string `json:"text"`
+
+	isOfObject bool // Path starts at the object's root
 }
 
 func (f Finding) String() string { return fmt.Sprintf("%s %s: %s", f.ID, f.Path, f.Text) }
@@ -76,6 +78,7 @@ var rules = []func(*linting){
 	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).otherMeshes,
 	(*linting).loops, (*linting).sidecarForm, (*linting).shellAsPID1,
 	(*linting).stopsItself, (*linting).dependence, (*linting).reloads, (*linting).ownTimers,
+	(*linting).neverEnds, (*linting).asksInVain,
 }
 
 // Pod examines one pod. job is true if it is expected to end by itself; meshConfig is the text of Istio's MeshConfig.

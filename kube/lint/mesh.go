@@ -40,7 +40,7 @@ func (e *examination) readOperator(o *manifest.Object) {
 func (e *examination) useMesh(o *manifest.Object, text, path string) {
 	e.result.Examined++
 	found := func(id string, severity Severity, field, text string) {
-		e.found(o, o.String(), "", Finding{ID: id, Severity: severity, Path: path + field, Text: text})
+		e.found(o, o.String(), nil, Finding{ID: id, Severity: severity, Path: path + field, Text: text})
 	}
 	settings, err := inject.Resolve(text, nil, []string{"LASTCALL_COMPAT=istio"})
 	if err != nil {

@@ -1,10 +1,11 @@
 package lint
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
-	autoscaling "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -45,69 +46,116 @@ func (e *examination) readConfigMap(o *manifest.Object) {
 	}
 }
 
-// knativeTimeout is timeoutSeconds if it is not set (Knative's config-defaults, revision-timeout-seconds). Knative
-// makes it the grace period of its pods.
-const knativeTimeout = 300
-
-// readWorkload takes a pod with its settings and its mesh.
-func (e *examination) readWorkload(o *manifest.Object) {
-	base, err := o.Workload()
+// readWorkloads takes the pods of an object with their settings and their mesh.
+func (e *examination) readWorkloads(o *manifest.Object) {
+	if why := o.Unread(); why != "" {
+		e.result.Notes = append(e.result.Notes, fmt.Sprintf("%s: %s %s", o.File.Name, o, why))
+	}
+	all, err := o.Workloads()
 	if err != nil {
-		e.result.Examined++
 		e.unreadable(o, err)
-		return
 	}
-	if base == nil {
-		return
+	if err != nil || len(all) > 0 {
+		e.result.Examined++
 	}
-	e.result.Examined++
-	w := &workload{Workload: base, object: o}
 	var spec struct {
 		Spec struct {
 			Replicas *int32 `json:"replicas"`
 			Strategy struct {
 				Type string `json:"type"`
 			} `json:"strategy"`
-			Template struct {
-				Spec struct {
-					Timeout *int64 `json:"timeoutSeconds"`
-				} `json:"spec"`
-			} `json:"template"`
 		} `json:"spec"`
 	}
-	_ = o.Decode(&spec) // ReadWorkload has read the pod; the rest is optional
-	w.isReplicated, w.isRecreated = ptr.Deref(spec.Spec.Replicas, 1) >= 2, spec.Spec.Strategy.Type == "Recreate"
-	if w.IsKnative() {
-		w.Pod.Spec.TerminationGracePeriodSeconds = ptr.To(ptr.Deref(spec.Spec.Template.Spec.Timeout, knativeTimeout))
+	_ = o.Decode(&spec) // Workloads has read the pods; the rest is optional
+	for _, base := range all {
+		w := &workload{Workload: base, object: o, replicas: int(ptr.Deref(spec.Spec.Replicas, 1))}
+		w.isRecreated = spec.Spec.Strategy.Type == "Recreate"
+		w.linting = newLinting(w.Pod, w.IsJob(), e.MeshConfig)
+		w.settings.Warnings = slices.DeleteFunc(w.settings.Warnings, func(w meshconfig.Warning) bool {
+			return w.Source.Origin == meshconfig.MeshFile // reported once, not for each pod
+		})
+		namespace := e.namespaces[o.Namespace]
+		namespace.Name = o.Namespace
+		w.end = termination.Of(w.Pod, termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio})
+		e.workloads = append(e.workloads, w)
 	}
-	w.linting = newLinting(w.Pod, w.IsJob(), e.MeshConfig)
-	w.settings.Warnings = slices.DeleteFunc(w.settings.Warnings, func(w meshconfig.Warning) bool {
-		return w.Source.Origin == meshconfig.MeshFile // reported once, not for each pod
-	})
-	namespace := e.namespaces[o.Namespace]
-	namespace.Name = o.Namespace
-	w.end = termination.Of(w.Pod, termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio})
-	e.workloads = append(e.workloads, w)
 }
 
-// readAutoscaler: a scaled workload has several replicas, at least under load.
-func (e *examination) readAutoscaler(o *manifest.Object) {
-	var a autoscaling.HorizontalPodAutoscaler
-	if err := o.Decode(&a); err != nil {
-		return // versions before v2 differ in fields that are not read here
+// scaler is an object that sets or changes the number of a workload's pods.
+type scaler struct {
+	Spec struct {
+		ScaleTargetRef reference `json:"scaleTargetRef"` // HorizontalPodAutoscaler, ScaledObject
+		TargetRef      reference `json:"targetRef"`      // VerticalPodAutoscaler
+		MaxReplicas    int       `json:"maxReplicas"`
+		MaxCount       *int      `json:"maxReplicaCount"`
+		Replicas       *int      `json:"replicas"`
+		UpdatePolicy   struct {
+			Mode string `json:"updateMode"`
+		} `json:"updatePolicy"`
+	} `json:"spec"`
+}
+
+// reference names a workload.
+type reference struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// readScaler: a scaled workload has several replicas, at least under load; the updater evicts pods. A Rollout with a
+// workloadRef has its own replicas of the Deployment's pods.
+func (e *examination) readScaler(o *manifest.Object) {
+	var s scaler
+	switch {
+	case o.Is("autoscaling", "HorizontalPodAutoscaler"), o.Is("keda.sh", "ScaledObject"),
+		o.Is("autoscaling.k8s.io", "VerticalPodAutoscaler"), o.Is("argoproj.io", "Rollout"):
+	default:
+		return
 	}
+	if o.Decode(&s) != nil {
+		return // the rest of its fields is not ours to judge
+	}
+	ref, why := s.Spec.ScaleTargetRef, ""
+	switch o.Kind {
+	case "HorizontalPodAutoscaler":
+		why = fmt.Sprintf("up to %d replicas by the HorizontalPodAutoscaler", s.Spec.MaxReplicas)
+	case "ScaledObject":
+		ref.Kind = cmp.Or(ref.Kind, "Deployment")
+		why = fmt.Sprintf("up to %d replicas by the ScaledObject", ptr.Deref(s.Spec.MaxCount, 100))
+	case "VerticalPodAutoscaler":
+		if ref = s.Spec.TargetRef; s.Spec.UpdatePolicy.Mode == "Off" || s.Spec.UpdatePolicy.Mode == "Initial" {
+			return
+		}
+		why = "evicted by the VerticalPodAutoscaler"
+	case "Rollout":
+		var isFound bool
+		if ref.Kind, ref.Name, isFound = o.TakesFrom(); !isFound {
+			return
+		}
+		why = number(ptr.Deref(s.Spec.Replicas, 1)) + " of the Rollout " + o.Name
+	}
+	isMeant := false
 	for _, w := range e.workloads {
-		if areNear(w.object, o) && w.Kind == a.Spec.ScaleTargetRef.Kind && w.Name == a.Spec.ScaleTargetRef.Name {
-			w.isReplicated = true
+		is := w.Kind == ref.Kind && w.Name == ref.Name || slices.Contains(w.takenBy, ref)
+		if !is || !areNear(w.object, o) {
+			continue
+		}
+		isMeant = true
+		w.scaled = append(w.scaled, why)
+		if o.Kind == "Rollout" {
+			w.takenBy = append(w.takenBy, reference{o.Kind, o.Name})
 		}
 	}
+	if o.Kind == "Rollout" && !isMeant {
+		e.result.Notes = append(e.result.Notes, fmt.Sprintf(
+			"%s: %s takes its pods from the %s %s, which is not in the input: they are not examined",
+			o.File.Name, o, ref.Kind, ref.Name))
+	}
 }
 
-// below is the prefix of the paths of the pod's fields.
-func (w *workload) below() string {
-	below := ""
-	for _, key := range w.Path {
-		below += key + "."
+// number is a number of replicas in words.
+func number(n int) string {
+	if n == 1 {
+		return "1 replica"
 	}
-	return below
+	return fmt.Sprintf("%d replicas", n)
 }

@@ -36,5 +36,6 @@ func Rules() []Rule {
 		{"LC036", "a container that ends before another one that passes requests to it"},
 		{"LC037", "a server that reloads at its stop signal"},
 		{"LC038", "a server's own timer that exceeds the rest of the grace period"},
+		{"LC039", "a Job's helper that does not exit"},
 	}
 }

@@ -26,7 +26,10 @@ func (e *examination) examineWorkload(w *workload) {
 		w.sidecarEndsFirst()
 		w.ignoredExitOnZero()
 	}
-	e.found(w.object, w.String(), w.below(), w.findings...)
+	for _, s := range w.Strays(w.object) {
+		w.findings = append(w.findings, Finding{ID: "LC007", Severity: Warning, Path: s.Path, Text: s.Text, isOfObject: true})
+	}
+	e.found(w.object, w.String(), w, w.findings...)
 }
 
 // isForRequests reports whether users' requests reach the Service.
@@ -70,13 +73,10 @@ func delaysItself(c *corev1.Container) bool {
 	})
 }
 
-// rolled are the kinds whose pods are replaced one after the other, while others serve.
-var rolled = []string{"Deployment", "Rollout", "ReplicaSet", "DeploymentConfig", "ReplicationController"}
-
 // unprotected: at SIGTERM most servers close their listener at once, and new connections still arrive until all proxies
 // and load balancers know of it.
 func (w *workload) unprotected() {
-	if !slices.Contains(rolled, w.Kind) || w.isRecreated || !w.isReplicated || // a sample, mostly
+	if !w.IsRolled() && len(w.scaled) == 0 || w.isRecreated || w.replicas == 0 && len(w.scaled) == 0 ||
 		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || w.settings.MinimumDrain.IsSet() {
 		return
 	}
@@ -94,10 +94,18 @@ func (w *workload) unprotected() {
 			w.find("LC019", Warning, "spec.containers["+c.Name+"]",
 				lacks+" and no sidecar, and Service %s sends it requests: "+
 					"an app that exits at SIGTERM refuses the connections of clients that still have its address; "+
-					"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall", s.Name)
+					"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall (%s)", s.Name, w.count())
 			return
 		}
 	}
+}
+
+// count is the number of the pods that end at a rollout, or otherwise.
+func (w *workload) count() string {
+	if len(w.scaled) > 0 && w.replicas == 0 {
+		return strings.Join(w.scaled, ", ")
+	}
+	return strings.Join(append([]string{number(w.replicas)}, w.scaled...), ", ")
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.

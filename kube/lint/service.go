@@ -44,7 +44,7 @@ func (e *examination) examineService(s *service) {
 				noticed, stays)}}
 		}
 		if len(findings) > 0 {
-			e.found(s.object, "Service "+s.Name+" over "+w.String(), "", findings...)
+			e.found(s.object, "Service "+s.Name+" over "+w.String(), nil, findings...)
 			break // the same for each
 		}
 	}
@@ -119,7 +119,7 @@ func (e *examination) examineIngress(o *manifest.Object) {
 		}
 		for _, w := range s.workloads {
 			if findings := targets(albTarget, "ALB", albNoticed, w.stays()); len(findings) > 0 {
-				e.found(o, o.String()+" over "+w.String(), "", findings...)
+				e.found(o, o.String()+" over "+w.String(), nil, findings...)
 				return // the same for each
 			}
 		}

@@ -63,22 +63,18 @@ func Documents(text []byte) []Document {
 const maxNesting = 8
 
 // Objects reads the objects of a document: itself, or the items of a List, nested ones too. A document that is not a
-// Kubernetes object, such as comments only, has none. The error is a *Problem.
-func (d Document) Objects() ([]*Object, error) {
+// Kubernetes object, such as comments only, has none. An item that is not readable is a problem; the others are there.
+func (d Document) Objects() ([]*Object, []*Problem) {
 	text := d.Text
 	if !json.Valid(text) {
 		js, err := sigs.YAMLToJSON(text)
 		if err != nil {
 			message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-			return nil, d.problem(errors.New(strings.TrimPrefix(message, "yaml: ")))
+			return nil, []*Problem{d.problem(errors.New(strings.TrimPrefix(message, "yaml: ")))}
 		}
 		text = js
 	}
-	all, err := d.unlist(text, "", 0)
-	if err != nil {
-		return nil, &Problem{Line: d.Line, Err: err}
-	}
-	return all, nil
+	return d.unlist(text, "", 0)
 }
 
 // lineOf is the line of the parser's messages.
@@ -100,25 +96,29 @@ func (d Document) problem(err error) *Problem {
 	return p
 }
 
-func (d *Document) unlist(text []byte, path string, depth int) ([]*Object, error) {
+func (d *Document) unlist(text []byte, path string, depth int) (all []*Object, problems []*Problem) {
 	o, items, err := readObject(text)
+	if err == nil && depth > maxNesting {
+		err = fmt.Errorf("more than %d Lists within each other", maxNesting)
+	}
+	if err != nil {
+		whole := &Object{Path: path, document: d}
+		p := &Problem{Line: whole.Line(""), Err: err}
+		if wrong, ok := errors.AsType[*FieldError](err); ok {
+			p.Line = whole.Line(wrong.Path)
+		}
+		return nil, []*Problem{p}
+	}
 	if o == nil {
-		return nil, err
+		return nil, nil
 	}
 	o.Path, o.document = path, d
 	if o.Kind != "List" || o.APIVersion != "v1" {
 		return []*Object{o}, nil
 	}
-	if depth == maxNesting {
-		return nil, fmt.Errorf("more than %d Lists within each other", maxNesting)
-	}
-	var out []*Object
 	for i, item := range items {
-		inner, err := d.unlist(item, path+"/items/"+strconv.Itoa(i), depth+1)
-		if err != nil {
-			return nil, fmt.Errorf("item %d: %w", i, err)
-		}
-		out = append(out, inner...)
+		inner, wrong := d.unlist(item, path+"/items/"+strconv.Itoa(i), depth+1)
+		all, problems = append(all, inner...), append(problems, wrong...)
 	}
-	return out, nil
+	return all, problems
 }

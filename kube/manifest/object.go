@@ -47,12 +47,12 @@ func readObject(text []byte) (*Object, []stdjson.RawMessage, error) {
 		Items []stdjson.RawMessage `json:"items"`
 	}
 	whole.Object = o
-	if err := json.UnmarshalCaseSensitivePreserveInts(text, &whole); err != nil {
+	if err := unmarshal(text, nil, &whole); err != nil {
 		var head struct{ Kind string }
 		if stdjson.Unmarshal(text, &head) != nil || head.Kind == "" {
 			return nil, nil, nil
 		}
-		return nil, nil, fmt.Errorf("read the metadata of a %s: %w", head.Kind, err)
+		return nil, nil, fmt.Errorf("%s: %w", head.Kind, err)
 	}
 	m := whole.Metadata
 	o.Name, o.Namespace, o.Labels, o.Annotations = cmp.Or(m.Name, m.GenerateName), m.Namespace, m.Labels, m.Annotations

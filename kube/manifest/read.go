@@ -48,40 +48,45 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("line %d: %v", p.Line, p.Err)
 }
 
+func (p *Problem) String() string { return p.Error() }
+
 func (p *Problem) Unwrap() error { return p.Err }
 
 // Passes reports whether a problem is passed over: that of a folder's template, or of a file in it that is no manifest.
 func (f *File) Passes(p *Problem) bool { return f.InFolder && (p.IsTemplate || p.IsForeign) }
 
-// Serving returns the workloads whose pods serve clients. Jobs do not.
-func Serving(files []*File) (all []*Workload, err error) {
+// Serving returns the workloads whose pods serve clients, which Jobs do not, and what of the input is not read.
+func Serving(files []*File) (all []*Workload, unread []string) {
 	for _, f := range files {
 		for _, p := range f.Problems {
 			if !f.Passes(p) {
-				return nil, fmt.Errorf("%s: not readable: %w", f.Name, p)
+				unread = append(unread, fmt.Sprintf("%s: not readable: %v", f.Name, p))
 			}
 		}
 		for _, o := range f.Objects {
-			w, err := o.Workload()
+			found, err := o.Workloads()
 			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", f.Name, o, err)
+				unread = append(unread, fmt.Sprintf("%s: %s: %v", f.Name, o, err))
 			}
-			if w != nil && !w.IsJob() {
-				all = append(all, w)
+			if why := o.Unread(); why != "" {
+				unread = append(unread, fmt.Sprintf("%s: %s %s", f.Name, o, why))
+			}
+			for _, w := range found {
+				if !w.IsJob() {
+					all = append(all, w)
+				}
 			}
 		}
 	}
-	return all, nil
+	return all, unread
 }
 
 // Parse reads a text of YAML documents, or JSON.
 func Parse(name string, text []byte) *File {
 	f := &File{Name: name, Text: text}
 	for _, d := range Documents(text) {
-		objects, err := d.Objects()
-		if p, ok := errors.AsType[*Problem](err); ok {
-			f.Problems = append(f.Problems, p)
-		}
+		objects, problems := d.Objects()
+		f.Problems = append(f.Problems, problems...)
 		for _, o := range objects {
 			o.File = f
 		}

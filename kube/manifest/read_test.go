@@ -147,9 +147,14 @@ func FuzzParse(f *testing.F) {
 			if line := o.Line("spec.template.spec.containers[a].image"); line < 1 {
 				t.Errorf("%s at line %d", o, line)
 			}
-			if w, err := manifest.ReadWorkload(o.JSON); err == nil && w != nil && w.Pod == nil {
-				t.Errorf("%s has no pod", o)
+			all, _ := manifest.ReadWorkloads(o.JSON)
+			for _, w := range all {
+				if w.Pod == nil || o.Line(w.FieldPath("spec")) < 1 {
+					t.Errorf("%s has no pod", o)
+				}
+				_ = w.Strays(o)
 			}
+			_ = o.Unread()
 		}
 	})
 }

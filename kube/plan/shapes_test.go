@@ -95,9 +95,9 @@ func TestShapes(t *testing.T) {
 			if got := strings.Join(ids, " "); got != s.lint {
 				t.Errorf("lint: %q, want %q", got, s.lint)
 			}
-			workloads, err := manifest.Serving(files)
-			if err != nil {
-				t.Fatal(err)
+			workloads, unread := manifest.Serving(files)
+			if len(unread) > 0 {
+				t.Fatal(unread)
 			}
 			p := plan.New("web", workloads[0].Pod, plan.Options{Request: 2 * time.Second, Propagation: 4 * time.Second,
 				Options: termination.Options{Targets: []intstr.IntOrString{intstr.Parse(s.target)}}})
@@ -119,9 +119,9 @@ func TestShapes(t *testing.T) {
 // TestInjectionDrainsFirst: whatever an app's own hook does, lastcall's waits before it, and both requests are served.
 func TestInjectionDrainsFirst(t *testing.T) {
 	for _, s := range shapes {
-		workloads, err := manifest.Serving([]*manifest.File{manifest.Parse("web.yaml", []byte(shape(s.spec, s.target)))})
-		if err != nil {
-			t.Fatal(err)
+		workloads, unread := manifest.Serving([]*manifest.File{manifest.Parse("web.yaml", []byte(shape(s.spec, s.target)))})
+		if len(unread) > 0 {
+			t.Fatal(unread)
 		}
 		in := workloads[0].Pod
 		in.Labels["lastcall.dev/inject"] = "true"

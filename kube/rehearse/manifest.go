@@ -46,10 +46,7 @@ func Manifest(file string, stdin io.Reader, workload, container string) (service
 
 // choose returns the named workload, or the only one. Jobs serve no clients.
 func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
-	all, err := manifest.Serving(files)
-	if err != nil {
-		return nil, err
-	}
+	all, unread := manifest.Serving(files)
 	var found []*manifest.Workload
 	var names []string
 	for _, w := range all {
@@ -60,6 +57,8 @@ func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
 	}
 	list := strings.Join(names, ", ")
 	switch {
+	case len(found) == 0 && len(unread) > 0:
+		return nil, errors.New(strings.Join(unread, "; "))
 	case len(names) == 0:
 		return nil, errors.New("it has no Pod, Deployment or other workload that serves")
 	case len(found) == 0:

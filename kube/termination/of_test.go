@@ -176,13 +176,14 @@ func TestInjectedByIstio(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range manifest.Parse(file, text).Objects {
-			w, err := o.Workload()
+			all, err := o.Workloads()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if w == nil {
+			if len(all) == 0 {
 				continue
 			}
+			w := all[0]
 			plan := termination.Of(w.Pod, termination.Options{})
 			if plan.Mesh != carrier.MeshIstio {
 				t.Errorf("%s: mesh %q", file, plan.Mesh)

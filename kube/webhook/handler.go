@@ -167,13 +167,14 @@ func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admiss
 		return nil
 	}
 	defer leave()
-	w, err := manifest.ReadWorkload(r.Request.Object)
+	all, err := manifest.ReadWorkloads(r.Request.Object)
 	switch {
 	case err != nil:
 		return admit("lastcall: not injected: " + err.Error())
-	case w == nil || w.Kind != "Pod":
+	case len(all) != 1 || all[0].Kind != "Pod":
 		return admit("lastcall: not injected: the object is not a Pod")
 	}
+	w := all[0]
 	o := h.Inject
 	o.ByDefault = byDefault
 	o.Token = rand.Text() // 26 letters and digits, 130 bits
@@ -238,11 +239,14 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 		return nil
 	}
 	defer leave()
-	w, err := manifest.ReadWorkload(r.Request.Object)
-	if err != nil || w == nil {
+	all, err := manifest.ReadWorkloads(r.Request.Object)
+	if err != nil {
 		return admit() // the API server reports the error
 	}
-	findings := lint.Pod(w.Pod, w.IsJob(), h.Inject.MeshConfig)
+	var findings []lint.Finding
+	for _, w := range all {
+		findings = append(findings, lint.Pod(w.Pod, w.IsJob(), h.Inject.MeshConfig)...)
+	}
 	response := admit()
 	for _, f := range findings {
 		h.metrics.findings.WithLabelValues(f.ID).Inc()
@@ -253,7 +257,7 @@ func (h *Handler) lint(ctx context.Context, r *review) *admission.AdmissionRespo
 		response.Allowed = false
 		response.Result = &metav1.Status{Status: metav1.StatusFailure,
 			Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-			Message: fmt.Sprintf("lastcall: the timers of this %s contradict each other: %s", w.Kind, findings[first])}
+			Message: fmt.Sprintf("lastcall: the timers of this %s contradict each other: %s", all[0].Kind, findings[first])}
 	}
 	return response
 }

@@ -21,10 +21,11 @@ import (
 
 const injectHelp = `Add lastcall to the workloads of a manifest, as the webhook does to their pods.
 
-The command reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Lists of them as YAML or
-JSON, in any number of documents, and writes everything to standard output. Other objects pass through unchanged. A
-workload that cannot be injected is unchanged except for the annotation lastcall.dev/status, which gives the reason, as
-does standard error.
+The command reads Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs, other kinds with a pod
+template (docs/lint.md), and Lists of them as YAML or JSON, in any number of documents, and writes everything to
+standard output. Other objects pass through unchanged. A workload that cannot be injected is unchanged except for the
+annotation lastcall.dev/status, which gives the reason, as does standard error. What is not readable, and kinds with
+containers and without a pod template, pass through unchanged with a line there.
 
 A Namespace in the input applies to its workloads: with the label lastcall.dev/inject: "false", only workloads that ask
 for lastcall themselves are injected; if its pod security (pod-security.kubernetes.io/enforce) does not admit NET_ADMIN,
@@ -33,7 +34,7 @@ nothing is captured, and the app's preStop hook watches its sockets instead.
 The pods of a workload share the token of their preStop hook. By default each call makes a new token, so that each
 kubectl apply replaces the pods. With --token-seed, a file with a secret, the tokens stay the same.
 
-Exit code: 0 when the manifest was written, 1 for an error in it, 2 for wrong flags.`
+Exit code: 0 when the manifest was written, 1 for an error in it (what is not readable does not keep the rest from being written), 2 for wrong flags.`
 
 type injectFlags struct {
 	files
@@ -99,13 +100,13 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	wrong := false
+	wrong, isUnread := false, false
 	for _, d := range done {
-		where := fmt.Sprintf("%s: %s: %s", name, d.Where, d.Workload)
+		where := fmt.Sprintf("%s: %s: %s", name, d.Where, d.What)
 		switch d.Result.Outcome {
 		case inject.LeftAlone:
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: left alone: %s\n", where, d.Result.Reason)
-			wrong = wrong || d.Result.Err != nil
+			wrong, isUnread = wrong || d.Result.Err != nil, isUnread || d.IsUnread
 		case inject.NotRequested:
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not injected: %s\n", where, d.Result.Reason)
 		}
@@ -116,7 +117,9 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 	if wrong {
 		return cli.ErrReported // half a manifest must not be applied
 	}
-	_, err = cmd.OutOrStdout().Write(out)
+	if _, err = cmd.OutOrStdout().Write(out); err == nil && isUnread {
+		err = cli.ErrReported
+	}
 	return err
 }
 

@@ -73,6 +73,9 @@ func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), report.Summary(result))
+	for _, note := range result.Notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), note)
+	}
 	if result.Examined == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(),
 			"nothing examined: the input has no Pod, Deployment or other workload, no Service, and no configuration of Istio")

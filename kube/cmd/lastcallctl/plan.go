@@ -93,13 +93,13 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	all, err := manifest.Serving(files)
-	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s has no Pod, Deployment or other workload that serves",
-			strings.Join(slices.Concat(f.files, args), ", "))
+	all, unread := manifest.Serving(files)
+	for _, text := range unread {
+		fmt.Fprintln(cmd.ErrOrStderr(), text)
 	}
-	if err != nil {
-		return cli.UsageError{Err: err}
+	if len(all) == 0 {
+		return cli.UsageError{Err: fmt.Errorf("%s has no Pod, Deployment or other workload that serves",
+			strings.Join(slices.Concat(f.files, args), ", "))}
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.Istio = inject.Sidecar(f.istio)

@@ -1,0 +1,270 @@
+package manifest
+
+import (
+	"bytes"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/json"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+)
+
+// FieldError is a field whose value does not have its type.
+type FieldError struct {
+	Path string // as Line reads it
+	Err  error
+}
+
+func (e *FieldError) Error() string { return e.Path + " " + e.Err.Error() }
+
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// unmarshal reads a text that stands at a path of the object. The error is a *FieldError.
+func unmarshal(text []byte, at []string, into any) error {
+	err := json.UnmarshalCaseSensitivePreserveInts(text, into)
+	if err == nil {
+		return nil
+	}
+	path := slices.Clone(at)
+	if wrong, ok := errors.AsType[*stdjson.UnmarshalTypeError](err); ok {
+		path = append(path, pathAt(text, wrong.Offset)...)
+		err = fmt.Errorf("is not readable: it is %s and must be %s", described(wrong.Value), accepted(wrong.Type))
+	} else {
+		err = fmt.Errorf("is not readable: %w", err)
+	}
+	return &FieldError{Path: strings.Join(path, "."), Err: err}
+}
+
+// described is a JSON value in the words of YAML.
+func described(value string) string {
+	kind, literal, _ := strings.Cut(value, " ")
+	switch kind {
+	case "bool":
+		return "true or false"
+	case "array":
+		return "a list"
+	case "object":
+		return "a mapping"
+	}
+	return strings.TrimSpace("a " + kind + " " + literal)
+}
+
+// accepted is a type in the words of YAML.
+func accepted(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a mapping"
+	}
+	return "a whole number"
+}
+
+// pathAt is the path of the value that ends at an offset, or whose bracket does.
+func pathAt(text []byte, offset int64) (path []string) {
+	type level struct {
+		key    string
+		index  int
+		isList bool
+		isKey  bool // the next token is a key
+	}
+	levels := []level{{}}
+	dec := stdjson.NewDecoder(bytes.NewReader(text))
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return nil
+		}
+		top := &levels[len(levels)-1]
+		if token == stdjson.Delim('}') || token == stdjson.Delim(']') {
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		if top.isKey {
+			top.key, _ = token.(string)
+			top.isKey = false
+			continue
+		}
+		if top.isList {
+			top.key = strconv.Itoa(top.index)
+			top.index++
+		}
+		if dec.InputOffset() >= offset {
+			for _, l := range levels[1:] {
+				path = append(path, l.key)
+			}
+			return path
+		}
+		top.isKey = !top.isList && len(levels) > 1
+		if d, ok := token.(stdjson.Delim); ok {
+			levels = append(levels, level{isList: d == '[', isKey: d == '{'})
+		}
+	}
+}
+
+// Stray is a field of a pod template that the API server does not know there.
+type Stray struct {
+	Path string // in the object
+	Text string
+}
+
+// ends are the fields of a pod's end, and where they belong.
+var ends = map[string]string{
+	"terminationGracePeriodSeconds": "the pod's spec, beside containers",
+	"shareProcessNamespace":         "the pod's spec, beside containers",
+	"hostNetwork":                   "the pod's spec, beside containers",
+	"initContainers":                "the pod's spec, beside containers",
+	"containers":                    "the pod's spec",
+	"lifecycle":                     "a container",
+	"preStop":                       "a container's lifecycle",
+	"postStart":                     "a container's lifecycle",
+	"stopSignal":                    "a container's lifecycle",
+	"readinessProbe":                "a container",
+	"livenessProbe":                 "a container",
+	"startupProbe":                  "a container",
+	"ports":                         "a container",
+}
+
+// Strays are the fields below the pod template that are misspelt or misplaced, and those of a pod's end above it.
+func (w *Workload) Strays(o *Object) (all []Stray) {
+	if w.kind.form != template || w.IsKnative() {
+		return nil
+	}
+	var t struct {
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              corev1.PodSpec `json:"spec"`
+	}
+	base := strings.TrimPrefix(strings.Join(w.Path, ".")+".", ".")
+	strict, _ := json.UnmarshalStrict(w.text, &t, json.DisallowUnknownFields)
+	for _, err := range strict {
+		field, ok := errors.AsType[json.FieldError](err)
+		if !ok {
+			continue
+		}
+		keys := fields(field.FieldPath())
+		if len(w.Path) == 0 && len(keys) == 1 {
+			continue // of the object
+		}
+		all = append(all, Stray{Path: base + field.FieldPath(), Text: strayText(keys)})
+	}
+	for i := range w.Path {
+		at := w.Path[:i]
+		if !strings.Contains(" apps batch "+coreGroup, cmpGroup(w.Group)) {
+			break
+		}
+		_ = each(o.JSON, nil, at, func(text []byte, at []string) error {
+			var found map[string]stdjson.RawMessage
+			_ = stdjson.Unmarshal(text, &found)
+			for _, name := range []string{"containers", "hostNetwork", "lifecycle", "preStop", "terminationGracePeriodSeconds"} {
+				if found[name] != nil {
+					all = append(all, Stray{strings.Join(append(slices.Clone(at), name), "."), strayText([]string{name})})
+				}
+			}
+			return nil
+		})
+	}
+	return all
+}
+
+func cmpGroup(group string) string {
+	if group == "" {
+		return coreGroup
+	}
+	return group
+}
+
+// strayText says where a field belongs, or which one is meant.
+func strayText(keys []string) string {
+	name := keys[len(keys)-1]
+	text := "is not a field here, and the API server drops or refuses it"
+	if where, ok := ends[name]; ok {
+		return text + ": it belongs to " + where
+	}
+	known := names(reflect.TypeFor[corev1.PodTemplateSpec](), keys[:len(keys)-1])
+	if near, ok := meshconfig.Nearest(name, known); ok {
+		return text + ": did you mean " + near + "?"
+	}
+	for meant, where := range ends {
+		if near, ok := meshconfig.Nearest(name, []string{meant}); ok {
+			return text + ": did you mean " + near + "? It belongs to " + where
+		}
+	}
+	return text
+}
+
+// names are the names of the fields of what stands at a path below a type.
+func names(t reflect.Type, keys []string) (all []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		if t.Kind() != reflect.Pointer && len(keys) > 0 {
+			keys = keys[1:]
+		}
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "" && f.Anonymous:
+			all = append(all, names(f.Type, keys)...)
+		case len(keys) == 0:
+			all = append(all, name)
+		case name == keys[0]:
+			return names(f.Type, keys[1:])
+		}
+	}
+	return all
+}
+
+// TakesFrom is the Deployment, or another workload, from which an Argo Rollout takes its pod template.
+func (o *Object) TakesFrom() (kind, name string, isFound bool) {
+	var r struct {
+		Spec struct {
+			Ref struct {
+				Kind string `json:"kind"`
+				Name string `json:"name"`
+			} `json:"workloadRef"`
+		} `json:"spec"`
+	}
+	isFound = o.Is("argoproj.io", "Rollout") && o.Decode(&r) == nil && r.Spec.Ref.Name != ""
+	return r.Spec.Ref.Kind, r.Spec.Ref.Name, isFound
+}
+
+// holdsContainers reports whether a list of containers stands somewhere in a value.
+func holdsContainers(value any) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		list, _ := value["containers"].([]any)
+		if len(list) > 0 {
+			first, _ := list[0].(map[string]any)
+			if first["image"] != nil {
+				return true
+			}
+		}
+		for _, inner := range value {
+			if holdsContainers(inner) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(value, holdsContainers)
+	}
+	return false
+}
