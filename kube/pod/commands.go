@@ -23,7 +23,7 @@ func (r *reading) exec(command []string) result {
 var (
 	pure = []string{
 		":", "true", "echo", "printf", "date", "set", "unset", "export", "readonly", "local", "shift", "cd", "umask", "trap",
-		"hostname", "whoami", "id", "pwd", "ls", "cat", "ps", "env", "seq", "basename", "dirname", "return",
+		"hostname", "whoami", "id", "pwd", "ls", "cat", "ps", "seq", "basename", "dirname",
 	}
 	quick = []string{"touch", "rm", "mkdir", "cp", "mv", "chmod", "chown", "ln", "tee", "logger", "sync"}
 	// asks are programs whose exit depends on what they find.
@@ -78,7 +78,11 @@ func (r *reading) call(args []string) result {
 		return r.unknown(text)
 	}
 	if body := r.funcs[args[0]]; body != nil {
-		return r.statement(body)
+		out := r.statement(body)
+		if r.returns {
+			r.exits, r.returns = false, false
+		}
+		return out
 	}
 	if why := lacks(r.container.Image, args[0], r.commands); why != "" {
 		return r.fail(why)
@@ -88,7 +92,10 @@ func (r *reading) call(args []string) result {
 	switch {
 	case program == "exit":
 		r.exits = true
-		return succeeds
+		return status(rest)
+	case program == "return":
+		r.exits, r.returns = true, true
+		return status(rest)
 	case program == "break", program == "continue":
 		r.breaks, r.isContinue = true, program == "continue"
 		return succeeds
@@ -131,6 +138,17 @@ func (r *reading) call(args []string) result {
 		return out
 	}
 	return r.stopper(program, rest, text)
+}
+
+// status is the exit that the operand of exit or return sets.
+func status(args []string) result {
+	switch {
+	case len(args) == 0:
+		return open
+	case args[0] == "0":
+		return succeeds
+	}
+	return fails
 }
 
 // stopper reads a command of a server.

@@ -168,7 +168,8 @@ func (h Hook) OnlySleeps() bool {
 		!slices.ContainsFunc(h.Steps, func(s Step) bool { return s.Do != Sleep })
 }
 
-// SleepsAndStops is how long a hook sleeps that then ends the app, and does nothing else; 0 for others. The kubelet's stop
+// SleepsAndStops is how long a hook sleeps that then ends the app, and does nothing else; 0 for others. The kubelet's
+// stop
 // signal can take the place of its command.
 func (h Hook) SleepsAndStops() time.Duration {
 	n := len(h.Steps)

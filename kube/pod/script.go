@@ -38,7 +38,8 @@ type reading struct {
 	steps []Step
 	later []later
 
-	exits, breaks       bool // exit or exec; break or continue
+	exits, breaks       bool // exit, exec or return; break or continue
+	returns, isExempt   bool // exempt from set -e
 	mayExit, mayBreak   bool
 	isContinue, errexit bool
 	awaitsSockets       bool // it looks at the kernel's list of connections
@@ -126,14 +127,15 @@ func (r *reading) either(ways ...[]Step) {
 func (r *reading) list(stmts []*syntax.Stmt) result {
 	out := succeeds
 	for i, s := range stmts {
+		r.isExempt = false
 		out = r.statement(s)
-		if r.errexit && out == fails {
+		if r.errexit && !r.isExempt && out == fails {
 			r.exits = true
 		}
 		if r.exits || r.breaks {
 			return out
 		}
-		if rest := stmts[i+1:]; len(rest) > 0 && (r.mayExit || r.mayBreak || r.errexit && out == open) {
+		if rest := stmts[i+1:]; len(rest) > 0 && (r.mayExit || r.mayBreak || r.errexit && !r.isExempt && out == open) {
 			child := r.fork()
 			child.list(rest)
 			r.either(child.steps, nil)
@@ -166,6 +168,7 @@ func (r *reading) statement(s *syntax.Stmt) result {
 		}
 	}
 	if s.Negated {
+		r.isExempt = true
 		out = out.not()
 	}
 	return out
@@ -202,10 +205,10 @@ func (r *reading) command(cmd syntax.Command) result {
 		return r.branch(c)
 	case *syntax.WhileClause:
 		return r.loop(func() result {
-			if out := r.list(c.Cond); c.Until {
-				return out.not()
-			} else {
+			if out := r.decision(c.Cond); !c.Until {
 				return out
+			} else {
+				return out.not()
 			}
 		}, func() {}, c.Do)
 	case *syntax.ForClause:
@@ -252,60 +255,6 @@ func (r *reading) inside(read func(*reading) result) result {
 	}
 	r.later, r.awaitsSockets = append(r.later, child.later...), r.awaitsSockets || child.awaitsSockets
 	return out
-}
-
-func (r *reading) binary(c *syntax.BinaryCmd) result {
-	first := r.statement(c.X)
-	if r.exits || r.breaks {
-		return first
-	}
-	runs := first
-	switch c.Op {
-	case syntax.OrStmt:
-		runs = first.not()
-	case syntax.AndStmt:
-	default: // a pipe
-		return r.statement(c.Y)
-	}
-	switch runs {
-	case succeeds:
-		return r.statement(c.Y)
-	case fails:
-		return first
-	}
-	child := r.fork()
-	second := child.statement(c.Y)
-	r.either(child.steps, nil)
-	r.mayExit, r.mayBreak = r.mayExit || child.exits, r.mayBreak || child.breaks
-	if c.Op == syntax.OrStmt && second == succeeds {
-		return succeeds
-	}
-	return open
-}
-
-func (r *reading) branch(c *syntax.IfClause) result {
-	if len(c.Cond) == 0 { // else
-		return r.list(c.Then)
-	}
-	switch r.list(c.Cond) {
-	case succeeds:
-		return r.list(c.Then)
-	case fails:
-		if c.Else == nil {
-			return succeeds
-		}
-		return r.branch(c.Else)
-	}
-	then, other := r.fork(), r.fork()
-	then.list(c.Then)
-	if c.Else != nil {
-		other.branch(c.Else)
-	}
-	r.either(then.steps, other.steps)
-	r.mayExit = r.mayExit || then.exits || other.exits || then.mayExit || other.mayExit
-	r.mayBreak = r.mayBreak || then.breaks || other.breaks || then.mayBreak || other.mayBreak
-	r.awaitsSockets = r.awaitsSockets || then.awaitsSockets || other.awaitsSockets
-	return open
 }
 
 // script reads the script of a shell.

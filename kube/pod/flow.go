@@ -134,3 +134,70 @@ func (r *reading) condition(x syntax.ArithmExpr) result {
 	}
 	return succeeds
 }
+
+func (r *reading) binary(c *syntax.BinaryCmd) result {
+	errexit := r.errexit
+	r.errexit = false // set -e does not end what decides
+	first := r.statement(c.X)
+	r.errexit = errexit
+	if r.exits || r.breaks {
+		return first
+	}
+	runs := first
+	switch c.Op {
+	case syntax.OrStmt:
+		runs = first.not()
+	case syntax.AndStmt:
+	default: // a pipe
+		return r.statement(c.Y)
+	}
+	switch runs {
+	case succeeds:
+		return r.statement(c.Y)
+	case fails:
+		r.isExempt = true
+		return first
+	}
+	child := r.fork()
+	second := child.statement(c.Y)
+	r.either(child.steps, nil)
+	r.mayExit, r.mayBreak = r.mayExit || child.exits, r.mayBreak || child.breaks
+	if c.Op == syntax.OrStmt && second == succeeds {
+		return succeeds
+	}
+	return open
+}
+
+// decision reads the commands of a condition, which set -e does not end.
+func (r *reading) decision(stmts []*syntax.Stmt) result {
+	errexit := r.errexit
+	r.errexit = false
+	out := r.list(stmts)
+	r.errexit = errexit
+	return out
+}
+
+func (r *reading) branch(c *syntax.IfClause) result {
+	if len(c.Cond) == 0 { // else
+		return r.list(c.Then)
+	}
+	switch r.decision(c.Cond) {
+	case succeeds:
+		return r.list(c.Then)
+	case fails:
+		if c.Else == nil {
+			return succeeds
+		}
+		return r.branch(c.Else)
+	}
+	then, other := r.fork(), r.fork()
+	then.list(c.Then)
+	if c.Else != nil {
+		other.branch(c.Else)
+	}
+	r.either(then.steps, other.steps)
+	r.mayExit = r.mayExit || then.exits || other.exits || then.mayExit || other.mayExit
+	r.mayBreak = r.mayBreak || then.breaks || other.breaks || then.mayBreak || other.mayBreak
+	r.awaitsSockets = r.awaitsSockets || then.awaitsSockets || other.awaitsSockets
+	return open
+}
