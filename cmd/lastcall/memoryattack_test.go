@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
@@ -60,6 +61,11 @@ func TestUnfinishedRequests(t *testing.T) {
 		{name: "ClientHellos", options: withTLS, bytes: record(16004, "\x01\x00\xff\xff", 16000) + record(16000, "", 16000) + record(16000, "", 16000)},
 		{name: "pipelined requests", bytes: strings.Repeat("GET /never HTTP/1.1\r\nHost: app\r\nX: "+strings.Repeat("x", 700)+"\r\n\r\n", 80)},
 		{name: "silence"},
+		{name: "streams whose log entries refer to HPACK's table", bytes: h2Preface() + h2Logged(100, 3900), connections: 1200, args: log},
+		{name: "a few such streams", bytes: h2Preface() + h2Logged(3, 3900), connections: 3000, args: log},
+		{name: "one stream with a long field", bytes: h2Preface() + h2Logged(1, 15000), connections: 3000, args: log},
+		{name: "header blocks behind streams", bytes: h2Preface() + h2Logged(3, 3900) + h2Block(7), connections: 3000, args: log},
+		{name: "header blocks behind a stream, in TLS", options: withTLS + ",tls-alpn=h2", bytes: h2Preface() + h2Requests(1) + h2Block(3), connections: 900, inTLS: true},
 	} {
 		for _, phase := range []string{"serving", "draining"} {
 			t.Run(attack.name+", "+phase, func(t *testing.T) {
@@ -107,10 +113,10 @@ func TestUnfinishedRequests(t *testing.T) {
 								t.Errorf("another client's request (kept connection: %v) after %v: %v", keep, time.Since(began), err)
 								return
 							}
-							_, _ = io.Copy(io.Discard, resp.Body)
+							body, _ := io.ReadAll(resp.Body)
 							_ = resp.Body.Close()
 							if resp.StatusCode != 200 {
-								t.Errorf("another client's request (kept connection: %v): %s", keep, resp.Status)
+								t.Errorf("another client's request (kept connection: %v): %s %s", keep, resp.Status, body)
 								return
 							}
 							answered.Add(1)
@@ -134,6 +140,20 @@ func TestUnfinishedRequests(t *testing.T) {
 				}
 				t.Logf("%d connections in %v; %d of others' requests answered, the slowest in %v; most memory %d MiB; %s",
 					len(conns), took.Round(time.Millisecond), answered.Load(), time.Duration(slowest.Load()).Round(time.Millisecond), programtest.Peak(t, cmd)>>20, evictions(a.status))
+				if phase == "draining" { // the last call, which lists what it ends
+					polltest.Eventually(t, "the sidecar ends", func() bool {
+						_ = cmd.Process.Signal(syscall.SIGTERM)
+						select {
+						case <-a.ended:
+							return true
+						default:
+							return false
+						}
+					})
+					if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() && status.Signal() == syscall.SIGKILL {
+						t.Errorf("at the last call: %v", cmd.ProcessState)
+					}
+				}
 				for _, c := range conns {
 					_ = c.Close()
 				}
@@ -149,6 +169,23 @@ type attack struct {
 	ends          bool // with a FIN
 	connections   int  // 0: heavyConnections or attackConnections
 	args          []string
+	inTLS         bool
+}
+
+// h2Logged are so many requests that are not answered, with a User-Agent of so many bytes. All but the first refer to HPACK's
+// table for it if it has room.
+func h2Logged(n, bytes int) string {
+	var out, block strings.Builder
+	f, e := http2.NewFramer(&out, nil), hpack.NewEncoder(&block)
+	for i := range n {
+		block.Reset()
+		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "app"}, {":path", "/waiting/"},
+			{"user-agent", strings.Repeat("x", bytes)}} {
+			_ = e.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+		}
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndHeaders: true, EndStream: true, BlockFragment: []byte(block.String())})
+	}
+	return out.String()
 }
 
 // openAttack opens the connections and sends the bytes on each, as far as the peer takes them.
@@ -176,6 +213,9 @@ func openAttack(t *testing.T, address string, a attack) []net.Conn {
 				conns = append(conns, c)
 				mu.Unlock()
 				_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+				if a.inTLS {
+					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				}
 				_, _ = io.WriteString(c, a.bytes)
 				if a.ends {
 					_ = c.(*net.TCPConn).CloseWrite()

@@ -127,10 +127,14 @@ func (b *Budget) Leaving() (connections, bytes int64) { return b.leavers.Load(),
 // Hold sets the memory that a connection holds. If that is too much, it ends unfinished ones. It returns false if that
 // is the connection itself, or if it was ended meanwhile: the caller ends it.
 func (b *Budget) Hold(s *Share, bytes int, in Group) bool {
+	grows := bytes > s.held && bytes > mostSmall
 	s.held = bytes
 	ok := b.set(s, bytes, in)
 	// What ends needs a processor to release its bytes, no client. Without a pause more would come meanwhile.
-	for try := 0; ok && bytes > mostSmall && try < 2*Yields && b.leaving.Load() > b.limit/8; try++ {
+	for try := 0; ok && bytes > mostSmall && b.leaving.Load() > b.limit/8; try++ {
+		if try == 2*Yields {
+			return !grows || b.leaving.Load() < b.limit/2 // else it would come on top of what is still held
+		}
 		if s.IsEvicted() { // meanwhile
 			return false
 		}
@@ -187,7 +191,7 @@ func (b *Budget) nextLocked() (next *list) {
 		l := &b.lists[in]
 		switch {
 		case l.first() == nil:
-		case in != AmongOthers && int64(l.bytes) >= b.limit/8:
+		case int64(l.bytes) >= b.limit/8:
 			return l
 		case next == nil:
 			next = l

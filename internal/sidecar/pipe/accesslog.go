@@ -8,6 +8,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
+// textRoom is how much of a field of a request is kept for the access log, bytes: a part of the memory that open
+// requests have left, so that all of them together never hold more.
+func (p *Pipe) textRoom() int {
+	left := min(p.streamsLeft(), p.budget.Limit()-p.budget.Held())
+	return int(max(left/64, maxBrief))
+}
+
 // newEntry begins the access log entry of a request; without a log it returns nil. h is nil if there is no HTTP/1 head.
 func (p *Pipe) newEntry(c *conn, h *http1.Head, raw []byte) *accesslog.Entry {
 	if p.cfg.AccessLog == nil {
@@ -26,17 +33,18 @@ func (p *Pipe) newEntry(c *conn, h *http1.Head, raw []byte) *accesslog.Entry {
 		e.UpstreamLocal = c.app.LocalAddr().String()
 	}
 	if h != nil {
-		e.Method, e.Path = string(h.Method), string(h.Target)
+		most := p.textRoom()
+		text := func(b []byte) string { return string(b[:min(len(b), most)]) }
+		field := func(name string) string { return text(http1.Field(raw, name)) }
+		e.Method, e.Path = text(h.Method), text(h.Target)
 		if h.Minor == 0 {
 			e.Protocol = "HTTP/1.0"
 		}
 		if h.Body.Kind == http1.LengthBody {
 			e.Received = h.Body.Left
 		}
-		e.ForwardedFor = http1.Field(raw, "x-forwarded-for")
-		e.UserAgent = http1.Field(raw, "user-agent")
-		e.RequestID = http1.Field(raw, "x-request-id")
-		e.Authority = http1.Field(raw, "host")
+		e.ForwardedFor, e.UserAgent = field("x-forwarded-for"), field("user-agent")
+		e.RequestID, e.Authority = field("x-request-id"), field("host")
 	}
 	return e
 }

@@ -12,7 +12,7 @@ func (c *conn) recountLocked() {
 	if c.paused {
 		c.resumeReadingLocked()
 	}
-	if c.queue.hasRoom() || c.queue.charged > 0 {
+	if c.queue.hasRoom() || c.queue.holdsMuch() || c.queue.charged > 0 {
 		c.p.budget.Add(c.queue.recharge())
 	}
 	open := !c.end.done() || c.readsOnLocked()

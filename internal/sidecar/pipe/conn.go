@@ -266,6 +266,9 @@ func (q *queue) drop() request {
 // hasRoom reports whether the queue has more slots than a client without pipelining needs.
 func (q *queue) hasRoom() bool { return cap(q.slots) > 1 }
 
+// holdsMuch reports whether one request holds more than the memory of a connection has room for.
+func (q *queue) holdsMuch() bool { return q.held > slotMemory+entryMemory }
+
 // shrink frees the slots of an empty queue, except that one.
 func (q *queue) shrink() {
 	if q.len() == 0 && q.hasRoom() {
@@ -276,11 +279,14 @@ func (q *queue) shrink() {
 // slotMemory is the size of a slot with a request line, bytes.
 const slotMemory = 384
 
-// recharge returns by how much the budget's count of the queue changes: of a client that pipelines.
+// recharge returns by how much the budget's count of the queue changes: of a client that pipelines, or sends much.
 func (q *queue) recharge() (change int) {
 	now := 0
-	if q.hasRoom() {
+	switch {
+	case q.hasRoom():
 		now = (cap(q.slots)-1)*slotMemory + q.held
+	case q.holdsMuch():
+		now = q.held
 	}
 	change, q.charged = now-q.charged, now
 	return change

@@ -366,6 +366,9 @@ func (u *up) logLastWord() {
 
 // settleLocked notifies the goroutine that waits for the last word.
 func (c *conn) settleLocked() {
+	if c.h2 != nil && c.end.done() {
+		c.h2.forgetLocked()
+	}
 	w := c.end.word
 	if w == nil || w.hasDone {
 		return

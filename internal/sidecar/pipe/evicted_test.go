@@ -19,8 +19,8 @@ import (
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// room is the memory of a process with room for 20 connections and 200 KiB of unfinished requests.
-func room(cfg *Config) { cfg.Memory = 3200 << 10 }
+// room is the memory of a process with room for 23 connections and 224 KiB of unfinished requests.
+func room(cfg *Config) { cfg.Memory = 5376 << 10 }
 
 // wantServed has another client's request answered.
 func wantServed(t *testing.T, p *Pipe) {
@@ -195,11 +195,11 @@ func TestSharesOfMemory(t *testing.T) {
 		connections, budget int64
 	}{
 		{Limits{}, false, 1 << 62, 64 << 20},
-		{Limits{Memory: 64 << 20}, false, 1228, 12 << 20},
-		{Limits{Memory: 64 << 20}, true, 614, 12 << 20},
-		{Limits{Memory: 256 << 20}, false, 6144, 60 << 20},
-		{Limits{Memory: 16 << 20}, false, 102, 1 << 20},
-		{Limits{Memory: 64 << 20, MaxConnections: NoLimit}, false, 1 << 62, 12 << 20},
+		{Limits{Memory: 64 << 20}, false, 853, 8 << 20},
+		{Limits{Memory: 64 << 20}, true, 426, 8 << 20},
+		{Limits{Memory: 256 << 20}, false, 4266, 40 << 20},
+		{Limits{Memory: 16 << 20}, false, 71, (4 << 20) / 6},
+		{Limits{Memory: 64 << 20, MaxConnections: NoLimit}, false, 1 << 62, 8 << 20},
 	} {
 		connections, budget := tt.limits.shares(tt.tls)
 		if budget != tt.budget || connections != tt.connections && connections < 1<<61 {
@@ -226,7 +226,7 @@ func TestUnfinishedIsEnded(t *testing.T) {
 	}{
 		"a head":         {head, "\r\n\r\n", `^HTTP/1\.1 431 `, 64 << 10, counters.EvictedHead},
 		"a ClientHello":  {hello, "", "^$", 64 << 10, counters.EvictedHello},
-		"a header block": {block, "", "GOAWAY 0 ENHANCE_YOUR_CALM", 40000, counters.EvictedHeaderBlock},
+		"a header block": {block, "", "GOAWAY 0 ENHANCE_YOUR_CALM", 64 << 10, counters.EvictedHeaderBlock},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startPipe(t, startNone(t), Auto, room)

@@ -163,6 +163,16 @@ func (h *h2) failStreams(e *ending, code http2.ErrCode) {
 	c.sendEnd()
 }
 
+// forgetLocked frees what only further frames would need: the client may take its time to close.
+func (h *h2) forgetLocked() {
+	h.upTable, h.dnTable = http2.Decoder{}, http2.Decoder{}
+	h.up.Drop()
+	h.down.Drop()
+	if h.check != nil {
+		h.check.Stop() // it would keep the connection's memory
+	}
+}
+
 // endInvalidH2 ends the connection of a client that violates the protocol or a limit.
 func (h *h2) endInvalidH2(err error) {
 	c := h.c
@@ -220,7 +230,10 @@ func (h *h2) awaited() int {
 
 // checkLaterLocked continues the shutdown after a while, in place of an earlier call's. mu is held.
 func (h *h2) checkLaterLocked(after time.Duration) {
-	if h.check != nil {
+	switch {
+	case h.c.end.done():
+		return
+	case h.check != nil:
 		h.check.Reset(after)
 		return
 	}

@@ -15,16 +15,29 @@ import (
 // usualStreams is how many streams of a connection keep their whole request lines. Servers allow 100 to 1,000.
 const usualStreams = 1000
 
-// streamMemory is the memory of an open stream without an access log entry, bytes.
-const streamMemory = 768
+// streamMemory is the memory of an open stream, and entryMemory that of its access log entry, bytes.
+const (
+	streamMemory = 768
+	entryMemory  = 512
+)
 
 // fits reports whether a connection with so many open streams may keep the last of them: an eighth of the memory that
 // the streams of all connections have left, so that many connections with many streams leave some to others. One stream
 // a connection takes less than the connection itself.
 func (p *Pipe) fits(streams int) bool {
-	left := p.budget.Limit()/2 - p.streamsHeld.Load()
-	return streams == 1 || int64(streams)*streamMemory <= left/8
+	return streams == 1 || int64(streams)*p.streamMemory() <= p.streamsLeft()/8
 }
+
+// streamMemory is the memory of an open stream without the text of its access log entry, bytes.
+func (p *Pipe) streamMemory() int64 {
+	if p.cfg.AccessLog != nil {
+		return streamMemory + entryMemory
+	}
+	return streamMemory
+}
+
+// streamsLeft is how many bytes further streams may hold.
+func (p *Pipe) streamsLeft() int64 { return p.budget.Limit()/2 - p.streamsHeld.Load() }
 
 // stream is a request, or a pushed response.
 type stream struct {
@@ -84,9 +97,9 @@ func (h *h2) openStreamLocked(s *stream) {
 	h.streams = slices.Insert(h.streams, i, s)
 	s.held = streamMemory
 	if s.entry != nil {
-		s.held += s.entry.Held()
+		s.held += entryMemory + s.entry.Held()
+		h.logged += s.entry.Held()
 	}
-	h.logged += s.held - streamMemory
 	h.c.p.streamsHeld.Add(int64(s.held))
 	if !s.quiet {
 		h.counted++
@@ -105,7 +118,9 @@ func (h *h2) closeIfEndedLocked(s *stream) {
 // closeStreamLocked removes a stream. The caller recounts. mu is held.
 func (h *h2) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	if i, found := h.streams.find(s.id); found {
-		h.logged -= s.held - streamMemory
+		if s.entry != nil {
+			h.logged -= s.entry.Held()
+		}
 		h.c.p.streamsHeld.Add(-int64(s.held))
 		h.streams = slices.Delete(h.streams, i, i+1)
 	}

@@ -28,7 +28,10 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 	c, h := v.c, v.c.h2
 	known := h.streams.get(id)
 	r := &h.request
-	*r = streamHead{brief: len(h.streams) >= usualStreams || h.logged > maxQueuedBytes}
+	*r = streamHead{most: maxBrief}
+	if len(h.streams) < usualStreams && h.logged <= maxQueuedBytes {
+		r.most = c.p.textRoom()
+	}
 	if known == nil {
 		r.stream = newStream(id, h.clock())
 		r.stream.clientEnded = end
@@ -244,7 +247,7 @@ type streamHead struct {
 	stream       *stream          // nil for trailers
 	entry        *accesslog.Entry // nil without an access log
 	method, path bool             // seen
-	brief        bool             // little is kept of it: there is much already
+	most         int              // of a field is kept, bytes
 	forwarded    bool             // by a proxy
 }
 
@@ -253,9 +256,8 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 	if s == nil {
 		return
 	}
-	if r.brief && name != http2.FieldUserAgent && name != http2.FieldContentType {
-		value = value[:min(len(value), maxBrief)]
-	}
+	whole := value
+	value = value[:min(len(value), r.most)]
 	switch name {
 	case http2.FieldMethod:
 		if !r.method {
@@ -274,9 +276,9 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 			s.line = append(s.line, value[:min(len(value), maxLine-maxMethod)]...)
 		}
 	case http2.FieldContentType:
-		s.grpc = grpc.IsType(value)
+		s.grpc = grpc.IsType(whole)
 	case http2.FieldUserAgent:
-		s.quiet = http1.IsProbe(value)
+		s.quiet = http1.IsProbe(whole)
 	case http2.FieldForwardedFor:
 		r.forwarded = true
 	}
@@ -289,9 +291,6 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 		case http2.FieldAuthority:
 			e.Authority = string(value)
 		case http2.FieldUserAgent:
-			if r.brief {
-				value = value[:min(len(value), maxBrief)]
-			}
 			e.UserAgent = string(value)
 		case http2.FieldRequestID:
 			e.RequestID = string(value)
@@ -301,7 +300,7 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 	}
 }
 
-// maxBrief is how much of a field is kept while the connection holds much already, bytes.
+// maxBrief is how much of a field is kept in any case, bytes.
 const maxBrief = 32
 
 // maxMethod is how much of a method is kept for the report, bytes.

@@ -19,9 +19,9 @@ const (
 	processMemory = 16 << 20
 
 	// connectionMemory is the memory of a connection that has been used within the last second, bytes: 20 KB for its
-	// state, its stacks and its descriptors, 7 KB in the kernel, and its share of buffers and garbage. TLS that ends here
-	// takes as much again. One that is idle takes a third.
-	connectionMemory = 40 << 10
+	// state, its stacks and its descriptors, 7 KB in the kernel, 8 KB for HPACK's tables, and its share of buffers and
+	// garbage. TLS that ends here takes as much again. One that is idle takes a third.
+	connectionMemory = 48 << 10
 
 	// defaultUnfinished is the budget of a process without a limit of its memory, bytes.
 	defaultUnfinished = 64 << 20
@@ -37,6 +37,8 @@ func (l *Limits) shares(terminatesTLS bool) (connections, unfinished int64) {
 		return connections, unfinished
 	}
 	rest := max(l.Memory-processMemory, l.Memory/4)
+	unfinished = rest / 6
+	rest -= unfinished
 	switch {
 	case l.MaxConnections != 0:
 	case terminatesTLS:
@@ -44,7 +46,7 @@ func (l *Limits) shares(terminatesTLS bool) (connections, unfinished int64) {
 	default:
 		connections = rest / connectionMemory
 	}
-	return connections, rest / 4
+	return connections, unfinished
 }
 
 // account notifies the budget of the connection's memory while up waits. It returns false if the connection has to end.
@@ -172,16 +174,26 @@ func (p *Pipe) makeRoom(client *tcp.Socket) bool {
 	}
 	for try := range budget.Yields / 5 {
 		leaving, _ := p.budget.Leaving()
-		open := p.open.Load() - leaving
+		open := p.open.Load() - p.refused() - leaving
 		switch {
-		case open < p.mostConnections, p.budget.EvictOldest():
+		case open < p.mostConnections:
 			return true
-		case try == 0 && (p.endOldestIdle() || open < p.mostConnections+p.mostConnections/8 && p.hasFew(client)):
+		case open < p.mostConnections+p.mostConnections/8 && p.budget.EvictOldest(): // its request may still be in time
+			return true
+		case try == 0 && (p.endOldestIdle() || open < crowd && p.hasFew(client)):
 			return true
 		}
 		runtime.Gosched()
 	}
 	return false
+}
+
+// refused is how many open connections are beyond the limit, each until its request has been refused.
+func (p *Pipe) refused() (n int64) {
+	for _, l := range p.listeners {
+		n += l.stats.OverLimit.Load()
+	}
+	return n
 }
 
 // hurryOldest has the oldest connections leave that have sent their FIN and wait for the client's, until there is room.

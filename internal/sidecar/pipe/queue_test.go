@@ -143,7 +143,7 @@ func TestHeadsInTheAccessLogAreBounded(t *testing.T) {
 	const size, n = 20 << 10, 20
 	go func() {
 		for i := range n {
-			_, _ = fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: app\r\nX-Large: %s\r\n\r\n", i, strings.Repeat("x", size))
+			_, _ = fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: app\r\nUser-Agent: %s\r\n\r\n", i, strings.Repeat("x", size))
 		}
 	}()
 	app.awaitRequests(t, maxQueuedBytes/(size+1<<10))

@@ -121,7 +121,7 @@ func (u *up) batchHead(to *batch) batchStep {
 		return u.refuse(to, r, accesslog.HeadersTooLarge)
 	}
 	h, err := http1.ParseRequest(raw)
-	for err == nil && h.Upgrade && http1.EqualFold([]byte(http1.Field(raw, "upgrade")), "h2c") {
+	for err == nil && h.Upgrade && http1.EqualFold(http1.Field(raw, "upgrade"), "h2c") {
 		raw = u.declineH2(to.end, n)
 		n = len(raw)
 		h, err = http1.ParseRequest(raw)
@@ -257,7 +257,6 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	c.mode, c.awaitsFirst = modeHTTP1, false
 	c.growsLocked()
 	q := c.queue.push()
-	c.queue.hold(holds)
 	q.began = time.Now()
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
 	q.wantsWS = h.WebSocket
@@ -271,7 +270,11 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		q.head = q.line
 		q.line = q.line[:len(line)]
 	}
-	q.entry = c.p.newEntry(c, h, raw)
+	if q.entry = c.p.newEntry(c, h, raw); q.entry != nil {
+		c.queue.hold(len(kept) + entryMemory + q.entry.Held())
+	} else {
+		c.queue.hold(len(kept))
+	}
 	// A client that announces the close sends no other request (RFC 9112, 9.6).
 	if h.Close && !u.waits {
 		c.end.advance(lastMessage)

@@ -143,12 +143,12 @@ func (h *Head) transferEncoding(value []byte) error {
 }
 
 // Field returns the first value of a field in a head that has been parsed, "" if there is none. name is in lower case.
-func Field(head []byte, name string) string {
+func Field(head []byte, name string) []byte {
 	from, to := FieldLine(head, name)
 	if from == to {
-		return ""
+		return nil
 	}
-	return string(Trim(head[from+len(name)+1 : to-1]))
+	return Trim(head[from+len(name)+1 : to-1])
 }
 
 // FieldLine returns where the first line of a field begins and where the next line does; equal if there is none.

@@ -3,7 +3,7 @@ package http2
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
+	"sync"
 )
 
 // Events receives the events of a Follower. Slices are valid until the call returns. An error ends the connection.
@@ -62,7 +62,21 @@ func (f *Follower) InHeaders() bool { return f.awaits || f.inBlock }
 func (f *Follower) Held() int { return cap(f.block) }
 
 // Drop frees an incomplete header block. Nothing can be followed afterwards.
-func (f *Follower) Drop() { f.block = nil }
+func (f *Follower) Drop() {
+	if cap(f.block) == largeBlock {
+		blocks.Put((*[largeBlock]byte)(f.block[:largeBlock]))
+	}
+	f.block = nil
+}
+
+// blocks are reused, so that clients that begin blocks and leave make no garbage.
+var blocks = sync.Pool{New: func() any { return new([largeBlock]byte) }}
+
+// largeBlock is the size of those that grow beyond smallBlock, bytes.
+const (
+	smallBlock = 8 << 10
+	largeBlock = 64 << 10
+)
 
 // Last returns the header of the last frame. After an error it is the frame that caused it.
 func (f *Follower) Last() FrameHeader { return f.last }
@@ -70,7 +84,7 @@ func (f *Follower) Last() FrameHeader { return f.last }
 // Release frees the buffer of header blocks unless one is incomplete.
 func (f *Follower) Release() {
 	if !f.inBlock {
-		f.block = nil
+		f.Drop()
 	}
 }
 
@@ -247,15 +261,28 @@ var ErrHeld = errors.New("no memory for a header block that is not complete")
 // keep adds a fragment to the incomplete block.
 func (f *Follower) keep(fragment []byte) error {
 	if need := len(f.block) + len(fragment); need > cap(f.block) {
-		grown := max(need, min(2*cap(f.block), f.MaxBlock))
+		grown := need
+		if need > smallBlock {
+			grown = max(need, largeBlock)
+		}
 		if f.Hold != nil && !f.Hold(grown) {
-			f.block = nil
+			f.Drop()
 			return ErrHeld
 		}
-		f.block = slices.Grow(f.block, grown-len(f.block))
+		larger := f.grown(grown)
+		f.Drop()
+		f.block = larger
 	}
 	f.block = append(f.block, fragment...)
 	return nil
+}
+
+// grown returns the block in a larger memory.
+func (f *Follower) grown(size int) []byte {
+	if size == largeBlock {
+		return append(blocks.Get().(*[largeBlock]byte)[:0], f.block...)
+	}
+	return append(make([]byte, 0, size), f.block...)
 }
 
 // blockGoesOn takes the fragment of a CONTINUATION frame.
