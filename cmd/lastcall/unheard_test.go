@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // ran is a lastcall run of a script, in a folder of its own.
@@ -102,6 +103,26 @@ func TestUnheard(t *testing.T) {
 			t.Errorf("state %q\n%s", state, r.read("log"))
 		}
 	})
+	for name, wait := range map[string]string{
+		"sigwait":  "signal.sigwait([signal.SIGTERM])",
+		"signalfd": `while signal.SIGTERM not in signal.sigpending(): time.sleep(0.02)`, // blocked, as for it
+	} {
+		t.Run("waits for the signal by "+name, func(t *testing.T) {
+			t.Parallel()
+			r := runScript(t, `exec "`+peers.Need(t, "python")+`" -c '
+import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+open("state", "w").write("begun\n")
+`+wait+`
+open("state", "w").write("saved\n")'`, "sh")
+			r.await("state", "begun")
+			_ = r.Process.Signal(syscall.SIGTERM)
+			code, state, m := r.code(), r.read("state"), r.read("message")
+			if code != 0 || state != "saved\n" || !strings.Contains(m, `"verdict":"clean"`) {
+				t.Errorf("code %d, state %q, %s\n%s", code, state, m, r.read("log"))
+			}
+		})
+	}
 	for name, c := range map[string]struct {
 		script string
 		flags  []string

@@ -397,7 +397,7 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 		}
 	}
 	plane := a.plane
-	if a.app != nil && a.App.StopSignal == 0 && (first != drain.Interrupt || a.Terminal == nil) {
+	if a.app != nil && a.App.StopSignal == 0 && !a.App.SignalChildOnly && (first != drain.Interrupt || a.Terminal == nil) {
 		if _, isHandled := a.handlers(); a.isJob() {
 			plane, cfg.ExitAt = &job{DataPlane: plane, a: a, began: began}, 0
 		} else if !isHandled {

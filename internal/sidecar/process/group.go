@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
@@ -57,13 +59,20 @@ func (c *Child) GroupDone(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// Handles reports whether a process has a handler for a signal, by SigCgt of proc(5).
+// Handles reports whether a process has a handler for a signal, or blocks it for signalfd, by SigCgt and SigBlk of
+// proc(5), or is in sigwait: the kernel shows no signal as blocked during that.
 func Handles(pid int, s syscall.Signal) bool {
+	call, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/syscall")
+	if bytes.HasPrefix(call, []byte(strconv.Itoa(unix.SYS_RT_SIGTIMEDWAIT)+" ")) {
+		return true
+	}
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	_, after, _ := bytes.Cut(b, []byte("\nSigCgt:"))
-	line, _, _ := bytes.Cut(after, []byte("\n"))
-	mask, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
-	return err == nil && mask&(1<<(s-1)) != 0
+	return slices.ContainsFunc([]string{"\nSigCgt:", "\nSigBlk:"}, func(name string) bool {
+		_, after, _ := bytes.Cut(b, []byte(name))
+		line, _, _ := bytes.Cut(after, []byte("\n"))
+		mask, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+		return err == nil && mask&(1<<(s-1)) != 0
+	})
 }
 
 // IsPackageManager reports whether a process is a package manager that runs a script: it handles signals, but what it
