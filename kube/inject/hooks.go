@@ -90,7 +90,10 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 
 // join sets one container's hook, and notes the use of its own.
 func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own, stopper := carrier.PreStop(c), pod.ReadHook(&j.pod.Spec, c).Stopper()
+	own, stopper := carrier.PreStop(c), ""
+	if p.Merge == MergeReplaces && p.Sleep > 0 {
+		stopper = pod.ReadHook(&j.pod.Spec, c).Stopper()
+	}
 	if p.Merge == MergeKeeps {
 		if own != nil && j.pod.Annotations[annotationPreStop] == preStopKeep {
 			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; "+

@@ -42,6 +42,10 @@ const dynamic = "\x00"
 // fields are the values of words.
 func (r *reading) fields(words []*syntax.Word) (out []string) {
 	for _, w := range words {
+		if text := w.Lit(); text != "" && !strings.ContainsAny(text, `\~{*?[`) { // most are
+			out = append(out, text)
+			continue
+		}
 		e := &environ{reading: r, defaults: r.defaults(w)}
 		if isPlain(w) && !strings.Contains(w.Lit(), "{") {
 			all, err := expand.Fields(&expand.Config{Env: e}, w)
