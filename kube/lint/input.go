@@ -12,6 +12,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -77,13 +78,16 @@ type examination struct {
 	result     *Result
 	namespaces map[string]inject.Namespace
 	workloads  []*workload
+	named      map[string][]*workload // those that go by a name, also as that of a Rollout
 	services   []*service
-	meshes     []string // texts of MeshConfigs
+	called     map[string][]*service // by name
+	meshes     []string              // texts of MeshConfigs
 }
 
 // Examine examines all objects of an input together.
 func Examine(files []*manifest.File, o Options) *Result {
-	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{}}
+	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{},
+		named: map[string][]*workload{}, called: map[string][]*service{}}
 	e.problems(files)
 	var objects []*manifest.Object
 	for _, f := range files {
@@ -152,6 +156,9 @@ func (e *examination) unreadable(o *manifest.Object, err error) {
 // connect finds the objects that belong to each pod.
 func (e *examination) connect(objects []*manifest.Object) {
 	twins := map[[2]string]int{} // Services of one name in one folder
+	for _, w := range e.workloads {
+		e.named[w.Name] = append(e.named[w.Name], w)
+	}
 	for _, o := range objects {
 		if o.Is("", "Service") {
 			twins[keyOf(o)]++
@@ -169,8 +176,23 @@ func (e *examination) connect(objects []*manifest.Object) {
 	for _, w := range e.workloads {
 		labelled[w.Namespace] = append(labelled[w.Namespace], w)
 	}
+	selected := map[[2]string]*selection{} // Services often have one selector
+	seen := map[string]bool{}
 	for _, s := range e.services {
-		s.workloads = nearby(s.object, s.Spec.Selector, labelled[s.Namespace], twins[keyOf(s.object)] > 1)
+		key := [2]string{s.Namespace, labels.Set(s.Spec.Selector).String()}
+		if selected[key] == nil {
+			selected[key] = newSelection(s.Spec.Selector, labelled[s.Namespace])
+		}
+		s.workloads = selected[key].nearby(s.object, twins[keyOf(s.object)] > 1)
+		if len(s.workloads) == 0 {
+			continue
+		}
+		// A Service that sends the same requests to the same pods adds nothing to what they get.
+		same := fmt.Sprint(&s.workloads[0], len(s.workloads), s.isForRequests(), pod.Targets(&s.Service))
+		if seen[same] {
+			continue
+		}
+		seen[same] = true
 		for _, w := range s.workloads {
 			w.services = append(w.services, s)
 		}
@@ -185,35 +207,43 @@ func areNear(a, b *manifest.Object) bool {
 	return a.Namespace == b.Namespace && (a.Namespace != "" || path.Dir(a.File.Name) == path.Dir(b.File.Name))
 }
 
-// nearby are the workloads that a selector selects: those of the same file, or else of the same folder, or else of the
-// same namespace. A folder may hold many applications, all without a namespace and with the same labels. To an object
-// that has twins in other files of its folder, only the same file counts: which variant an object belongs to is
-// unknown.
-func nearby(o *manifest.Object, selector map[string]string, among []*workload, hasTwins bool) []*workload {
-	var inFile, inFolder, inNamespace []*workload
+// selection is what a selector selects in a namespace.
+type selection struct {
+	all      []*workload
+	inFile   map[*manifest.File][]*workload
+	inFolder map[string][]*workload
+}
+
+func newSelection(selector map[string]string, among []*workload) *selection {
+	s := &selection{inFile: map[*manifest.File][]*workload{}, inFolder: map[string][]*workload{}}
+	selects := labels.SelectorFromSet(selector)
 	for _, w := range among {
-		switch file := w.object.File; {
-		case len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(labels.Set(w.Pod.Labels)):
-		case file == o.File:
-			inFile = append(inFile, w)
-		case path.Dir(file.Name) == path.Dir(o.File.Name):
-			inFolder = append(inFolder, w)
-		case o.Namespace != "":
-			inNamespace = append(inNamespace, w)
+		if len(selector) > 0 && selects.Matches(labels.Set(w.Pod.Labels)) {
+			file, folder := w.object.File, path.Dir(w.object.File.Name)
+			s.all = append(s.all, w)
+			s.inFile[file], s.inFolder[folder] = append(s.inFile[file], w), append(s.inFolder[folder], w)
 		}
 	}
-	if hasTwins {
+	return s
+}
+
+// nearby are the selected workloads that an object means: those of the same file, or else of the same folder, or else
+// of the same namespace. A folder may hold many applications, all without a namespace and with the same labels. To an
+// object that has twins in other files of its folder, only the same file counts: which variant an object belongs to is
+// unknown.
+func (s *selection) nearby(o *manifest.Object, hasTwins bool) []*workload {
+	inFile, inFolder := s.inFile[o.File], s.inFolder[path.Dir(o.File.Name)]
+	switch {
+	case hasTwins, len(inFile) > 0:
 		return inFile
+	case len(inFolder) > 0 && inFolder[0].object.File != inFolder[len(inFolder)-1].object.File:
+		return nil // variants of one application, such as tests have: which one is meant is unknown
+	case len(inFolder) > 0:
+		return inFolder
+	case o.Namespace != "":
+		return s.all
 	}
-	for _, found := range [][]*workload{inFile, inFolder} {
-		switch {
-		case len(found) > 0 && found[0].object.File != found[len(found)-1].object.File:
-			return nil // variants of one application, such as tests have: which one is meant is unknown
-		case len(found) > 0:
-			return found
-		}
-	}
-	return inNamespace
+	return nil
 }
 
 // finish sorts the findings and drops those that comments switch off, and repeated ones.

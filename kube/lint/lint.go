@@ -48,6 +48,7 @@ type linting struct {
 	job bool // it is expected to end by itself
 
 	targets []intstr.IntOrString // of the Services that send it requests
+	accepts *time.Duration       // see stays
 
 	// settings are resolved from the pod's annotations and the mesh config. err is the error of doing so; wrong settings
 	// have their default then.

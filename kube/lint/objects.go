@@ -32,6 +32,7 @@ func (e *examination) read(o *manifest.Object) {
 			return
 		}
 		e.services = append(e.services, s)
+		e.called[s.Name] = append(e.called[s.Name], s)
 	}
 }
 
@@ -134,7 +135,7 @@ func (e *examination) readScaler(o *manifest.Object) {
 		why = number(ptr.Deref(s.Spec.Replicas, 1)) + " of the Rollout " + o.Name
 	}
 	isMeant := false
-	for _, w := range e.workloads {
+	for _, w := range slices.Clone(e.named[ref.Name]) {
 		is := w.Kind == ref.Kind && w.Name == ref.Name || slices.Contains(w.takenBy, ref)
 		if !is || !areNear(w.object, o) {
 			continue
@@ -143,6 +144,7 @@ func (e *examination) readScaler(o *manifest.Object) {
 		w.scaled = append(w.scaled, why)
 		if o.Kind == "Rollout" {
 			w.takenBy = append(w.takenBy, reference{o.Kind, o.Name})
+			e.named[o.Name] = append(e.named[o.Name], w)
 		}
 	}
 	if o.Kind == "Rollout" && !isMeant {

@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,12 +30,17 @@ const (
 // load balancer removes a node after its last pod has ended and the node's health check has failed. Until then the node
 // sends new connections only to that pod, if it is terminating and still ready (KEP-1669).
 func (e *examination) examineService(s *service) {
+	isNLB := s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Annotations[nlbTarget] == "ip"
+	isLocal := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	if !isNLB && !isLocal {
+		return
+	}
 	for _, w := range s.workloads {
 		var findings []Finding
 		switch stays := w.stays(); {
-		case s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Annotations[nlbTarget] == "ip":
+		case isNLB:
 			findings = targets(nlbTarget, "NLB", nlbNoticed, stays)
-		case s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && stays < noticed:
+		case stays < noticed:
 			findings = []Finding{{ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
 				"Local sends connections to a node until its health check has failed, for at least %v, "+
 					"and its pods exit after %v: connections in between are refused; "+
@@ -65,6 +69,10 @@ func targets(annotation, balancer string, needs, stays time.Duration) []Finding 
 // stays is the time for which a pod accepts connections after its deletion; with a hook or a setting of its own, whose
 // duration is unknown, the longest that a load balancer needs.
 func (l *linting) stays() (stays time.Duration) {
+	if l.accepts != nil {
+		return *l.accepts
+	}
+	defer func() { l.accepts = &stays }()
 	if l.err == nil && (l.settings.MinimumDrain.IsSet() || l.hasLastcall()) {
 		stays = l.settings.MinimumDrain.Value
 	}
@@ -110,11 +118,14 @@ func (e *examination) examineIngress(o *manifest.Object) {
 			paths = append(paths, r.HTTP.Paths...)
 		}
 	}
-	for _, s := range e.services {
-		isBackend := func(p networking.HTTPIngressPath) bool {
-			return p.Backend.Service != nil && p.Backend.Service.Name == s.Name
+	var backends []*service
+	for _, p := range paths {
+		if p.Backend.Service != nil {
+			backends = append(backends, e.called[p.Backend.Service.Name]...)
 		}
-		if !areNear(s.object, o) || !slices.ContainsFunc(paths, isBackend) {
+	}
+	for _, s := range backends {
+		if !areNear(s.object, o) {
 			continue
 		}
 		for _, w := range s.workloads {
