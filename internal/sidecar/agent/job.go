@@ -38,7 +38,7 @@ const jobStart = 3 * time.Second
 // warnUnheard warns of an app that has started and does not handle its stop signal.
 func (a *agent) warnUnheard() {
 	pids, isHandled := a.handlers()
-	if isHandled || len(pids) == 0 || a.App.StopSignal != 0 || a.App.SignalChildOnly {
+	if isHandled || len(pids) == 0 || a.App.StopSignal != 0 || a.App.SignalChildOnly || a.phases.isEnding() {
 		return
 	}
 	level, then := slog.LevelInfo, "the app ends at once when its connections have ended, whatever else it is doing"
