@@ -60,7 +60,7 @@ func (c *Child) GroupDone(ctx context.Context) <-chan struct{} {
 }
 
 // Handles reports whether a process has a handler for a signal, or blocks it for signalfd, by SigCgt and SigBlk of
-// proc(5), or is in sigwait: the kernel shows no signal as blocked during that.
+// proc(5), or is in sigwait: the kernel shows no signal as blocked during that. All are blocked while it forks.
 func Handles(pid int, s syscall.Signal) bool {
 	call, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/syscall")
 	if bytes.HasPrefix(call, []byte(strconv.Itoa(unix.SYS_RT_SIGTIMEDWAIT)+" ")) {
@@ -71,7 +71,8 @@ func Handles(pid int, s syscall.Signal) bool {
 		_, after, _ := bytes.Cut(b, []byte(name))
 		line, _, _ := bytes.Cut(after, []byte("\n"))
 		mask, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
-		return err == nil && mask&(1<<(s-1)) != 0
+		forks := mask&(1<<(syscall.SIGSEGV-1)) != 0 && name == "\nSigBlk:"
+		return err == nil && mask&(1<<(s-1)) != 0 && !forks
 	})
 }
 
