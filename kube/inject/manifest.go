@@ -26,7 +26,7 @@ type Done struct {
 }
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
-// change, are returned byte for byte; the others keep their comments and the order of their fields. options returns the options of
+// change, are returned byte for byte; the others keep their comments and the order of fields. options returns those of
 // one workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless
 // options set others. What is not readable stays as it is, with the reason.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
@@ -126,8 +126,8 @@ func operate(w *manifest.Workload, o Options) ([]Operation, Result, error) {
 	return operations, result, err
 }
 
-// edit applies a patch to a document's YAML, or to its JSON, and writes it as JSON if it was, or as YAML with its fields
-// by name.
+// edit applies a patch to a document's YAML, or else to its JSON, and writes it as JSON if it was, or as YAML with its
+// fields by name.
 func edit(document []byte, operations []Operation) ([]byte, error) {
 	isJSON := json.Valid(document) // and not only YAML's flow style
 	if !isJSON {

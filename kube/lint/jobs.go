@@ -109,8 +109,8 @@ func runsAnother(c *corev1.Container) bool {
 		return false
 	}
 	return containsAny(c, []string{"-cli", "psql", "migrate", "curl", "wget", "backup", "kv get", "mc "}) ||
-		len(c.Command) > 0 && slices.Contains([]string{"sh", "bash", "/bin/sh", "/bin/bash"}, c.Command[0]) && !isForever(c) &&
-			!containsAny(c, []string{"proxy", "agent", "nginx", "daemon", "server"})
+		len(c.Command) > 0 && slices.Contains([]string{"sh", "bash", "/bin/sh", "/bin/bash"}, c.Command[0]) &&
+			!isForever(c) && !containsAny(c, []string{"proxy", "agent", "nginx", "daemon", "server"})
 }
 
 // isForever reports whether a container's command waits without an end.

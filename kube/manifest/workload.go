@@ -249,7 +249,8 @@ func (o *Object) Unread() string {
 		return "has no pod where its kind has it: nothing in it is examined or injected"
 	}
 	var whole any
-	if !bytes.Contains(o.JSON, []byte(`"containers"`)) || stdjson.Unmarshal(o.JSON, &whole) != nil || !holdsContainers(whole) {
+	if !bytes.Contains(o.JSON, []byte(`"containers"`)) || stdjson.Unmarshal(o.JSON, &whole) != nil ||
+		!holdsContainers(whole) {
 		return ""
 	}
 	return "holds containers, but its kind is not known: they are neither examined nor injected"

@@ -34,7 +34,8 @@ nothing is captured, and the app's preStop hook watches its sockets instead.
 The pods of a workload share the token of their preStop hook. By default each call makes a new token, so that each
 kubectl apply replaces the pods. With --token-seed, a file with a secret, the tokens stay the same.
 
-Exit code: 0 when the manifest was written, 1 for an error in it (what is not readable does not keep the rest from being written), 2 for wrong flags.`
+Exit code: 0 when the manifest was written, 1 for an error in it (what is not readable does not keep the
+rest from being written), 2 for wrong flags.`
 
 type injectFlags struct {
 	files
