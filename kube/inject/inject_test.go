@@ -127,21 +127,21 @@ func TestUnreadableIsLeft(t *testing.T) {
 		{"a kind without a template", "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: k}\n" +
 			"spec: {template: {spec: {containers: [{image: k}]}}}\n", "Service k: Knative makes its pods"},
 		{"an unknown kind", "apiVersion: example.com/v1\nkind: Farm\nmetadata: {name: f}\n" +
-			"spec: {barn: {containers: [{name: f, image: f}]}}\n", "Farm f: holds containers, but its kind is not known"},
+			"spec: {barn: {containers: [{name: f, image: f}]}}\n", "Farm f: holds containers, but its kind is unknown"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, done, err := Manifest([]byte(c.text+rest), offline)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var said []string
+			var reasons []string
 			for _, d := range done {
 				if d.Result.Outcome == LeftAlone {
-					said = append(said, fmt.Sprintf("%s: %v: %s", d.Where, d.What, d.Result.Reason))
+					reasons = append(reasons, fmt.Sprintf("%s: %v: %s", d.Where, d.What, d.Result.Reason))
 				}
 			}
-			if len(said) != 1 || !strings.Contains(said[0], c.want) {
-				t.Errorf("left alone: %q, want %q in it", said, c.want)
+			if len(reasons) != 1 || !strings.Contains(reasons[0], c.want) {
+				t.Errorf("left alone: %q, want %q in it", reasons, c.want)
 			}
 			if !strings.HasPrefix(string(out), c.text) || !strings.Contains(string(out), "lastcall-init") &&
 				!strings.Contains(string(out), "name: lastcall") {

@@ -75,7 +75,7 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 	return out, all, nil
 }
 
-// unread is what is left as it is.
+// unread is the result for an object that cannot be read, and stays as it is.
 func unread(what fmt.Stringer, why string) Done {
 	return Done{What: what, Result: Result{Outcome: LeftAlone, Reason: why}, IsUnread: true}
 }

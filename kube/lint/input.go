@@ -78,7 +78,7 @@ type examination struct {
 	result     *Result
 	namespaces map[string]inject.Namespace
 	workloads  []*workload
-	named      map[string][]*workload // those that go by a name, also as that of a Rollout
+	named      map[string][]*workload // by name, also that of a Rollout
 	services   []*service
 	called     map[string][]*service // by name
 	meshes     []string              // texts of MeshConfigs
@@ -207,7 +207,7 @@ func areNear(a, b *manifest.Object) bool {
 	return a.Namespace == b.Namespace && (a.Namespace != "" || path.Dir(a.File.Name) == path.Dir(b.File.Name))
 }
 
-// selection is what a selector selects in a namespace.
+// selection has the workloads that a selector selects in a namespace.
 type selection struct {
 	all      []*workload
 	inFile   map[*manifest.File][]*workload

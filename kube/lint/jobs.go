@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
-// servers are parts of the names of images whose programs run until somebody stops them, and the request with which
+// servers are parts of the names of images whose programs run until another one stops them, and the request with which
 // the main container can do that.
 var servers = []struct{ image, quit string }{
 	{"cloud-sql-proxy", "--quitquitquit, POST :9091/quitquitquit"},

@@ -58,7 +58,7 @@ func described(value string) string {
 	return strings.TrimSpace("a " + kind + " " + literal)
 }
 
-// accepted is a type in the words of YAML.
+// accepted names a type in the words of YAML.
 func accepted(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -126,10 +126,10 @@ type Stray struct {
 
 // ends are the fields of a pod's end, and where they belong.
 var ends = map[string]string{
-	"terminationGracePeriodSeconds": "the pod's spec, beside containers",
-	"shareProcessNamespace":         "the pod's spec, beside containers",
-	"hostNetwork":                   "the pod's spec, beside containers",
-	"initContainers":                "the pod's spec, beside containers",
+	"terminationGracePeriodSeconds": "the pod's spec, next to containers",
+	"shareProcessNamespace":         "the pod's spec, next to containers",
+	"hostNetwork":                   "the pod's spec, next to containers",
+	"initContainers":                "the pod's spec, next to containers",
 	"containers":                    "the pod's spec",
 	"lifecycle":                     "a container",
 	"preStop":                       "a container's lifecycle",
@@ -189,7 +189,7 @@ func cmpGroup(group string) string {
 	return group
 }
 
-// strayText says where a field belongs, or which one is meant.
+// strayText names the place where a field belongs, or the field that is meant.
 func strayText(keys []string) string {
 	name := keys[len(keys)-1]
 	text := "is not a field here, and the API server drops or refuses it"

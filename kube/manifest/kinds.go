@@ -14,7 +14,7 @@ type kind struct {
 	end    end
 }
 
-// form is what stands at a kind's paths.
+// form is the kind of object at a kind's paths.
 type form string
 
 const (

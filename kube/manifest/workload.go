@@ -253,5 +253,5 @@ func (o *Object) Unread() string {
 		!holdsContainers(whole) {
 		return ""
 	}
-	return "holds containers, but its kind is not known: they are neither examined nor injected"
+	return "holds containers, but its kind is unknown: they are neither examined nor injected"
 }

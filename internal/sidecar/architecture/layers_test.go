@@ -29,7 +29,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/lint", "timers of a manifest that contradict each other"},
 	{"kube/termination", "how a pod ends, as data: containers, hooks, signals, what clients see and when"},
 	{"kube/inject", "a sidecar for a pod, as a pure function"},
-	{"kube/pod", "what a pod's containers do when they end: hooks, reactions to signals, who serves"},
+	{"kube/pod", "what a pod's containers do when they end: hooks, reactions to signals, which of them serve"},
 	{"kube/carrier", "what carries a pod's traffic, read from the pod"},
 	{"kube/manifest", "files, folders and streams of Kubernetes objects, with the lines of their fields"},
 	{"internal/sidecar/agent", "PID 1: configuration, data plane, drain, status server"},
