@@ -201,7 +201,8 @@ func (a *agent) stopGroup() {
 	}
 }
 
-// reloadPoll is how often a stopping app's processes are read: the kernel does not report that one runs another program.
+// reloadPoll is how often a stopping app's processes are read: the kernel does not report that one runs another
+// program.
 const reloadPoll = 100 * time.Millisecond
 
 // endApp stops the app, which no longer has requests, and kills it at the deadline by. What the app leaves in its

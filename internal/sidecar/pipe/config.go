@@ -119,8 +119,8 @@ type Endings struct {
 	WebSocketCode int
 
 	// WebSockets and EventStreams say when they are ended in a drain. EventStreams applies to responses to a GET, and to
-	// long polls (longpoll.go): others have an end of their own. EndlessTypes are further media types, in lower case, whose bodies consist of
-	// lines and are endless in response to a GET: they are treated as event streams.
+	// long polls (longpoll.go): others have an end of their own. EndlessTypes are further media types, in lower case,
+	// whose bodies consist of lines and are endless in response to a GET: they are treated as event streams.
 	WebSockets, EventStreams LongLived
 	EndlessTypes             []string
 

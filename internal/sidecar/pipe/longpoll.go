@@ -16,7 +16,7 @@ import (
 // pollTime is how long the app has for a poll that comes when polls are being ended: it may have packets to deliver.
 const pollTime = 100 * time.Millisecond
 
-// The packet in the framing of the protocol's version 3, whose packets have their lengths before them, and of version 4.
+// The packet in the framing of version 3 of the protocol, whose packets have their lengths before them, and of 4.
 var (
 	endPollV3 = same(&accesslog.Reply{Status: 200, Body: "1:1"}, accesslog.ViaUpstream)
 	endPollV4 = same(&accesslog.Reply{Status: 200, Body: "1"}, accesslog.ViaUpstream)
