@@ -92,7 +92,8 @@ var braces = regexp.MustCompile(`^\{(\d{1,4})\.\.(\d{1,4})\}$`)
 
 // items are the values of a word of a for loop: {1..10} and $(seq 10) too.
 func (r *reading) items(w *syntax.Word) []string {
-	from, to := 1, 0
+	from := 1
+	var to int
 	if m := braces.FindStringSubmatch(w.Lit()); m != nil {
 		from, _ = strconv.Atoi(m[1])
 		to, _ = strconv.Atoi(m[2])
@@ -102,6 +103,9 @@ func (r *reading) items(w *syntax.Word) []string {
 			return []string{dynamic}
 		}
 		args := r.fields(call.Args[1:])
+		if len(args) == 0 { // an empty variable
+			return []string{dynamic}
+		}
 		last, err := strconv.Atoi(args[len(args)-1])
 		if len(args) == 2 && err == nil {
 			from, err = strconv.Atoi(args[0])

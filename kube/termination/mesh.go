@@ -26,8 +26,9 @@ func (r *reader) expect() {
 		return
 	}
 	c := Container{
-		Container: course.Container{Name: proxyNames[r.mesh], Role: course.Proxy, PreStop: course.Hook{Kind: course.NoHook, IsKnown: true}},
-		Assumed:   true, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
+		Container: course.Container{Name: proxyNames[r.mesh], Role: course.Proxy,
+			PreStop: course.Hook{Kind: course.NoHook, IsKnown: true}},
+		Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
 	}
 	if c.Name == "" {
 		return

@@ -36,8 +36,8 @@ With --advise it prints instead the smallest timers with which no request is los
 minimum drain, and terminationGracePeriodSeconds, each with its reason and a patch. --request is then the longest
 request, and --propagation the latest new connection, as lastcallctl observe reports it (LATE).
 
-Exit code: 0, 1 if --request is given and a request is lost for certain, or if no timers suffice; 2 for wrong flags and for input
-that is not readable.`
+Exit code: 0, 1 if --request is given and a request is lost for certain, or if no timers suffice; 2 for wrong flags and
+for input that is not readable.`
 
 type planFlags struct {
 	files
