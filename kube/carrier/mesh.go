@@ -62,6 +62,8 @@ const (
 	ConsulGrace  = "consul.hashicorp.com/sidecar-proxy-lifecycle-shutdown-grace-period-seconds"
 	DaprGrace    = "dapr.io/graceful-shutdown-seconds"
 	DaprBlock    = "dapr.io/block-shutdown-duration"
+
+	DaprPort = "dapr.io/app-port" // at which dapr reaches the app; no timer
 )
 
 // Timer reads such an annotation: a duration, or seconds if its name ends so.

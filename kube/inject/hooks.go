@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -123,6 +124,10 @@ func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Conta
 }
 
 func (j *injection) noteReplaced(c *corev1.Container, sleep time.Duration) {
-	j.note("container %s: lastcall's hook replaces its preStop sleep of %v, waits at least as long, and then for the "+
-		"requests in flight; %s: %s keeps the sleep", c.Name, sleep, annotationPreStop, preStopKeep)
+	waits := "waits at least as long"
+	if grace := GraceOf(&j.pod.Spec); sleep >= grace {
+		waits = fmt.Sprintf("waits as long as the grace period of %v allows, which is less", grace)
+	}
+	j.note("container %s: lastcall's hook replaces its preStop sleep of %v, %s, and then for the "+
+		"requests in flight; %s: %s keeps the sleep", c.Name, sleep, waits, annotationPreStop, preStopKeep)
 }

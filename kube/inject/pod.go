@@ -147,7 +147,7 @@ func (j *injection) do() (err error) {
 		err = j.mayCapture()
 	}
 	if err == nil && !j.captures() {
-		j.watched, err = parseWatched(annotationPorts, j.pod.Annotations[annotationPorts])
+		j.watched, err = parseWatched(j.portsAnnotation())
 	}
 	if err != nil {
 		return err

@@ -29,6 +29,36 @@ func Resolve(mesh string, annotations map[string]string, env []string) (*meshcon
 	return meshconfig.Resolve(in)
 }
 
+// SettingsOf returns the settings that a manifest shows of an agent: the MeshConfig's, then those of the pod's
+// annotations, then the container's literal variables and its flags. agent is nil for one that is not injected yet.
+func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Container) (*meshconfig.Settings, error) {
+	var env environment
+	for _, o := range append(slices.Clone(own), struct{ annotation, variable string }{
+		annotationMinimumDrain, meshconfig.VariableMinimumDrain}) {
+		if value := annotations[o.annotation]; value != "" {
+			env.set(o.variable, value)
+		}
+	}
+	if agent == nil {
+		return Resolve(mesh, annotations, env.pairs())
+	}
+	for _, v := range agent.Env {
+		if v.ValueFrom == nil {
+			env.set(v.Name, v.Value)
+		}
+	}
+	arguments, _ := carrier.AgentArguments(agent)
+	for _, s := range meshconfig.Table() {
+		if s.Flag == "" {
+			continue
+		}
+		if value := carrier.Argument(arguments, "--"+s.Flag); value != "" {
+			env.set(s.Name, value)
+		}
+	}
+	return Resolve(mesh, annotations, env.pairs())
+}
+
 // Limits of annotations, in bytes. Kubernetes checks its own limit only after the webhooks.
 const (
 	maxAnnotations = 256 << 10 // all annotations together, Kubernetes' own limit

@@ -37,3 +37,28 @@ func TestParseWatched(t *testing.T) {
 		}
 	}
 }
+
+// A pod of dapr's names its app's port in an annotation only.
+func TestDaprPort(t *testing.T) {
+	for name, c := range map[string]struct {
+		ports []corev1.ContainerPort
+		own   string // lastcall's annotation
+		want  string
+	}{
+		"dapr's":     {nil, "", "wait --ports 9090 --report /dev/termination-log"},
+		"listed":     {[]corev1.ContainerPort{{ContainerPort: 8080}}, "", "wait --ports 8080 --report /dev/termination-log"},
+		"lastcall's": {nil, "7070", "wait --ports 7070 --report /dev/termination-log"},
+	} {
+		p := aPod(func(p *corev1.Pod) {
+			p.Annotations["dapr.io/enabled"], p.Annotations["dapr.io/app-port"] = "true", "9090"
+			p.Spec.Containers[0].Ports = c.ports
+		})
+		if c.own != "" {
+			p.Annotations[annotationPorts] = c.own
+		}
+		got, r := Pod(p, testOptions())
+		if command := command(t, got, "web"); command != c.want {
+			t.Errorf("%s: %q, want %q; %+v", name, command, c.want, r)
+		}
+	}
+}

@@ -63,7 +63,13 @@ type linting struct {
 
 func newLinting(pod *corev1.Pod, job bool, meshConfig string) *linting {
 	l := &linting{pod: pod, job: job, grace: inject.GraceOf(&pod.Spec)}
-	l.settings, l.err = inject.Resolve(meshConfig, pod.Annotations, nil)
+	var agent *corev1.Container
+	for _, c := range carrier.Containers(&pod.Spec) {
+		if _, isAgent := carrier.AgentArguments(c); isAgent {
+			agent = c
+		}
+	}
+	l.settings, l.err = inject.SettingsOf(meshConfig, pod.Annotations, agent)
 	return l
 }
 

@@ -186,7 +186,8 @@ func (t *Termination) noteUnknown(what string, h course.Hook) {
 
 // readLastcall takes over the settings of lastcall's agent.
 func (r *reader) readLastcall(c *Container, from *corev1.Container) {
-	s, err := inject.Resolve(r.options.MeshConfig, r.pod.Annotations, r.environ(from))
+	agent := r.expansion.Container(*from)
+	s, err := inject.SettingsOf(r.options.MeshConfig, r.pod.Annotations, &agent)
 	if err != nil {
 		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
