@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/json"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -35,13 +37,35 @@ func unmarshal(text []byte, at []string, into any) error {
 		return nil
 	}
 	path := slices.Clone(at)
-	if wrong, ok := errors.AsType[*stdjson.UnmarshalTypeError](err); ok {
+	wrong, isType := errors.AsType[*stdjson.UnmarshalTypeError](err)
+	value, offset := badQuantity(text)
+	switch {
+	case isType:
 		path = append(path, pathAt(text, wrong.Offset)...)
 		err = fmt.Errorf("is not readable: it is %s and must be %s", described(wrong.Value), accepted(wrong.Type))
-	} else {
+	case offset > 0:
+		path = append(path, pathAt(text, offset)...)
+		err = fmt.Errorf("is not readable: it is %q and must be a quantity, such as 100m or 64Mi", value)
+	default:
 		err = fmt.Errorf("is not readable: %w", err)
 	}
 	return &FieldError{Path: strings.Join(path, "."), Err: err}
+}
+
+var quantities = regexp.MustCompile(`"(?:cpu|memory|ephemeral-storage|storage|sizeLimit)":("(?:[^"\\]|\\.)*")`)
+
+// badQuantity is the first quantity in a JSON text that is none, and where it ends; 0 without one. The decoder names
+// neither.
+func badQuantity(text []byte) (value string, end int64) {
+	for _, at := range quantities.FindAllSubmatchIndex(text, -1) {
+		if stdjson.Unmarshal(text[at[2]:at[3]], &value) != nil {
+			continue
+		}
+		if _, err := resource.ParseQuantity(value); err != nil {
+			return value, int64(at[3])
+		}
+	}
+	return "", 0
 }
 
 // described is a JSON value in the words of YAML.
