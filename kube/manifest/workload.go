@@ -199,6 +199,11 @@ func (w *Workload) readPod() error {
 	w.Pod.ObjectMeta, w.Pod.Spec = t.ObjectMeta, t.Spec.PodSpec
 	if w.IsKnative() {
 		w.Pod.Spec.TerminationGracePeriodSeconds = ptr.To(ptr.Deref(t.Spec.Timeout, knativeTimeout))
+		for i := range w.Pod.Spec.Containers {
+			if c := &w.Pod.Spec.Containers[i]; c.Name == "" { // as Knative's defaults have it
+				c.Name = "user-container"
+			}
+		}
 	}
 	return err
 }
