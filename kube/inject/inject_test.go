@@ -151,7 +151,7 @@ func TestUnreadableIsLeft(t *testing.T) {
 	}
 }
 
-// pod is a small one that can be injected.
+// aPod is a small one that can be injected.
 func aPod(change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{}, Annotations: map[string]string{}},
