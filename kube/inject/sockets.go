@@ -177,8 +177,8 @@ func (w watched) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d/%s", w.port, w.protocol), "/")
 }
 
-// portsAnnotation returns the annotation that names the ports of the pod's apps: lastcall's own, or dapr's if no app lists
-// a port itself.
+// portsAnnotation returns the annotation that names the ports of the pod's apps: lastcall's own, or dapr's if no app
+// lists a port itself.
 func (j *injection) portsAnnotation() (name, text string) {
 	listsPort := func(c *corev1.Container) bool { return len(watchedPorts(c)) > 0 }
 	if text = j.pod.Annotations[annotationPorts]; text == "" && !slices.ContainsFunc(apps(&j.pod.Spec), listsPort) {
