@@ -89,6 +89,7 @@ func TestAppEndsBeforeResponse(t *testing.T) {
 							t.Fatal(resp, body)
 						}
 						got++
+						awaitActivity(t, p, 1, 0) // a request that comes before the pipe is done with the response is sent ahead
 						continue
 					}
 					if isRST := errors.Is(err, syscall.ECONNRESET); isRST != resets {
