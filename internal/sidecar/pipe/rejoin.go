@@ -18,9 +18,11 @@ import (
 const maxRepeated = 2 << 10
 
 // isRepeatableLocked reports whether a request is kept until its response begins, to be repeated on another connection.
-// A connection that has answered no request yet shows an app that cannot answer this one.
+// A connection that has answered no request yet shows an app that cannot answer this one. A fast client sends its next
+// request before the answered one has left the queue.
 func (c *conn) isRepeatableLocked(h *http1.Head, raw []byte) bool {
-	return c.answered && c.queue.len() == 0 && len(raw) <= maxRepeated && h.Body.Kind == http1.NoBody &&
+	answers := c.queue.len() == 0 && c.answered || c.queue.len() == 1 && c.response.begun
+	return answers && len(raw) <= maxRepeated && h.Body.Kind == http1.NoBody &&
 		!h.Upgrade && !h.IsConnect && http1.IsIdempotent(h.Method)
 }
 
@@ -91,7 +93,8 @@ func (u *up) rejoin() bool {
 func (u *up) rejoinAfterSend() bool {
 	c := u.c
 	c.mu.Lock()
-	mayRepeat := c.queue.len() == 1 && len(c.queue.at(0).head) > 0 && !c.response.begun && !c.end.done()
+	n := c.queue.len()
+	mayRepeat := n > 0 && len(c.queue.at(n-1).head) > 0 && c.response.begun == (n == 2) && !c.end.done()
 	c.mu.Unlock()
 	if !mayRepeat {
 		return false
