@@ -86,7 +86,7 @@ func (m *splicing) some(from, to int) bool {
 type pipe struct{ r, w int }
 
 // pipeSize is the size of a pipe, bytes; the kernel allows everyone as much (fs.pipe-max-size).
-const pipeSize = 1 << 20
+const pipeSize = 512 << 10
 
 // sparePipes are empty ones.
 var sparePipes = make(chan pipe, 16)
