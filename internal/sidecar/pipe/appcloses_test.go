@@ -213,6 +213,42 @@ func TestAppEndsWithinHead(t *testing.T) {
 	c.wantOK()
 }
 
+// A client that has a part of a response head does not repeat its request, which the app may have executed.
+func TestAppEndsWithinResponseHead(t *testing.T) {
+	const part = "HTTP/1.1 200 OK\r\nContent-"
+	for how, resets := range map[string]bool{"FIN": false, "RST": true} {
+		t.Run(how, func(t *testing.T) {
+			arrived := make(chan struct{})
+			app := startApp(t, func(c net.Conn) {
+				readHead(bufio.NewReader(c))
+				_, _ = io.WriteString(c, part)
+				if resets {
+					<-arrived // a reset discards what has not been read
+					_ = c.(*net.TCPConn).SetLinger(0)
+				}
+			})
+			p, c := startClient(t, app, HTTP)
+			c.send(get("/"))
+			awaitActivity(t, p, 1, 1)
+			polltest.Eventually(t, "the pipe has the part", func() bool {
+				c := p.all()[0]
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if c.app == nil {
+					return false
+				}
+				received, _ := c.app.Transferred()
+				return received >= uint64(len(part)) && c.app.Unread() == 0
+			})
+			close(arrived)
+			got, err := io.ReadAll(c.r)
+			if string(got) != part || errors.Is(err, syscall.ECONNRESET) != resets {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
 // The end of the app's connection while nothing is due is the client's at once.
 func TestAppEndsIdleConnection(t *testing.T) {
 	for how, resets := range map[string]bool{"FIN": false, "RST": true} {

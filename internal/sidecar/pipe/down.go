@@ -130,7 +130,7 @@ func (d *down) fromApp() bool {
 			if d.scanned == 0 {
 				switch d.sniffApp(rest) {
 				case modeH2:
-					d.c.in.noteHTTP()
+					d.c.noteHTTP()
 					d.state = downH2
 					continue
 				case modeDatabase:

@@ -509,7 +509,7 @@ func TestClients(t *testing.T) {
 				}
 				p, err := Start(cfg)
 				must(t, err)
-				p.listeners[0].noteHTTP() // else a part of a first line is no HTTP
+				p.listeners[0].http.add(0) // else a part of a first line is no HTTP
 				return p, func() (net.Conn, error) {
 					c, err := net.Dial("tcp", p.Addr(0).String())
 					if err == nil && secure {

@@ -307,7 +307,12 @@ func (d *down) appEnded() {
 			c.p.warn("invalid response from the app; its client gets a part", "app", c.appName(), "error", d.err)
 		}
 		c.endAsApp(&endAppClosed, d.err)
-	case due && (isInvalid || isFIN && d.scanned > 0): // not HTTP, or a part of a head
+	case due && isEnd(d.err) && d.scanned > 0: // without a part of the head, its client would repeat the request
+		c.in.stats.Invalid[invalidity(d.err)].Add(1)
+		c.p.warn("the app has ended its connection within a response head", "app", c.appName(), "error", d.err)
+		_ = c.toClient(d.buf.Bytes(), false)
+		c.endAsApp(&endAppClosed, d.err)
+	case due && isInvalid:
 		c.in.stats.Invalid[invalidity(d.err)].Add(1)
 		c.p.warn("invalid response from the app; its client gets 502", "app", c.appName(), "error", d.err)
 		c.endBy(&endAppInvalid)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,7 +24,7 @@ type listener struct {
 	stats            counters.Listener
 	tls              *tlsserver.Server // nil: TLS is not terminated here
 	spare            *tcp.Reserved     // for the next client's connection to the app; nil: none, or not needed
-	speaksHTTP       atomic.Bool       // its app has answered HTTP
+	http             ports             // at which its app has answered HTTP
 }
 
 // open listens. accept has to follow.

@@ -283,7 +283,7 @@ func (d *down) responseEnds(last bool) bool {
 	answered := *c.queue.at(0)
 	c.queue.pop()
 	c.response, c.answered = response{}, true
-	c.in.noteHTTP()
+	c.noteHTTP()
 	var refusal *accesslog.Reply
 	if c.queue.len() == 0 {
 		refusal = c.end.refusal

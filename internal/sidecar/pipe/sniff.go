@@ -3,6 +3,8 @@ package pipe
 import (
 	"errors"
 	"io"
+	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -57,17 +59,37 @@ func (u *up) sniffTLS(b []byte) mode {
 // then it has the time of a head.
 const sniffTime = time.Second
 
-func (l *listener) noteHTTP() {
-	if !l.speaksHTTP.Load() { // all later answers find it set
-		l.speaksHTTP.Store(true)
+// ports are those of captured connections at which the app has answered HTTP, and 0 for other connections: each port
+// may belong to another app.
+type ports struct {
+	all atomic.Pointer[map[uint16]bool]
+}
+
+func (p *ports) has(port uint16) bool {
+	all := p.all.Load()
+	return all != nil && (*all)[port]
+}
+
+func (p *ports) add(port uint16) {
+	for !p.has(port) {
+		old := p.all.Load()
+		all := map[uint16]bool{port: true}
+		if old != nil {
+			maps.Copy(all, *old)
+		}
+		p.all.CompareAndSwap(old, &all)
 	}
 }
+
+func (c *conn) noteHTTP() { c.in.http.add(c.origin.Port()) }
+
+func (c *conn) speaksHTTP() bool { return c.in.http.has(c.origin.Port()) }
 
 // awaitSniff sets the deadline of first bytes that do not decide. It returns false if there is nothing to wait for: the
 // app has spoken meanwhile, so the connection is opaque already.
 func (u *up) awaitSniff() bool {
 	b := u.buf.Bytes()
-	if u.c.in.speaksHTTP.Load() {
+	if u.c.speaksHTTP() {
 		u.headBegins(http1.TrimBlank(b))
 	} else {
 		u.arrives(b, min(sniffTime, u.c.p.cfg.HeadTimeout))
@@ -81,7 +103,7 @@ func (u *up) sniffedEnough() bool {
 	if !u.timed || u.state != upSniff || u.buf == nil || u.endAwaitFirst() {
 		return false
 	}
-	if !u.c.in.speaksHTTP.Load() {
+	if !u.c.speaksHTTP() {
 		u.passAsBytes()
 		return true
 	}

@@ -118,7 +118,7 @@ func nearest(plain []outcome, got outcome) verdict {
 	return best
 }
 
-// report prints the table, and what is worse; that may be pending or by design.
+// report prints the table, and what is worse; that may be by design.
 func report(t *testing.T, rows int, results []result) {
 	t.Helper()
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.row+a.mode, b.row+b.mode) })
@@ -133,16 +133,13 @@ func report(t *testing.T, rows int, results []result) {
 			if e := find(byDesign, r); e.why != "" {
 				column = "by design"
 				used[e]++
-			} else if e := find(pending, r); e.why != "" {
-				column = "pending"
-				used[e]++
 			} else {
 				t.Errorf("%s, %s:\n    direct: %s\n    behind: %s", r.row, r.mode, r.plain, r.got)
 			}
 		}
 		counts[r.mode][column]++
 	}
-	columns := []string{"equal", "better", "by design", "pending", "worse"}
+	columns := []string{"equal", "better", "by design", "worse"}
 	var table strings.Builder
 	fmt.Fprintf(&table, "%d rows\n%-9s %9s", rows, "mode", "rows")
 	for _, column := range columns {
@@ -164,7 +161,7 @@ func report(t *testing.T, rows int, results []result) {
 	if os.Getenv("ROWS") != "" {
 		return
 	}
-	for _, e := range slices.Concat(byDesign, pending) {
+	for _, e := range byDesign {
 		if used[e] == 0 && !isAbsent(results, e) {
 			t.Errorf("no row needs the exception %q any longer: %s", e.row, e.why)
 		}
