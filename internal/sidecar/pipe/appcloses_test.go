@@ -222,8 +222,8 @@ func TestAppEndsWithinResponseHead(t *testing.T) {
 			app := startApp(t, func(c net.Conn) {
 				readHead(bufio.NewReader(c))
 				_, _ = io.WriteString(c, part)
+				<-arrived // a reset discards what has not been read
 				if resets {
-					<-arrived // a reset discards what has not been read
 					_ = c.(*net.TCPConn).SetLinger(0)
 				}
 			})
