@@ -10,15 +10,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
-// exec reads a command that no shell has split.
-func (r *reading) exec(command []string) result {
-	if program := command[0]; strings.ContainsAny(program, " \t\n") {
-		return r.fail("there is no program called " + strconv.Quote(program) +
-			": without a shell, each argument is an item of its own")
-	}
-	return r.call(command)
-}
-
 // quick are programs that return at once and leave the app alone; pure ones have no effect at all.
 var (
 	pure = []string{
@@ -83,6 +74,10 @@ func (r *reading) call(args []string) result {
 			r.exits, r.returns = false, false
 		}
 		return out
+	}
+	if strings.ContainsAny(args[0], " \t\n") {
+		return r.fail("there is no program called " + strconv.Quote(args[0]) +
+			": each argument is an item, and in a shell a word, of its own")
 	}
 	if why := lacks(r.container.Image, args[0], r.commands); why != "" {
 		return r.fail(why)

@@ -76,7 +76,7 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 		r.request(get.Host, get.Port.IntValue(), get.Path, true, text)
 		return known(course.HTTPHook, text, r.steps...)
 	case h.TCPSocket != nil:
-		return known(course.TCPHook, "tcpSocket, which the kubelet ignores")
+		return known(course.TCPHook, "tcpSocket", Step{Do: Fails, Text: "the kubelet does not support tcpSocket"})
 	}
 	command := h.Exec.Command
 	text := strings.Join(strings.Fields(strings.Join(command, " ")), " ")
@@ -96,7 +96,7 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 		return Hook{Hook: course.Hook{Kind: course.NotifyHook, IsKnown: true, Text: text}, Steps: []Step{{Do: Wait}}}
 	}
 	r := newReading(spec, c)
-	r.exec(command)
+	r.call(command)
 	out := known(course.ScriptHook, text, r.steps...)
 	switch {
 	case out.OnlySleeps():

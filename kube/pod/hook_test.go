@@ -155,7 +155,7 @@ func TestHooks(t *testing.T) {
 		{"", "{exec: {}}", "0s fails"},
 		{"", "{}", "0s fails"},
 		{"", "{exec: {command: [sleep, '5']}, httpGet: {port: 80}}", "0s fails"},
-		{"", "{tcpSocket: {port: 80}}", "0s"},
+		{"", "{tcpSocket: {port: 80}}", "0s fails"},
 		{"", "{httpGet: {port: 8080, path: /shutdown}}", "0s unknown at 0s"},
 		{"", "{httpGet: {port: 8080, path: /actuator/shutdown}}", "0s fails"},
 		{"", "{httpGet: {port: 8080, path: /prestop}}", "0s?"},

@@ -41,7 +41,7 @@ func TestLikeTheShell(t *testing.T) {
 		"for i in a b; do for j in 1 2; do sleep $j; continue; sleep 9; done; done", "N=$((2*3)); N=$((N+1)); sleep $N", "sleep $((1+1))m",
 		"[ 3 -gt 2 ] && sleep 2; [ a = b ] || sleep 3; [ a != a ] && sleep 4", "if sleep x; then sleep 1; else sleep 2; fi", "nohup sleep 3; nice -n 5 sleep 2",
 		"sleep 1 && { sleep 2; false; } || sleep 3", "bash -ec 'sleep 1; false; sleep 2'; sleep 3", "set -e; if false; then sleep 1; fi; sleep 2",
-		"set -e; false || sleep 1; sleep 2", "set -e; ! true; sleep 2", "x=3 sleep 1; sleep ${x:-2}", "while [ ${n:-0} -lt 2 ]; do n=$((${n:-0}+1)); sleep 1; done",
+		"set -e; false || sleep 1; sleep 2", "set -e; ! true; sleep 2", "x=3 sleep 1; sleep ${x:-2}", "'sleep 20'", "\"sleep 20\" || sleep 3", "while [ ${n:-0} -lt 2 ]; do n=$((${n:-0}+1)); sleep 1; done",
 	} {
 		_ = os.Remove(log)
 		cmd := exec.CommandContext(t.Context(), bash, "-c", script)

@@ -80,7 +80,7 @@ const (
 	LoopHook   HookKind = "loop"       // waits in a shell's loop, such as over netstat
 	ScriptHook HookKind = "script"     // another program, of unknown duration
 	HTTPHook   HookKind = "http"       // an HTTP request to the app, of unknown duration
-	TCPHook    HookKind = "tcp socket" // does nothing in any version of Kubernetes
+	TCPHook    HookKind = "tcp socket" // fails in all versions of Kubernetes
 )
 
 // Hook is a container's preStop.
