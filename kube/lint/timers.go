@@ -4,13 +4,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
-		if hook := l.ownHook(c); hook.Duration >= l.grace {
+		hook := l.ownHook(c)
+		if hook.Stops && hook.StopsAt < l.grace && (hook.Stop == course.Finishes || hook.Stop == course.Exits) {
+			return // the hook ends with its container
+		}
+		if hook.Duration >= l.grace {
 			if hook.Duration == pod.Forever {
 				l.find("LC001", Error, path+".lifecycle.preStop",
 					"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end", l.grace)
