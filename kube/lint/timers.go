@@ -11,7 +11,10 @@ import (
 
 func (l *linting) preStopSleeps() {
 	l.containers(func(c *corev1.Container, path string) {
-		hook := l.ownHook(c)
+		hook := l.ownHook(c).Hook
+		if hook.Own != nil {
+			hook = *hook.Own
+		}
 		if hook.Stops && hook.StopsAt < l.grace && (hook.Stop == course.Finishes || hook.Stop == course.Exits) {
 			return // the hook ends with its container
 		}
