@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,35 +58,38 @@ func TestReadme(t *testing.T) {
 			t.Errorf("%d commands, want 1", len(u.commands))
 		}
 	})
+	t.Run("From a clone", func(t *testing.T) {
+		u := begin(t, "From a clone")
+		top, err := filepath.Abs("../../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		build := exec.CommandContext(t.Context(), "sh", "-c", u.commands[0])
+		build.Dir = top
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("$ %s: %v\n%s", u.commands[0], err, out)
+		}
+		if err := os.Symlink(filepath.Join(top, "bin"), filepath.Join(u.dir, "bin")); err != nil {
+			t.Fatal(err)
+		}
+		u.runs(t, u.commands[1])
+		u.deploys(t)
+		if out := u.types(t, u.commands[2]); !strings.Contains(out, "LC029") {
+			t.Errorf("lint does not find that the shell keeps SIGTERM:\n%s", out)
+		}
+		if want := []string{u.commands[0], u.commands[1], u.commands[2], "make test"}; !slices.Equal(u.commands, want) {
+			t.Errorf("%q: want make build, two commands of its programs, and make test", u.commands)
+		}
+	})
 	t.Run("One machine", func(t *testing.T) {
 		u := begin(t, "One machine")
 		u.types(t, u.commands[0])
-		line := strings.Replace(u.commands[1], ":8000=", "127.0.0.1:18431=", 1)
-		cmd := u.command(t, "sh", "-c", "exec "+line)
-		var out strings.Builder
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		polltest.NoError(t, func() error {
-			resp, err := http.Get("http://127.0.0.1:18431/")
-			if err == nil {
-				_ = resp.Body.Close()
-			}
-			return err
-		})
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "verdict=clean") {
-			t.Errorf("%s: %v\n%s", line, err, &out)
-		}
+		u.runs(t, u.commands[1])
 	})
 	t.Run("Only look", func(t *testing.T) {
 		u := begin(t, "Only look")
 		u.types(t, u.commands[0])
-		if err := os.Mkdir(filepath.Join(u.dir, "deploy"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		u.write(t, "deploy/web.yaml", deployment)
+		u.deploys(t)
 		if out := u.types(t, u.commands[1]); !strings.Contains(out, "LC029") {
 			t.Errorf("lint does not find that the shell keeps SIGTERM:\n%s", out)
 		}
@@ -125,8 +129,40 @@ func (u *user) types(t *testing.T, line string) string {
 	t.Helper()
 	out, err := u.command(t, "sh", "-c", line).CombinedOutput()
 	var exit *exec.ExitError
-	if isExit := errors.As(err, &exit); err != nil && !(isExit && exit.ExitCode() == 1 && strings.HasPrefix(line, "lastcallctl")) {
+	if isExit := errors.As(err, &exit); err != nil && !(isExit && exit.ExitCode() == 1 && strings.Contains(line, "lastcallctl ")) {
 		t.Fatalf("$ %s: %v\n%s", line, err, out)
 	}
 	return string(out)
+}
+
+// deploys writes a manifest with a shell that keeps SIGTERM.
+func (u *user) deploys(t *testing.T) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(u.dir, "deploy"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	u.write(t, "deploy/web.yaml", deployment)
+}
+
+// runs types a command line of lastcall run, and ends it when its app answers.
+func (u *user) runs(t *testing.T, line string) {
+	t.Helper()
+	line = strings.Replace(line, ":8000=", "127.0.0.1:18431=", 1)
+	cmd := u.command(t, "sh", "-c", "exec "+line)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	polltest.NoError(t, func() error {
+		resp, err := http.Get("http://127.0.0.1:18431/")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err
+	})
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "verdict=clean") {
+		t.Errorf("%s: %v\n%s", line, err, &out)
+	}
 }
