@@ -292,7 +292,7 @@ func rules(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		switch {
-		case strings.HasPrefix(line, "delete "), strings.HasPrefix(line, "table ") && !strings.HasSuffix(line, "{\n"):
+		case strings.HasPrefix(line, "delete "), strings.HasPrefix(line, "# "), strings.HasPrefix(line, "table ") && !strings.HasSuffix(line, "{\n"):
 		default:
 			lines = append(lines, strings.ReplaceAll(line, "priority dstnat", "priority -100"))
 		}

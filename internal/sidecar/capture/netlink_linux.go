@@ -70,7 +70,15 @@ func transact(c Config) error {
 			return err
 		}
 	}
-	return explain(conn.Flush())
+	if err := explain(conn.Flush()); err != nil {
+		return err
+	}
+	for _, f := range families() {
+		if err := f.routeSources(!c.Off); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // add adds the table to the transaction, as rules_linux.go writes it.

@@ -56,7 +56,7 @@ var (
 		ipv4: netip.MustParsePrefix("127.0.0.1/32"), ipv6: netip.MustParsePrefix("::1/128"),
 	}
 	linkLocal = netip.MustParsePrefix("fe80::/10")
-	// source is the address from which Istio's proxy, and lastcall's pipe, connect to the app.
+	// source is the address from which Istio's proxy, and an Envoy of lastcall's, connect to the app.
 	source = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.6/32"), ipv6: netip.MustParsePrefix("::6/128")}
 )
 
@@ -197,7 +197,7 @@ func anywhere(ranges []netip.Prefix, m match) []match {
 }
 
 // DryRun writes the rules of Install in nft's syntax: `nft -f -` has the same effect, and results in what `nft
-// list ruleset` shows after Install.
+// list ruleset` shows after Install. The routes of the sources stand in comments.
 func DryRun(w io.Writer, c Config) error {
 	var b strings.Builder
 	for _, f := range families() {
@@ -220,6 +220,7 @@ func (t table) write(b *strings.Builder) {
 	if len(t.chains) == 0 {
 		return
 	}
+	fmt.Fprintf(b, "# %s\n", t.family.route())
 	fmt.Fprintf(b, "table %v %s {\n", t.family, Name)
 	for i, c := range t.chains {
 		if i > 0 {

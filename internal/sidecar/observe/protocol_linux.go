@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // What the kernel's counters show of a protocol. On the left what the client sends, on the right the app:
@@ -195,7 +196,8 @@ func (c *connection) part(now time.Time) {
 // client with an error, and only the inner one ends without an answer; if the sidecar ends first, only the client's
 // does.
 
-// Istio's sidecar connects to the app from these addresses, which it gives the loopback interface.
+// Istio's sidecar connects to the app from these addresses, which it gives the loopback interface; lastcall's from
+// tcp.Sources4 and Sources6.
 var (
 	istioSource  = netip.MustParseAddr("127.0.0.6")
 	istioSource6 = netip.MustParseAddr("::6")
@@ -203,7 +205,8 @@ var (
 
 // isWithin reports whether a connection to an address of the namespace comes from the namespace itself.
 func isWithin(to, from netip.Addr) bool {
-	return to.IsLoopback() || from.IsLoopback() || to == from || from == istioSource6
+	return to.IsLoopback() || from.IsLoopback() || to == from || from == istioSource6 ||
+		tcp.Sources4.Contains(from) || tcp.Sources6.Contains(from)
 }
 
 // isInner reports whether the sidecar connects to a port from an address: not from 127.0.0.1, from where another

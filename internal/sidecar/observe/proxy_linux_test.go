@@ -155,13 +155,17 @@ func TestSidecar(t *testing.T) {
 			}
 		}, Lost{}, 0, busy},
 	} {
-		for _, family := range []string{"IPv4", "IPv6"} {
+		for _, family := range []string{"IPv4", "IPv6", "lastcall's source"} {
 			t.Run(tt.name+"/"+family, func(t *testing.T) {
 				s := &sidecar{Net: nettest.New(t), t: t, attempts: 3}
 				at, source, local := s.Pod.TCP4, "127.0.0.6", "127.0.0.1"
-				if family == "IPv6" {
+				switch family {
+				case "IPv6":
 					at, source, local = s.Pod.TCP6, "::6", "::1"
 					s.Pod.AddAddress(t, "::6/128")
+				case "lastcall's source":
+					source = "198.51.100.7"
+					s.Pod.AddAddress(t, "198.51.100.7/32")
 				}
 				s.source, s.local = netip.MustParseAddr(source), netip.MustParseAddr(local)
 				s.front, s.behind = s.Pod.Listen(t, "tcp", at(proxyPort)), s.Pod.Listen(t, "tcp", at(behindPort))

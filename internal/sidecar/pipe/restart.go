@@ -200,7 +200,7 @@ func (u *up) dialOnce() (app *tcp.Socket, err error) {
 	wait := tcp.Patience{Most: c.p.cfg.DialTimeout, Gone: c.isGone, Reserved: c.reserved}
 	for until := time.Now().Add(wait.Most); ; c.p.awaitFiles(filesPause) {
 		if c.in.App == "" {
-			app, err = tcp.DialCaptured(c.p.ctx, c.origin, wait)
+			app, err = tcp.DialCaptured(c.p.ctx, c.origin, c.client.Peer().Addr(), wait)
 		} else {
 			app, err = tcp.Dial(c.p.ctx, c.in.App, wait)
 		}

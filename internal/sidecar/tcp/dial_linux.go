@@ -151,9 +151,8 @@ func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Ad
 		keepAlive(s.fd, appKeepAlive) // an app on this machine does not vanish
 	}
 	if source.IsValid() {
-		_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-		if err := unix.Bind(s.fd, &unix.SockaddrInet4{Addr: source.As4()}); err != nil {
-			return os.NewSyscallError("bind", err)
+		if err := bindSource(s.fd, source); err != nil {
+			return err
 		}
 	}
 	at, size := sockaddr(to)

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -74,24 +73,6 @@ func networkOrder(port uint16) uint16 {
 func AddrPort(a net.Addr) netip.AddrPort {
 	at := a.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-}
-
-// source4 is Istio's source address for forwarded connections, which the capture rules ignore.
-var source4 = netip.MustParseAddr("127.0.0.6")
-
-// DialCaptured connects to the app that a captured connection was meant for, at the address that the client used and
-// never at loopback instead: a server on loopback alone (a debug port, an admin API) must not become reachable from
-// the network. Istio does so since 1.10.
-func DialCaptured(ctx context.Context, to netip.AddrPort, wait Patience) (*Socket, error) {
-	if to.Addr().Is6() {
-		// Istio's ::6 exists only if its init container has added it; our capture rules match the user instead.
-		return dial(ctx, to, netip.Addr{}, wait)
-	}
-	app, err := dial(ctx, to, source4, wait)
-	if errors.Is(err, syscall.EINVAL) { // not an address of this pod: it forwards for others
-		return dial(ctx, to, netip.Addr{}, wait)
-	}
-	return app, err
 }
 
 // KeepAlive detects dead peers of captured outbound connections. It probes long before conntrack forgets a connection

@@ -284,6 +284,9 @@ func (s *Socket) local() netip.AddrPort {
 // RemoteAddr is the peer's end.
 func (s *Socket) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(s.remote) }
 
+// Peer is RemoteAddr.
+func (s *Socket) Peer() netip.AddrPort { return s.remote }
+
 // IsFrom reports whether the peer has the address of another's.
 func (s *Socket) IsFrom(other *Socket) bool { return s.remote.Addr() == other.remote.Addr() }
 
