@@ -23,7 +23,8 @@ func (f family) route() string {
 // routeSources makes the sources local in the network namespace of the calling thread, or undoes it. Where an interface
 // has no addresses of a family, or loopback is down, it has no captured connections either.
 func (f family) routeSources(add bool) error {
-	message := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELROUTE, Flags: netlink.Request | netlink.Acknowledge}}
+	flags := netlink.Request | netlink.Acknowledge
+	message := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELROUTE, Flags: flags}}
 	if add {
 		message.Header.Type = unix.RTM_NEWROUTE
 		message.Header.Flags |= netlink.Create | netlink.Excl
@@ -32,8 +33,8 @@ func (f family) routeSources(add bool) error {
 	if err != nil {
 		return fmt.Errorf("find the loopback interface: %w", err)
 	}
-	rtmsg := []byte{unix.AF_INET, byte(sources[f].Bits()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST,
-		unix.RTN_LOCAL, 0, 0, 0, 0}
+	rtmsg := []byte{unix.AF_INET, byte(sources[f].Bits()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC,
+		unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
 	if f == ipv6 {
 		rtmsg[0] = unix.AF_INET6
 	}

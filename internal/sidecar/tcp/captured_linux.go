@@ -16,9 +16,9 @@ import (
 )
 
 // Sources4 and Sources6 are the addresses from which captured connections reach the app, of ranges that are reserved
-// for documentation. lastcall capture makes them local (a route), but addresses of no interface: no rule of an app
-// takes them for its own machine's, neither one for loopback nor one for all addresses of its interfaces. They are many,
-// so that ports do not run out: each connection keeps one for a minute after its end (TIME_WAIT).
+// for documentation. lastcall capture makes them local (a route), but addresses of no interface: no rule of an app for
+// its own machine matches them, neither one for loopback nor one for all addresses of its interfaces. There are many, so
+// that ports do not run out: each connection keeps one for a minute after its end (TIME_WAIT).
 var (
 	Sources4 = netip.MustParsePrefix("198.51.100.0/24")
 	Sources6 = netip.MustParsePrefix("2001:db8:6c63::/120")
@@ -59,7 +59,7 @@ func DialCaptured(ctx context.Context, to netip.AddrPort, client netip.Addr, wai
 // maxSources is how many sources a connection tries.
 const maxSources = 4
 
-// sourceTurn rises when the ports of a client's source have run out: all clients go on to their next one.
+// sourceTurn rises when the ports of a client's source have run out: all clients change to their next one.
 var sourceTurn atomic.Uint32
 
 // sourceOf chooses an address: not the range's first and last one, which IPv4 reserves.
@@ -75,11 +75,11 @@ func sourceOf(sources netip.Prefix, client netip.Addr, turn uint32) netip.Addr {
 // sourced are the sources for connections to an address of the pod.
 type sourced struct{ to, sources netip.Prefix }
 
-// lastSourced is what sourcesFor has found last, for each family: a pod has one address of each, as a rule.
+// lastSourced is the latest result of sourcesFor, for each family: a pod has one address of each, as a rule.
 var lastSourced [2]atomic.Pointer[sourced]
 
-// sourcesFor are the sources for connections to an address. For one that is not the pod's (it forwards for others) there
-// are none: nothing would answer to them.
+// sourcesFor are the sources for connections to an address. For one that is not the pod's (it forwards for others)
+// there are none: nothing would answer to them.
 func sourcesFor(to netip.Addr) netip.Prefix {
 	last := &lastSourced[to.BitLen()/128]
 	if known := last.Load(); known != nil && known.to.Addr() == to {
