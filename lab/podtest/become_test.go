@@ -156,7 +156,7 @@ func TestCaptureNeeds(t *testing.T) {
 // captures requires that a client's connection comes to the app through the sidecar.
 func (p *pod) captures() {
 	p.t.Helper()
-	if _, from, err := p.get(p.Pod.TCP4(appPort), "/"); err != nil || !strings.HasPrefix(from, "127.0.0.6:") {
+	if _, from, err := p.get(p.Pod.TCP4(appPort), "/"); err != nil || !p.isFromSidecar(from) {
 		p.t.Fatalf("asked from %q, %v; want it captured", from, err)
 	}
 }

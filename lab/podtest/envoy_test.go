@@ -83,7 +83,8 @@ func (p *pod) servesThrough(proxy string) {
 			}
 			b, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			through := strings.Contains(string(b), "from 127.0.0.6:") || strings.Contains(string(b), "from ["+p.Pod.IPv6.String()+"]:")
+			_, from, _ := strings.Cut(string(b), " from ")
+			through := p.isFromSidecar(from)
 			if resp.StatusCode != 200 || !through || strings.HasPrefix(string(b), "HTTP/2.0") != h2 {
 				p.t.Errorf("%s, HTTP/2 %v: %d %s; want it to come through %s", family, h2, resp.StatusCode, b, proxy)
 			}

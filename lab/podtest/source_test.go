@@ -1,6 +1,7 @@
 package podtest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,8 +9,12 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // The app sees a client at an address that is neither loopback nor one of the pod's own: what it allows to programs of
@@ -46,6 +51,61 @@ func (p *pod) clientsAreNotLocal() {
 		}
 		if seen = slices.Compact(seen); len(seen) != 1 {
 			p.t.Errorf("%s: one client has the addresses %v", family, seen)
+		}
+	}
+}
+
+// isFromSidecar reports whether an address of a client, as the app sees it, is one from which the sidecar connects: the
+// pipe's own, or as Istio has it.
+func (p *pod) isFromSidecar(text string) bool {
+	from, err := netip.ParseAddrPort(text)
+	at := from.Addr()
+	return err == nil && (tcp.Sources4.Contains(at) || tcp.Sources6.Contains(at) ||
+		at == netip.MustParseAddr("127.0.0.6") || at == p.Pod.IPv6)
+}
+
+// A port without a listener is refused, as without a sidecar: probes and load balancers see that the app does not listen.
+// While an app restarts its clients wait.
+func TestPortWithoutListener(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	for family, at := range map[string]func(uint16) string{"IPv4": p.Pod.TCP4, "IPv6": p.Pod.TCP6} {
+		refused := func(port uint16) bool {
+			c, err := p.Client.Dial(t.Context(), "tcp", at(port))
+			if err == nil {
+				_ = c.Close()
+			}
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
+		if !refused(7071) {
+			t.Errorf("%s: a port without a listener is not refused", family)
+		}
+		ln := p.Pod.Listen(t, "tcp", at(7071))
+		accepted := make(chan net.Addr, 1)
+		go func() {
+			if c, err := ln.Accept(); err == nil {
+				accepted <- c.RemoteAddr()
+				_ = c.Close()
+			}
+			_ = ln.Close()
+		}()
+		if refused(7071) {
+			t.Errorf("%s: a port with a listener is refused", family)
+		}
+		if from := (<-accepted).String(); !p.isFromSidecar(from) {
+			t.Errorf("%s: the app sees %s, not the sidecar", family, from)
+		}
+		polltest.Eventually(t, "the listener has gone", func() bool {
+			return p.Pod.Do(func() error {
+				ln, err := net.Listen("tcp", at(7071))
+				if err == nil {
+					err = ln.Close()
+				}
+				return err
+			}) == nil
+		})
+		if refused(7071) {
+			t.Errorf("%s: a client does not wait for an app that restarts", family)
 		}
 	}
 }

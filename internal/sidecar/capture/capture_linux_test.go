@@ -49,7 +49,6 @@ func TestCapture(t *testing.T) {
 		}},
 		{"everything", map[string]string{"include-outbound-ranges": "*"}, []row{
 			{"inbound", s.Client, none, "pod", appPort, "inbound {}"},
-			{"inbound to a port without a listener", s.Client, none, "pod", 9999, "inbound {}"},
 			{"the status port", s.Client, none, "pod", 15020, "app"},
 			{"the readiness port", s.Client, none, "pod", 15021, "app"},
 			{"the metrics port", s.Client, none, "pod", 15090, "app"},

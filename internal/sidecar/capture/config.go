@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
@@ -12,6 +13,10 @@ import (
 type Config struct {
 	Off          bool // capture nothing: Install then removes the rules of an earlier run
 	WholeMachine bool // allow the machine's own network namespace
+
+	RestartWait time.Duration // see served
+
+	anyPort bool // also ports without a listener: the kernel cannot look for one
 
 	InboundPort, OutboundPort uint16   // the pipe's listeners, on all addresses of both families
 	UIDs, GIDs                []uint32 // those the proxy runs as, never empty: their connections are never captured

@@ -17,7 +17,8 @@ type match struct {
 	load   []expr.Any           // loads the property into register
 	kind   nftables.SetDatatype // of the values
 	values []value              // one is compared, several are a set
-	not    bool                 // the value is another than the only one of values
+	op     expr.CmpOp           // of the only one of values; 0 is equality
+	set    string               // the values are those of a named set
 }
 
 // value is a value or a range. A range has a mask, and next, the first value above it (nil at the very end).
@@ -48,7 +49,7 @@ func matchNoSYN() match {
 			DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1,
 		}},
 		values: []value{{text: "syn / fin,syn,rst,ack", data: []byte{0x02}, mask: []byte{0x17}}},
-		not:    true,
+		op:     expr.CmpOpNeq,
 	}
 }
 
@@ -65,6 +66,24 @@ func matchPorts(ports []uint16) match {
 		m.values = append(m.values, value{text: strconv.Itoa(int(p)), data: binary.BigEndian.AppendUint16(nil, p)})
 	}
 	return m
+}
+
+// matchServed matches TCP's destination port if it is in the set of served ones.
+func matchServed() match {
+	m := matchPorts(nil)
+	m.set = served
+	return m
+}
+
+// matchListener matches the first packet of a connection to an address and port that has a listener: any value is at most
+// 1, and without a socket the kernel ends the rule.
+func matchListener() match {
+	return match{
+		name:   "socket transparent <=",
+		load:   []expr.Any{&expr.Socket{Key: expr.NFT_SOCKET_TRANSPARENT, Register: register}},
+		values: []value{{text: "1", data: []byte{1}}},
+		op:     expr.CmpOpLte,
+	}
 }
 
 // matchAddresses matches the source (saddr) or the destination (daddr) in ranges that do not overlap.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -70,8 +71,12 @@ func transact(c Config) error {
 			return err
 		}
 	}
-	if err := explain(conn.Flush()); err != nil {
-		return err
+	switch err := conn.Flush(); {
+	case errors.Is(err, unix.ENOENT) && !c.anyPort: // a kernel without nft_socket
+		c.anyPort = true
+		return transact(c)
+	case err != nil:
+		return explain(err)
 	}
 	for _, f := range families() {
 		if err := f.routeSources(!c.Off); err != nil {
@@ -93,6 +98,13 @@ func (t table) add(conn *nftables.Conn) error {
 		return nil
 	}
 	conn.AddTable(to)
+	if t.served > 0 {
+		set := &nftables.Set{Table: to, Name: served, KeyType: nftables.TypeInetService, Dynamic: true, HasTimeout: true,
+			Timeout: t.served, Size: servedMost}
+		if err := conn.AddSet(set, nil); err != nil {
+			return err
+		}
+	}
 	policy := nftables.ChainPolicyAccept
 	var chains []*nftables.Chain
 	for _, c := range t.chains {
@@ -122,8 +134,12 @@ func (r rule) expressions(conn *nftables.Conn, t *nftables.Table) ([]expr.Any, e
 	var out []expr.Any
 	for _, m := range r.matches {
 		out = append(out, m.load...)
+		if m.set != "" {
+			out = append(out, &expr.Lookup{SourceRegister: register, SetName: m.set})
+			continue
+		}
 		if len(m.values) == 1 {
-			out = append(out, m.values[0].compare(m.not)...)
+			out = append(out, m.values[0].compare(m.op)...)
 			continue
 		}
 		set := &nftables.Set{Table: t, Anonymous: true, Constant: true, KeyType: m.kind}
@@ -138,11 +154,7 @@ func (r rule) expressions(conn *nftables.Conn, t *nftables.Table) ([]expr.Any, e
 }
 
 // compare is for a single value.
-func (v value) compare(not bool) []expr.Any {
-	op := expr.CmpOpEq
-	if not {
-		op = expr.CmpOpNeq
-	}
+func (v value) compare(op expr.CmpOp) []expr.Any {
 	var out []expr.Any
 	if bytes.Count(v.mask, []byte{0xff}) < len(v.mask) {
 		out = append(out, &expr.Bitwise{
@@ -174,6 +186,9 @@ func (v verdict) expressions() []expr.Any {
 		}
 	case v.jump != "":
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: v.jump}}
+	case v.serves:
+		return append(slices.Clone(matchPorts(nil).load),
+			&expr.Dynset{SrcRegKey: register, SetName: served, Operation: unix.NFT_DYNSET_OP_UPDATE})
 	}
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}
 }

@@ -82,3 +82,16 @@ func TestLinkLocalIsNotCaptured(t *testing.T) {
 		}
 	}
 }
+
+// A kernel that cannot look for a listener redirects all ports.
+func TestWithoutSocketMatch(t *testing.T) {
+	s := newScene(t)
+	c := resolve(t, Input{})
+	c.anyPort = true
+	must(t, s.Pod.Do(func() error { return Install(c) }))
+	for _, to := range []string{s.Pod.TCP4(9999), s.Pod.TCP6(9999)} {
+		if got, want := s.Client.Receive(t, netip.Addr{}, to), "inbound "+to; got != want {
+			t.Errorf("%s answered %q, want %q", to, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Name is the name of both tables.
@@ -14,6 +15,7 @@ const Name = "lastcall"
 // table is the capture of one family.
 type table struct {
 	family family
+	served time.Duration // how long a port stays in the set of that name; 0 without it
 	chains []chain
 }
 
@@ -37,11 +39,21 @@ type rule struct {
 	do      verdict
 }
 
-// verdict is redirect to a port, jump to a chain, or return.
+// verdict is redirect to a port, jump to a chain, add the port to the set of served ones, or return.
 type verdict struct {
 	redirect uint16
 	jump     string
+	serves   bool
 }
+
+// served is the name of the set of ports to which a client has connected while they had a listener, in the last
+// Config.RestartWait. Others are not redirected: the kernel refuses the connection, as it does without a sidecar, and a
+// probe or a load balancer sees that the app does not listen. Within that time an app may restart: the sidecar lets its
+// clients wait.
+const (
+	served     = "served"
+	servedMost = 1<<16 - 1
+)
 
 // The chains. Only a connection's first packet passes through them (NAT), and on loopback that packet passes through
 // output only: its destination is settled when it arrives.
@@ -65,6 +77,9 @@ func (c *Config) rules(f family) table {
 	t := table{family: f}
 	if c.Off {
 		return t
+	}
+	if !c.anyPort {
+		t.served = max(c.RestartWait.Round(time.Second), time.Second)
 	}
 	t.chains = []chain{
 		// The target of a jump comes first: it must exist when another chain names it.
@@ -104,14 +119,20 @@ func (c *Config) inbound(f family) []rule {
 	if len(c.ExcludeInbound) > 0 {
 		rules = append(rules, rule{[]match{matchPorts(c.ExcludeInbound)}, verdict{}})
 	}
-	to := verdict{redirect: c.InboundPort}
+	var ports []match
 	switch {
-	case c.IncludeInbound.All:
-		rules = append(rules, rule{[]match{matchTCP()}, to})
-	case len(c.IncludeInbound.List) > 0:
-		rules = append(rules, rule{[]match{matchPorts(c.IncludeInbound.List)}, to})
+	case !c.IncludeInbound.All && len(c.IncludeInbound.List) == 0:
+		return rules
+	case !c.IncludeInbound.All:
+		ports = []match{matchPorts(c.IncludeInbound.List)}
+	case c.anyPort:
+		ports = []match{matchTCP()}
 	}
-	return rules
+	if !c.anyPort {
+		rules = append(rules, rule{append(slices.Clone(ports), matchListener()), verdict{serves: true}})
+		ports = append(ports, matchServed())
+	}
+	return append(rules, rule{ports, verdict{redirect: c.InboundPort}})
 }
 
 // outbound is for packets of the pod's processes.
@@ -222,6 +243,10 @@ func (t table) write(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "# %s\n", t.family.route())
 	fmt.Fprintf(b, "table %v %s {\n", t.family, Name)
+	if t.served > 0 {
+		fmt.Fprintf(b, "\tset %s {\n\t\ttype inet_service\n\t\tsize %d\n\t\tflags dynamic,timeout\n\t\ttimeout %v\n\t}\n\n",
+			served, servedMost, t.served)
+	}
 	for i, c := range t.chains {
 		if i > 0 {
 			b.WriteByte('\n')
@@ -250,6 +275,9 @@ func (r rule) String() string {
 }
 
 func (m match) String() string {
+	if m.set != "" {
+		return m.name + " @" + m.set
+	}
 	if len(m.values) == 1 {
 		return m.name + " " + m.values[0].text
 	}
@@ -266,6 +294,8 @@ func (v verdict) String() string {
 		return fmt.Sprintf("redirect to :%d", v.redirect)
 	case v.jump != "":
 		return "jump " + v.jump
+	case v.serves:
+		return "update @" + served + " { tcp dport }"
 	}
 	return "return"
 }

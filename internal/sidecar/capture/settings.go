@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -75,6 +76,15 @@ var Settings = []Setting{
 				return wrong(acceptsMode, text)
 			}
 			c.Off = text == "NONE"
+			return nil
+		},
+	}, {
+		Flag: "restart-wait", Annotations: []string{"lastcall.dev/restart-wait"}, Default: "10s",
+		Help: "`time` since its latest connection for which a port without a listener is captured: its app may restart",
+		set: func(c *Config, text string) (err error) {
+			if c.RestartWait, err = time.ParseDuration(text); err != nil || c.RestartWait < 0 {
+				return wrong(acceptsTime, text)
+			}
 			return nil
 		},
 	}, {
@@ -156,6 +166,7 @@ func setTo[T any](parse func(string) (T, error), field func(*Config) *T) func(*C
 
 // The valid values of the settings.
 const (
+	acceptsTime   = "a time such as 10s, 0 or more"
 	acceptsPort   = "a port, 1 to 65535"
 	acceptsPorts  = "ports, 1 to 65535, separated by commas"
 	acceptsRanges = "ranges of addresses such as 10.0.0.0/8 or fd00::/8, separated by commas"

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func resolve(t *testing.T, in Input) Config {
@@ -16,7 +17,7 @@ func resolve(t *testing.T, in Input) Config {
 
 func TestDefaults(t *testing.T) {
 	want := Config{
-		InboundPort: 15006, OutboundPort: 15001,
+		RestartWait: 10 * time.Second, InboundPort: 15006, OutboundPort: 15001,
 		UIDs: []uint32{1337}, GIDs: []uint32{1337},
 		IncludeInbound: Some[uint16]{All: true}, // nothing outbound
 	}
