@@ -121,8 +121,8 @@ func goError(err error) string {
 		return "error:connect"
 	case errors.Is(err, io.EOF), strings.Contains(text, "server closed idle connection"):
 		return "error:eof"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "error:reset"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return "error:reset" // of the last one: the transport has seen the reset before its writer did
 	}
 	return "error:protocol"
 }
