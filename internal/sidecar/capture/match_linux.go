@@ -75,8 +75,8 @@ func matchServed() match {
 	return m
 }
 
-// matchListener matches the first packet of a connection to an address and port that has a listener: any value is at most
-// 1, and without a socket the kernel ends the rule.
+// matchListener matches the first packet of a connection to an address and port that has a listener: any value is at
+// most 1, and without a socket the kernel ends the rule.
 func matchListener() match {
 	return match{
 		name:   "socket transparent <=",

@@ -17,8 +17,8 @@ import (
 
 // Sources4 and Sources6 are the addresses from which captured connections reach the app, of ranges that are reserved
 // for documentation. lastcall capture makes them local (a route), but addresses of no interface: no rule of an app for
-// its own machine matches them, neither one for loopback nor one for all addresses of its interfaces. There are many, so
-// that ports do not run out: each connection keeps one for a minute after its end (TIME_WAIT).
+// its own machine matches them, neither one for loopback nor one for all addresses of its interfaces. There are many,
+// so that ports do not run out: each connection keeps one for a minute after its end (TIME_WAIT).
 var (
 	Sources4 = netip.MustParsePrefix("198.51.100.0/24")
 	Sources6 = netip.MustParsePrefix("2001:db8:6c63::/120")
