@@ -12,6 +12,7 @@ HOME = {"README.md": "index.md", "docs/README.md": "all.md", "deploy/chart/READM
 ADDED = ["README.md", "BENCHMARKS.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/chart/README.md"]
 GENERATED = "dist/reference"  # by lab/reference
 LINK = re.compile(r'(\]\(|<img src=")(?![a-z]+:|#)([^)#"\s]*)')
+BADGE = re.compile(r"^\[!\[[^\]]*\]\(https:[^)]*\)\]\([^)]*\)\n", re.MULTILINE)  # on the code's page alone: others serve them
 ELSEWHERE = re.compile(r'<(?:script|img|iframe|link rel="(?:stylesheet|icon|preconnect)")[^>]*(?:src|href)="(?:https?:)?//[^"]*')
 
 
@@ -49,7 +50,7 @@ def on_page_markdown(markdown, page, config, files):
             return match[1] + posixpath.relpath(on_site, posixpath.dirname(page.file.src_uri))
         return f"{match[1]}{config.repo_url}/blob/{os.environ.get('LASTCALL_REF', 'main')}/{target}"
 
-    return LINK.sub(link, markdown)
+    return LINK.sub(link, BADGE.sub("", markdown))
 
 
 def on_page_content(html, page, config, files):
