@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -46,9 +47,12 @@ func Remove() error {
 	return nil
 }
 
-// families are those of the kernel: without IPv6 (ipv6.disable=1) there is nothing to capture, and no table for it.
+// families are those that can be captured: without IPv6 (ipv6.disable=1) there is nothing to capture, and no table for
+// it. Where loopback alone has none, the sidecar cannot reach the app by its IPv6 address: clients reach it directly.
 func families() []family {
-	if _, err := os.Stat("/proc/thread-self/net/if_inet6"); err != nil {
+	_, err := os.Stat("/proc/thread-self/net/if_inet6")
+	off, _ := os.ReadFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6")
+	if err != nil || strings.TrimSpace(string(off)) == "1" {
 		return []family{ipv4}
 	}
 	return []family{ipv4, ipv6}

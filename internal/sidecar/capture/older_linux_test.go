@@ -6,10 +6,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // Connections that are open when the rules come, in and out, continue without them.
@@ -92,6 +95,38 @@ func TestWithoutSocketMatch(t *testing.T) {
 	for _, to := range []string{s.Pod.TCP4(9999), s.Pod.TCP6(9999)} {
 		if got, want := s.Client.Receive(t, netip.Addr{}, to), "inbound "+to; got != want {
 			t.Errorf("%s answered %q, want %q", to, got, want)
+		}
+	}
+}
+
+// Without IPv6 on loopback the sidecar cannot reach the app by IPv6: clients reach it directly, as without the rules.
+func TestLoopbackWithoutIPv6(t *testing.T) {
+	s := newScene(t)
+	must(t, s.Pod.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0) }))
+	s.install(t, nil)
+	for to, want := range map[string]string{
+		s.Pod.TCP6(appPort): "app", s.Pod.TCP4(appPort): "inbound " + s.Pod.TCP4(appPort),
+	} {
+		if got := s.Client.Receive(t, netip.Addr{}, to); got != want {
+			t.Errorf("%s answered %q, want %q", to, got, want)
+		}
+	}
+}
+
+// A port that the app itself redirects to another one has no listener: its clients reach the app as before.
+func TestRedirectOfTheApp(t *testing.T) {
+	nft := peers.Need(t, "nft")
+	s := newScene(t)
+	for _, family := range []string{"ip", "ip6"} {
+		cmd := exec.Command(nft, fmt.Sprintf("table %s app { chain pre { type nat hook prerouting priority -100; tcp dport 80 redirect to :%d; }; }",
+			family, appPort))
+		must(t, s.Pod.Start(cmd))
+		must(t, cmd.Wait())
+	}
+	s.install(t, nil)
+	for _, to := range []string{s.Pod.TCP4(80), s.Pod.TCP6(80)} {
+		if got := s.Client.Receive(t, netip.Addr{}, to); got != "app" {
+			t.Errorf("%s answered %q, want the app", to, got)
 		}
 	}
 }
