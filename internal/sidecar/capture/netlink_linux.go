@@ -75,17 +75,18 @@ func transact(c Config) error {
 			return err
 		}
 	}
+	// First, since they have no effect without the rules: if they fail, nothing has changed.
+	for _, f := range families() {
+		if err := f.routeSources(!c.Off); err != nil {
+			return err
+		}
+	}
 	switch err := conn.Flush(); {
 	case errors.Is(err, unix.ENOENT) && !c.anyPort: // a kernel without nft_socket
 		c.anyPort = true
 		return transact(c)
 	case err != nil:
 		return explain(err)
-	}
-	for _, f := range families() {
-		if err := f.routeSources(!c.Off); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,8 @@ func (f family) route() string {
 }
 
 // routeSources makes the sources local in the network namespace of the calling thread, or undoes it. Where an interface
-// has no addresses of a family, or loopback is down, it has no captured connections either.
+// has no addresses of a family, or loopback is down, it has no captured connections either; a missing right is reported
+// with the rules.
 func (f family) routeSources(add bool) error {
 	flags := netlink.Request | netlink.Acknowledge
 	message := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELROUTE, Flags: flags}}
@@ -52,7 +54,7 @@ func (f family) routeSources(add bool) error {
 	}
 	defer func() { _ = conn.Close() }()
 	_, err = conn.Execute(message)
-	for _, harmless := range []error{unix.EEXIST, unix.ESRCH, unix.ENODEV, unix.EACCES, unix.ENETDOWN} {
+	for _, harmless := range []error{unix.EEXIST, unix.ESRCH, unix.ENODEV, os.ErrPermission, unix.ENETDOWN} {
 		if errors.Is(err, harmless) {
 			return nil
 		}
