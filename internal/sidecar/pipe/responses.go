@@ -282,8 +282,10 @@ func (d *down) responseEnds(last bool) bool {
 	}
 	answered := *c.queue.at(0)
 	c.queue.pop()
+	if !c.answered {
+		c.noteHTTP()
+	}
 	c.response, c.answered = response{}, true
-	c.noteHTTP()
 	var refusal *accesslog.Reply
 	if c.queue.len() == 0 {
 		refusal = c.end.refusal
