@@ -222,7 +222,7 @@ func address(t *testing.T, i *instance) net.Addr {
 func newCluster(t *testing.T) (data string) {
 	t.Helper()
 	data = filepath.Join(shortFolder(t), "data")
-	initdb := notRoot(peers.Need(t, "initdb"), "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8")
+	initdb := peers.NotRoot(peers.Need(t, "initdb"), "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
@@ -233,7 +233,7 @@ func newCluster(t *testing.T) (data string) {
 func startCluster(t *testing.T, data string, stop syscall.Signal) *instance {
 	t.Helper()
 	addr := freeAddr(t)
-	i := startInstance(t, addr, stop, syscall.SIGQUIT, notRoot(peers.Need(t, "postgres"), "-D", data, "-h", "127.0.0.1",
+	i := startInstance(t, addr, stop, syscall.SIGQUIT, peers.NotRoot(peers.Need(t, "postgres"), "-D", data, "-h", "127.0.0.1",
 		"-p", fmt.Sprint(addr.Port), "-k", "", "-c", "fsync=off", "-c", "shared_buffers=8MB"))
 	polltest.NoError(t, func() error {
 		conn, err := pgx.Connect(t.Context(), "postgres://app@"+i.address+"/postgres?sslmode=disable")
@@ -267,7 +267,7 @@ func startPgbouncer(t *testing.T, server net.Addr, stop syscall.Signal) *instanc
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return startInstance(t, addr, stop, syscall.SIGKILL, notRoot(peers.Need(t, "pgbouncer"), "-q", file))
+	return startInstance(t, addr, stop, syscall.SIGKILL, peers.NotRoot(peers.Need(t, "pgbouncer"), "-q", file))
 }
 
 // startHAProxy starts a HAProxy that forwards TCP.

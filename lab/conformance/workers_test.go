@@ -404,23 +404,6 @@ func startPostgres(t *testing.T) string {
 	return "postgresql://app@" + startTCPPostgres(t).String() + "/postgres"
 }
 
-// notRoot is a command in a user namespace of its own, in which root has no special rights: PostgreSQL refuses to run
-// as root.
-func notRoot(path string, args ...string) *exec.Cmd {
-	cmd := exec.Command(path, args...)
-	if os.Getuid() != 0 {
-		return cmd
-	}
-	const user = 1000
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: user, HostID: 0, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: user, HostID: 0, Size: 1}},
-		Credential:  &syscall.Credential{Uid: user, Gid: user, NoSetGroups: true},
-	}
-	return cmd
-}
-
 // shortFolder is for unix sockets, whose paths are limited to 107 bytes.
 func shortFolder(t *testing.T) string {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -76,10 +75,6 @@ func startProtectedRedis(t *testing.T, in *nettest.Namespace, dir string) {
 
 func startApache(t *testing.T, in *nettest.Namespace, dir string) {
 	apache := peers.Need(t, "apache2")
-	modules := "/usr/lib/apache2/modules"
-	if unpacked := filepath.Join(filepath.Dir(apache), "..", "root", modules); exists(unpacked) {
-		modules = unpacked
-	}
 	conf := `ServerRoot DIR
 PidFile DIR/apache.pid
 Mutex posixsem
@@ -99,26 +94,19 @@ Require local
 </Directory>
 `
 	write(t, filepath.Join(dir, "index.html"), "hello")
-	file := write(t, filepath.Join(dir, "apache.conf"), strings.NewReplacer("DIR", dir, "MODULES", modules).Replace(conf))
+	file := write(t, filepath.Join(dir, "apache.conf"), strings.NewReplacer("DIR", dir, "MODULES", peers.ApacheModules(apache)).Replace(conf))
 	launch(t, in, "apache", nil, exec.Command(apache, "-X", "-f", file))
 }
 
 func startPostgres(t *testing.T, in *nettest.Namespace, dir string) {
 	initdb, postgres, data := peers.Need(t, "initdb"), peers.Need(t, "postgres"), filepath.Join(dir, "data")
-	made := exec.Command(initdb, "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8")
-	// It refuses to be root.
-	const user = 1000
-	mapping := []syscall.SysProcIDMap{{ContainerID: user, HostID: os.Getuid(), Size: 1}}
-	notRoot := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: mapping, GidMappings: mapping,
-		Credential: &syscall.Credential{Uid: user, Gid: user, NoSetGroups: true}}
-	made.SysProcAttr = notRoot
+	made := peers.NotRoot(initdb, "-D", data, "-A", "trust", "-U", "app", "--no-sync", "--no-locale", "-E", "UTF8")
 	if out, err := made.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	rules := write(t, filepath.Join(dir, "hba.conf"), "host all all samehost trust\n")
-	server := exec.Command(postgres, "-D", data, "-h", "*", "-p", "5432", "-k", "", "-c", "fsync=off",
+	server := peers.NotRoot(postgres, "-D", data, "-h", "*", "-p", "5432", "-k", "", "-c", "fsync=off",
 		"-c", "shared_buffers=8MB", "-c", "hba_file="+rules)
-	server.SysProcAttr = notRoot
 	launch(t, in, "postgres", nil, server)
 }
 
@@ -127,8 +115,6 @@ var pgStartup = func() string {
 	text := "\x00\x03\x00\x00user\x00app\x00database\x00postgres\x00\x00"
 	return string(binary.BigEndian.AppendUint32(nil, uint32(4+len(text)))) + text
 }()
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 func write(t *testing.T, file, text string) string {
 	t.Helper()

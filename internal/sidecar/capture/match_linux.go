@@ -37,6 +37,11 @@ var tcp = []expr.Any{
 	&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{unix.IPPROTO_TCP}},
 }
 
+// dport loads TCP's destination port.
+var dport = []expr.Any{tcp[0], tcp[1], &expr.Payload{
+	DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2,
+}}
+
 func matchTCP() match {
 	return match{name: "meta l4proto", load: tcp[:1], values: []value{{text: "tcp", data: []byte{unix.IPPROTO_TCP}}}}
 }
@@ -55,13 +60,7 @@ func matchNoSYN() match {
 
 // matchPorts matches TCP's destination ports.
 func matchPorts(ports []uint16) match {
-	m := match{
-		name: "tcp dport",
-		load: []expr.Any{tcp[0], tcp[1], &expr.Payload{
-			DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2,
-		}},
-		kind: nftables.TypeInetService,
-	}
+	m := match{name: "tcp dport", load: dport, kind: nftables.TypeInetService}
 	for _, p := range distinct(ports) {
 		m.values = append(m.values, value{text: strconv.Itoa(int(p)), data: binary.BigEndian.AppendUint16(nil, p)})
 	}
@@ -70,9 +69,7 @@ func matchPorts(ports []uint16) match {
 
 // matchServed matches TCP's destination port if it is in the set of served ones.
 func matchServed() match {
-	m := matchPorts(nil)
-	m.set = served
-	return m
+	return match{name: "tcp dport", load: dport, set: served}
 }
 
 // matchListener matches the first packet of a connection to an address and port that has a listener: any value is at

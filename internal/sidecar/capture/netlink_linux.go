@@ -74,9 +74,7 @@ func transact(c Config) error {
 		if err := c.rules(f).add(conn); err != nil {
 			return err
 		}
-	}
-	// First, since they have no effect without the rules: if they fail, nothing has changed.
-	for _, f := range families() {
+		// The routes have no effect without the rules, which Flush sets: if this fails, nothing has changed.
 		if err := f.routeSources(!c.Off); err != nil {
 			return err
 		}
@@ -192,7 +190,7 @@ func (v verdict) expressions() []expr.Any {
 	case v.jump != "":
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: v.jump}}
 	case v.serves:
-		return append(slices.Clone(matchPorts(nil).load),
+		return append(slices.Clone(dport),
 			&expr.Dynset{SrcRegKey: register, SetName: served, Operation: unix.NFT_DYNSET_OP_UPDATE})
 	}
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}

@@ -101,16 +101,10 @@ func (p *place) fileServers() []server {
 		"CERTIFICATE", secret.Cert(), "KEY", secret.Key())
 	p.await(one, p.serve(exec.Command(nginx, "-p", dir, "-e", "stderr", "-c", file)))
 	two := p.port()
-	modules := "/usr/lib/apache2/modules"
-	if unpacked := filepath.Join(filepath.Dir(apache), "..", "root", modules); exists(unpacked) {
-		modules = unpacked
-	}
-	file = configure("apache.conf", two, "MODULES", modules)
+	file = configure("apache.conf", two, "MODULES", peers.ApacheModules(apache))
 	p.await(two, p.serve(exec.Command(apache, "-DFOREGROUND", "-f", file)))
 	return []server{{"nginx", one, true}, {"apache", two, true}, {"nginx-tls", secure, true}, {"nginx-h2", h2, true}}
 }
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 // goServer is net/http's, by TLS with a configuration.
 func (p *place) goServer(secure *tls.Config) port {
