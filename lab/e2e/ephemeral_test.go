@@ -29,11 +29,12 @@ type callers struct {
 	answered, lost atomic.Int64
 }
 
-// call starts callers of a pod, and returns when each has had an answer.
+// call starts callers of a pod, and returns when each has had an answer. Their requests do not begin together: about the
+// moment between an answer and the next request, the observer cannot know which side sent last.
 func (c *callers) call(n *namespace, p corev1.Pod, count int) {
 	n.T.Helper()
 	var first sync.WaitGroup
-	for range count {
+	for i := range count {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(p.Status.PodIP, "8080"), 5*time.Second)
 		if err != nil {
 			n.T.Fatal(err)
@@ -43,6 +44,7 @@ func (c *callers) call(n *namespace, p corev1.Pod, count int) {
 		c.all.Go(func() {
 			defer once()
 			defer func() { _ = conn.Close() }()
+			time.Sleep(time.Duration(i) * 500 * time.Millisecond / time.Duration(count))
 			for in := bufio.NewReader(conn); ; once() {
 				_ = conn.SetDeadline(time.Now().Add(patience))
 				_, _ = fmt.Fprint(conn, "GET /delay/0.5 HTTP/1.1\r\nHost: test\r\n\r\n")
