@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 func (c *checker) pods() {
@@ -43,12 +43,12 @@ func (c *checker) sidecars(pods []corev1.Pod) {
 	tags := map[string]int{}
 	var waiting []string
 	for _, p := range pods {
-		for _, one := range carrier.Containers(&p.Spec) {
+		for _, one := range pod.Containers(&p.Spec) {
 			if strings.HasPrefix(one.Name, "lastcall") {
 				tags[tagOf(one.Image)]++
 			}
 		}
-		for _, s := range carrier.Statuses(&p) {
+		for _, s := range pod.Statuses(&p) {
 			if w := s.State.Waiting; w != nil && strings.HasPrefix(s.Name, "lastcall") &&
 				w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
 				waiting = append(waiting, fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, s.State.Waiting.Reason))

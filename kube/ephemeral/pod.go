@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Limits of the observation of one pod.
@@ -96,7 +96,7 @@ func (p *observed) end(ctx context.Context) *losses.Termination {
 	// What became of the containers is in the pod's last status.
 	limited, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	hasEnded := func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil && carrier.HasEnded(pod) }
+	hasEnded := func(now *corev1.Pod) bool { return now.DeletionTimestamp != nil && pod.HasEnded(now) }
 	now := p.seen.await(limited, p.pod, hasEnded)
 	if p.last == nil && !now.isGone && now.pod.DeletionTimestamp == nil {
 		return nil
@@ -105,27 +105,27 @@ func (p *observed) end(ctx context.Context) *losses.Termination {
 }
 
 // conclude joins the observer's output with the pod's last status.
-func (p *observed) conclude(pod *corev1.Pod) *losses.Termination {
+func (p *observed) conclude(now *corev1.Pod) *losses.Termination {
 	t := &losses.Termination{
-		Namespace: pod.Namespace, Pod: pod.Name, Workload: p.workload.String(), Proxy: carrier.Of(p.pod),
+		Namespace: now.Namespace, Pod: now.Name, Workload: p.workload.String(), Proxy: pod.CarrierOf(p.pod),
 	}
 	if p.last == nil {
 		t.Unknown = []string{"end"}
 		if p.other != "" {
 			t.Unknown = []string{p.other}
 		}
-		if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
-			t.Began = pod.DeletionTimestamp.Add(-carrier.Seconds(*pod.DeletionGracePeriodSeconds))
+		if now.DeletionTimestamp != nil && now.DeletionGracePeriodSeconds != nil {
+			t.Began = now.DeletionTimestamp.Add(-pod.Seconds(*now.DeletionGracePeriodSeconds))
 		}
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
 		t.Lateness = time.Duration(p.last.Arrivals.Last).Seconds()
 	}
-	if s := pod.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
-		t.Deadline = t.Began.Add(carrier.Seconds(*s))
+	if s := now.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
+		t.Deadline = t.Began.Add(pod.Seconds(*s))
 	}
-	for _, s := range carrier.Statuses(pod) {
-		if end := s.State.Terminated; carrier.IsKilled(end) && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
+	for _, s := range pod.Statuses(now) {
+		if end := s.State.Terminated; pod.IsKilled(end) && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
 			t.Killed = append(t.Killed, s.Name)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Annotations of an Event whose termination has shown what the app does at SIGTERM with connections that only it can
@@ -88,8 +88,8 @@ func (a *Apps) of(workload string) shown {
 
 // Learned returns finishes if at least half of the latest ends of the workload's pods that showed anything have shown
 // it. An app that exits is unknown: its next version may finish, and the trial before the last call shows it.
-func (a *Apps) Learned(namespace string, pod *metav1.ObjectMeta) inject.Learned {
-	ends := a.of(namespace + "/" + carrier.WorkloadOf(pod))
+func (a *Apps) Learned(namespace string, p *metav1.ObjectMeta) inject.Learned {
+	ends := a.of(namespace + "/" + pod.WorkloadOf(p))
 	finished, last := 0, ""
 	for _, one := range ends {
 		if one.app == drain.AppFinishes {

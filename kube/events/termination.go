@@ -11,8 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/eventwriter"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // component is the reporting component of Events.
@@ -26,14 +26,14 @@ const reporter = "lastcall.dev/webhook"
 const Fresh = 30 * time.Minute
 
 // eventsOf are the Events for a pod's status.
-func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
+func eventsOf(p *corev1.Pod, now time.Time) []*corev1.Event {
 	var all []*corev1.Event
-	for _, c := range carrier.Statuses(pod) {
-		if e := eventOf(pod, c.Name, c.RestartCount, c.State.Terminated, now); e != nil {
+	for _, c := range pod.Statuses(p) {
+		if e := eventOf(p, c.Name, c.RestartCount, c.State.Terminated, now); e != nil {
 			all = append(all, e)
 		}
 		// The end before the last restart, when the restart count was one lower.
-		e := eventOf(pod, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now)
+		e := eventOf(p, c.Name, c.RestartCount-1, c.LastTerminationState.Terminated, now)
 		if e != nil && c.RestartCount > 0 {
 			all = append(all, e)
 		}
@@ -41,7 +41,7 @@ func eventsOf(pod *corev1.Pod, now time.Time) []*corev1.Event {
 	return all
 }
 
-func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.ContainerStateTerminated,
+func eventOf(p *corev1.Pod, container string, restarts int32, end *corev1.ContainerStateTerminated,
 	now time.Time) *corev1.Event {
 	if end == nil {
 		return nil
@@ -69,18 +69,18 @@ func eventOf(pod *corev1.Pod, container string, restarts int32, end *corev1.Cont
 	}
 	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: carrier.EventName(pod.UID, pod.Name, container, restarts), Namespace: pod.Namespace,
+			Name: pod.EventName(p.UID, p.Name, container, restarts), Namespace: p.Namespace,
 		},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
-			UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			FieldPath: "spec." + fieldOf(pod, container) + "{" + container + "}",
+			APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name,
+			UID: p.UID, ResourceVersion: p.ResourceVersion,
+			FieldPath: "spec." + fieldOf(p, container) + "{" + container + "}",
 		},
 		Type: kind, Reason: reason, Message: terminal.Shorten(message, eventwriter.MaxMessage), Action: "Terminating",
 		Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
 		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
 	}
-	noteApp(e, pod, report)
+	noteApp(e, p, report)
 	return e
 }
 
@@ -96,21 +96,21 @@ func fieldOf(pod *corev1.Pod, container string) string {
 // Trim is the informer's transform: it removes the parts of a pod that Events do not need. A cluster may have 100,000
 // pods.
 func Trim(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
+	p, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil // a tombstone
 	}
 	out := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
 		},
 		Status: corev1.PodStatus{
-			InitContainerStatuses: trimmed(pod.Status.InitContainerStatuses),
-			ContainerStatuses:     trimmed(pod.Status.ContainerStatuses),
+			InitContainerStatuses: trimmed(p.Status.InitContainerStatuses),
+			ContainerStatuses:     trimmed(p.Status.ContainerStatuses),
 		},
 	}
 	count := len(out.Status.InitContainerStatuses) + len(out.Status.ContainerStatuses)
-	if workload := carrier.WorkloadOf(&pod.ObjectMeta); workload != carrier.NoWorkload && count > 0 {
+	if workload := pod.WorkloadOf(&p.ObjectMeta); workload != pod.NoWorkload && count > 0 {
 		out.Annotations = map[string]string{AnnotationWorkload: workload}
 	}
 	return out, nil

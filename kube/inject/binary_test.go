@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // TestBinaryPath: images have files that are called /lastcall, such as one whose entry point is lastcall run. No volume
@@ -37,7 +37,7 @@ func TestBinaryPath(t *testing.T) {
 		hook[0] = formerBinary
 		again, _ := Pod(got, c.o)
 		if now := apps(&again.Spec)[0].Lifecycle.PreStop.Exec.Command; slices.Contains(now, "--") ||
-			carrier.Find(&again.Spec, containerCopy) == nil && c.proxy == Sockets {
+			pod.Find(&again.Spec, containerCopy) == nil && c.proxy == Sockets {
 			t.Errorf("%s: the hook of the earlier version becomes %q", name, now)
 		}
 	}

@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // rights are the capabilities that containers ask for, by name.
 func rights(p *corev1.Pod) (all map[string][]corev1.Capability) {
 	all = map[string][]corev1.Capability{}
-	for _, c := range carrier.Containers(&p.Spec) {
+	for _, c := range pod.Containers(&p.Spec) {
 		if s := c.SecurityContext; s != nil && s.Capabilities != nil && len(s.Capabilities.Add) > 0 {
 			all[c.Name] = s.Capabilities.Add
 		}
@@ -27,7 +27,7 @@ func rights(p *corev1.Pod) (all map[string][]corev1.Capability) {
 func TestCaptureForms(t *testing.T) {
 	for _, form := range []Sidecar{Native, Classic} {
 		for chosen, want := range map[Capture]map[string][]corev1.Capability{
-			CaptureSidecar: {carrier.Sidecar: {"NET_ADMIN", "SETPCAP"}},
+			CaptureSidecar: {pod.Sidecar: {"NET_ADMIN", "SETPCAP"}},
 			CaptureInit:    {containerCapture: {"NET_ADMIN"}},
 			CaptureCNI:     {},
 		} {
@@ -51,7 +51,7 @@ func TestCaptureForms(t *testing.T) {
 				t.Errorf("%s, %s: the annotation and the option differ", form, chosen)
 			}
 
-			sidecar := carrier.Find(&byOption.Spec, carrier.Sidecar)
+			sidecar := pod.Find(&byOption.Spec, pod.Sidecar)
 			agent := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(form)}
 			if form == Classic {
 				agent = append(agent, "--copy-to", mountBinary+"/lastcall")
@@ -87,7 +87,7 @@ func TestCaptureAndPodSecurity(t *testing.T) {
 		o := testOptions()
 		o.Capture = chosen
 		o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-		if got, r := Pod(aPod(nil), o); r.Proxy != want || len(rights(got)) != 0 || carrier.Find(&got.Spec, containerCapture) != nil || (carrier.Find(&got.Spec, containerCopy) != nil) != (want == Sockets) {
+		if got, r := Pod(aPod(nil), o); r.Proxy != want || len(rights(got)) != 0 || pod.Find(&got.Spec, containerCapture) != nil || (pod.Find(&got.Spec, containerCopy) != nil) != (want == Sockets) {
 			t.Errorf("%s: %+v, rights %v", chosen, r, rights(got))
 		}
 	}
@@ -117,7 +117,7 @@ func TestMarkForThePlugin(t *testing.T) {
 		}
 	}
 	mesh := injected.DeepCopy()
-	mesh.Spec.Containers = append(mesh.Spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: "istio/proxyv2"})
+	mesh.Spec.Containers = append(mesh.Spec.Containers, corev1.Container{Name: pod.IstioProxy, Image: "istio/proxyv2"})
 	if got, r := Pod(mesh, o); r.Proxy != Istio || got.Annotations["lastcall.dev/cni"] != "" {
 		t.Errorf("with Istio's sidecar: %+v, %v", r, got.Annotations)
 	}
@@ -130,7 +130,7 @@ func TestPluginAndInitContainers(t *testing.T) {
 	with := func(p *corev1.Pod) {
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "migrate", Image: "app"})
 	}
-	if got, r := Pod(aPod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != carrier.Sidecar {
+	if got, r := Pod(aPod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != pod.Sidecar {
 		t.Errorf("native: %+v, %+v", r, got.Spec.InitContainers)
 	}
 	o.Sidecar = Classic

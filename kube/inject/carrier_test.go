@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 func readFile(t testing.TB, path string) []byte {
@@ -60,15 +60,15 @@ func TestCarrierOf(t *testing.T) {
 				want string
 				ours bool
 			}{{c.pod, c.before, false}, {after, c.after, true}} {
-				if got := carrier.Of(one.pod); got != one.want || carrier.HasLastcall(got) != one.ours {
-					t.Errorf("%s, with lastcall: %v; want %s", got, carrier.HasLastcall(got), one.want)
+				if got := pod.CarrierOf(one.pod); got != one.want || pod.HasLastcall(got) != one.ours {
+					t.Errorf("%s, with lastcall: %v; want %s", got, pod.HasLastcall(got), one.want)
 				}
 				spec := &one.pod.Spec
-				proxy, app := carrier.Find(spec, c.proxy), carrier.Find(spec, c.app)
-				if isProxy := carrier.IsProxy(spec, proxy); c.proxy != "" && !isProxy || app == nil || carrier.IsProxy(spec, app) {
-					t.Errorf("%s and %s: proxies %v and %v", c.proxy, c.app, isProxy, carrier.IsProxy(spec, app))
+				proxy, app := pod.Find(spec, c.proxy), pod.Find(spec, c.app)
+				if isProxy := pod.IsProxy(spec, proxy); c.proxy != "" && !isProxy || app == nil || pod.IsProxy(spec, app) {
+					t.Errorf("%s and %s: proxies %v and %v", c.proxy, c.app, isProxy, pod.IsProxy(spec, app))
 				}
-				if carrier.WithoutHook(c.after) != c.before && c.before != "none" {
+				if pod.WithoutHook(c.after) != c.before && c.before != "none" {
 					t.Errorf("%s without a hook is not %s", c.after, c.before)
 				}
 			}

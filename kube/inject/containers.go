@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // apps are the containers that the kubelet ends when the pod ends: all except the
@@ -14,7 +14,7 @@ import (
 func apps(spec *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
 	for i := range spec.Containers {
-		if c := &spec.Containers[i]; !carrier.IsProxy(spec, c) {
+		if c := &spec.Containers[i]; !pod.IsProxy(spec, c) {
 			out = append(out, c)
 		}
 	}
@@ -25,7 +25,7 @@ func apps(spec *corev1.PodSpec) []*corev1.Container {
 func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
 	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; carrier.IsNative(c) && !carrier.IsProxy(spec, c) {
+		if c := &spec.InitContainers[i]; pod.IsNative(c) && !pod.IsProxy(spec, c) {
 			out = append(out, c)
 		}
 	}
@@ -43,7 +43,7 @@ func setVariable(c *corev1.Container, name, value string) {
 
 // setDefault adds a variable unless the manifest has it.
 func setDefault(c *corev1.Container, name, value string) {
-	if _, isSet := carrier.Variable(c, name); !isSet {
+	if _, isSet := pod.Variable(c, name); !isSet {
 		setVariable(c, name, value)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // TestAgentReadsWhatIsWritten takes the sidecar's and the capture's environment and
 // arguments as they will be read in the pod.
 func TestAgentReadsWhatIsWritten(t *testing.T) {
-	sidecar := carrier.Find(&podOfFile(t, "testdata/golden/deployment.yaml").Spec, carrier.Sidecar)
+	sidecar := pod.Find(&podOfFile(t, "testdata/golden/deployment.yaml").Spec, pod.Sidecar)
 	env := environment(sidecar.Env).pairs()
 	s, err := meshconfig.Resolve(meshconfig.Input{Env: env})
 	if err != nil {
@@ -26,7 +26,7 @@ func TestAgentReadsWhatIsWritten(t *testing.T) {
 	if s.MinimumDrain.Value != 10*time.Second || s.GracePeriod.Value != 45*time.Second || s.TerminationDrain.Value != 20*time.Second || s.ScrapeTarget.Value != "http://127.0.0.1:9113/metrics" {
 		t.Errorf("%v", env)
 	}
-	probers, _ := carrier.Variable(sidecar, meshconfig.VariableProbes)
+	probers, _ := pod.Variable(sidecar, meshconfig.VariableProbes)
 	probes, err := agent.ParseProbes(unescape(probers))
 	if err != nil || len(probes) != 3 {
 		t.Errorf("%d probes, %v", len(probes), err)
@@ -44,7 +44,7 @@ func TestCaptureReadsWhatIsWritten(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	flags := map[string]string{}
-	args := carrier.Find(&got.Spec, carrier.Sidecar).Args
+	args := pod.Find(&got.Spec, pod.Sidecar).Args
 	for _, arg := range args[1:slices.Index(args, "--")] {
 		name, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if !ok || !slices.ContainsFunc(capture.Settings, func(s capture.Setting) bool { return s.Flag == name }) {
@@ -68,11 +68,11 @@ func TestCopyAndHookAgree(t *testing.T) {
 	if r.Outcome != Injected {
 		t.Fatalf("%+v", r)
 	}
-	from, to := carrier.Find(&got.Spec, "lastcall-copy"), &got.Spec.Containers[0]
+	from, to := pod.Find(&got.Spec, "lastcall-copy"), &got.Spec.Containers[0]
 	if len(from.VolumeMounts) != 1 || len(from.Args) != 2 || from.Args[0] != "copy" {
 		t.Fatalf("mounts %+v, arguments %q", from.VolumeMounts, from.Args)
 	}
-	if _, isSet := carrier.Variable(to, "LASTCALL_IGNORE_FROM"); isSet {
+	if _, isSet := pod.Variable(to, "LASTCALL_IGNORE_FROM"); isSet {
 		t.Error("clients behind a Service of externalTrafficPolicy Cluster come from the node's address, and must count")
 	}
 	copied := from.VolumeMounts[0]

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
@@ -71,21 +71,21 @@ func checkPatch(t *testing.T, before, after *corev1.Pod) {
 }
 
 // inconsistencies are pods that an API server refuses, as far as an injection could bring it about.
-func inconsistencies(pod *corev1.Pod) []string {
+func inconsistencies(in *corev1.Pod) []string {
 	var wrong []string
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	volumes, containers := map[string]bool{}, map[string]bool{}
-	for _, v := range pod.Spec.Volumes {
+	for _, v := range in.Spec.Volumes {
 		if volumes[v.Name] {
 			say("two volumes %s", v.Name)
 		}
 		volumes[v.Name] = true
 	}
 	grace := int64(30)
-	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+	if g := in.Spec.TerminationGracePeriodSeconds; g != nil {
 		grace = *g
 	}
-	for i, c := range carrier.Containers(&pod.Spec) {
+	for i, c := range pod.Containers(&in.Spec) {
 		if containers[c.Name] {
 			say("two containers %s", c.Name)
 		}
@@ -104,13 +104,13 @@ func inconsistencies(pod *corev1.Pod) []string {
 			ports[p.Name] = true
 		}
 		for _, e := range c.Env {
-			if env[e.Name] && c.Name == carrier.Sidecar {
+			if env[e.Name] && c.Name == pod.Sidecar {
 				say("container %s: two variables %s", c.Name, e.Name)
 			}
 			env[e.Name] = true
 		}
-		isInit := i < len(pod.Spec.InitContainers)
-		if isInit && !carrier.IsNative(c) && (c.Lifecycle != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil || c.StartupProbe != nil) {
+		isInit := i < len(in.Spec.InitContainers)
+		if isInit && !pod.IsNative(c) && (c.Lifecycle != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil || c.StartupProbe != nil) {
 			say("init container %s has hooks or probes", c.Name)
 		}
 		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
@@ -119,7 +119,7 @@ func inconsistencies(pod *corev1.Pod) []string {
 				say("container %s: preStop %+v", c.Name, h)
 			}
 		}
-		if own := pod.Spec.Resources; own != nil && (c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy) {
+		if own := in.Spec.Resources; own != nil && (c.Name == pod.Sidecar || c.Name == containerCapture || c.Name == containerCopy) {
 			for name, limit := range c.Resources.Limits { // a limit alone is a request too
 				if request, isSet := c.Resources.Requests[name]; !isSet || !request.IsZero() {
 					say("container %s asks for %s (limit %v) of a pod that has a budget", c.Name, name, limit.String())

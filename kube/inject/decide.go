@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // systemNamespaces contain the programs that a cluster needs to run webhooks: they are never injected.
@@ -55,15 +55,15 @@ func enabled(pod *corev1.Pod, o Options) (bool, string, error) {
 }
 
 // Unfit returns the reason why a pod cannot be injected whatever it requests, or "".
-func Unfit(pod *corev1.Pod) string {
-	spec := &pod.Spec
+func Unfit(p *corev1.Pod) string {
+	spec := &p.Spec
 	switch {
 	case spec.HostNetwork:
 		return "hostNetwork: capturing or draining its traffic would affect the node"
 	case spec.OS != nil && spec.OS.Name == corev1.Windows,
 		spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
 		return "it runs on Windows, lastcall on Linux"
-	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
+	case p.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		return "it is the mirror of a static pod, which cannot be changed through the API"
 	case len(spec.Containers) == 0:
 		return "it has no containers"
@@ -72,9 +72,9 @@ func Unfit(pod *corev1.Pod) string {
 	case spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds < 0:
 		return "terminationGracePeriodSeconds is negative"
 	}
-	for _, c := range carrier.Containers(spec) {
-		isOwn := c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy
-		if isOwn && !carrier.IsOurs(pod) {
+	for _, c := range pod.Containers(spec) {
+		isOwn := c.Name == pod.Sidecar || c.Name == containerCapture || c.Name == containerCopy
+		if isOwn && !pod.IsOurs(p) {
 			return fmt.Sprintf("it already has a container %s, which lastcall did not add", c.Name)
 		}
 	}
@@ -83,8 +83,8 @@ func Unfit(pod *corev1.Pod) string {
 
 // portsTaken returns an error text if a container listens on a port of the sidecar.
 func portsTaken(spec *corev1.PodSpec, own []int32) string {
-	for _, c := range carrier.Containers(spec) {
-		if c.Name == carrier.Sidecar {
+	for _, c := range pod.Containers(spec) {
+		if c.Name == pod.Sidecar {
 			continue
 		}
 		for _, p := range c.Ports {
@@ -97,8 +97,8 @@ func portsTaken(spec *corev1.PodSpec, own []int32) string {
 }
 
 // chooseProxy returns the part that carries the pod's traffic.
-func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
-	chosen := Proxy(pod.Annotations[annotationProxy])
+func chooseProxy(p *corev1.Pod, o Options) (Proxy, string, error) {
+	chosen := Proxy(p.Annotations[annotationProxy])
 	switch chosen {
 	case "", Pipe, Envoy, Sockets, Istio:
 	default:
@@ -106,13 +106,13 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 			annotationProxy, chosen, Pipe, Envoy, Sockets, Istio)
 	}
 	wants := chosen == Pipe || chosen == Envoy
-	hasSidecar := carrier.Find(&pod.Spec, carrier.IstioProxy) != nil
-	name := carrier.OtherMeshOf(pod, o.Namespace)
-	isProxy := func(c *corev1.Container) bool { return carrier.IsMeshProxy(&pod.Spec, c) }
-	isThere := name != carrier.MeshDapr && slices.ContainsFunc(carrier.Containers(&pod.Spec), isProxy)
-	isIstioExpected := carrier.IsIstioExpected(pod, o.Namespace) && !isThere
+	hasSidecar := pod.Find(&p.Spec, pod.IstioProxy) != nil
+	name := pod.OtherMeshOf(p, o.Namespace)
+	isProxy := func(c *corev1.Container) bool { return pod.IsMeshProxy(&p.Spec, c) }
+	isThere := name != pod.MeshDapr && slices.ContainsFunc(pod.Containers(&p.Spec), isProxy)
+	isIstioExpected := pod.IsIstioExpected(p, o.Namespace) && !isThere
 	switch {
-	case (hasSidecar || isIstioExpected) && isProxyless(pod):
+	case (hasSidecar || isIstioExpected) && isProxyless(p):
 		return Sockets, "Istio's agent runs without Envoy here (proxyless gRPC), so " +
 			"the app's preStop watches its sockets", nil
 	case hasSidecar && wants:
@@ -126,13 +126,13 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	case isIstioExpected && chosen == "":
 		return Istio, "Istio's injection is enabled: its sidecar is expected; " +
 			"sidecar.istio.io/inject: \"false\" replaces it by lastcall's", nil
-	case chosen == Istio && name == carrier.MeshDapr: // which captures nothing
+	case chosen == Istio && name == pod.MeshDapr: // which captures nothing
 		return Istio, "", nil
 	case name != "" && (wants || chosen == Istio):
 		return Sockets, besideMesh(name) + ", although " + annotationProxy + " is " + string(chosen), nil
 	case name != "":
 		return Sockets, besideMesh(name), nil
-	case chosen == Istio && isIstioRefused(pod):
+	case chosen == Istio && isIstioRefused(p):
 		return Sockets, "Istio's injection is disabled (sidecar.istio.io/inject), so " +
 			"the app's preStop watches its sockets", nil
 	case chosen == Envoy && o.EnvoyImage == "":
@@ -141,7 +141,7 @@ func chooseProxy(pod *corev1.Pod, o Options) (Proxy, string, error) {
 	case chosen != "":
 		return chosen, "", nil
 	}
-	return earlierProxy(pod), "", nil
+	return earlierProxy(p), "", nil
 }
 
 // earlierProxy is the form of an earlier injection, which may have known the namespace, or else the default: without
@@ -157,8 +157,8 @@ func earlierProxy(pod *corev1.Pod) Proxy {
 }
 
 // isIstioRefused reports whether the pod itself disables Istio's injection.
-func isIstioRefused(pod *corev1.Pod) bool {
-	text, _ := carrier.IstioInject(pod)
+func isIstioRefused(p *corev1.Pod) bool {
+	text, _ := pod.IstioInject(p)
 	return text == "false"
 }
 

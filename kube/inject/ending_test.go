@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // TestAppEnd: the annotation decides, then what was learned; the agent or the hook receives it.
@@ -37,9 +37,9 @@ func TestAppEnd(t *testing.T) {
 			}), o)
 			reader := &got.Spec.Containers[0]
 			if proxy == Pipe {
-				reader = carrier.Find(&got.Spec, carrier.Sidecar)
+				reader = pod.Find(&got.Spec, pod.Sidecar)
 			}
-			if value, _ := carrier.Variable(reader, "LASTCALL_APP"); value != c.want {
+			if value, _ := pod.Variable(reader, "LASTCALL_APP"); value != c.want {
 				t.Errorf("%s, %s: LASTCALL_APP is %q, want %q", c.name, proxy, value, c.want)
 			}
 			notes := strings.Join(r.Notes, "\n")

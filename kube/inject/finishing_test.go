@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // TestKnownServers: before anything is learned, a server that is known to finish gets its stop signal while its own TLS
@@ -56,7 +56,7 @@ func TestKnownServers(t *testing.T) {
 			if r.Outcome != Injected {
 				t.Fatal(r)
 			}
-			if value, _ := carrier.Variable(carrier.Find(&got.Spec, carrier.Sidecar), "LASTCALL_APP"); value != c.want {
+			if value, _ := pod.Variable(pod.Find(&got.Spec, pod.Sidecar), "LASTCALL_APP"); value != c.want {
 				t.Errorf("LASTCALL_APP is %q, want %q", value, c.want)
 			}
 			if isKnown := c.want == "finishes"; strings.Contains(strings.Join(r.Notes, "\n"), "known of") != isKnown {

@@ -15,7 +15,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -23,7 +22,7 @@ import (
 // it needs nothing in the image.
 func (j *injection) waitHook(token string) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
-		Path: carrier.PathWait + token,
+		Path: pod.PathWait + token,
 		Port: intstr.FromInt32(int32(j.settings.StatusPort.Value)),
 	}}
 }
@@ -64,7 +63,7 @@ func (j *injection) leavesPresence() bool {
 }
 
 // isOurHook reports whether a hook is lastcall wait, by httpGet or by exec.
-func isOurHook(h *corev1.LifecycleHandler) bool { return carrier.IsWaitGet(h) || isExecHook(h) }
+func isOurHook(h *corev1.LifecycleHandler) bool { return pod.IsWaitGet(h) || isExecHook(h) }
 
 // sidecarToken is the token of the sidecar's own hook, which shows the agent that the pod ends. It is derived from the
 // app's: both are in the pod's manifest, and only have to differ.
@@ -82,7 +81,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 			return err
 		}
 		j.join(c, p, hook)
-		if isOurHook(carrier.PreStop(c)) {
+		if isOurHook(pod.PreStop(c)) {
 			setDefault(c, timers.DrainedByHook, "true") // to a Go program with lastcall's library
 		}
 	}
@@ -91,7 +90,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 
 // join sets one container's hook, and notes the use of its own.
 func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own, stopper := carrier.PreStop(c), ""
+	own, stopper := pod.PreStop(c), ""
 	if p.Merge == MergeReplaces && p.Sleep > 0 {
 		stopper = pod.ReadHook(&j.pod.Spec, c).Stopper()
 	}
@@ -103,7 +102,7 @@ func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Conta
 		return
 	}
 	h := hook(c)
-	if h == nil || isOurHook(own) && !(carrier.IsWaitGet(own) && carrier.IsWaitGet(h) ||
+	if h == nil || isOurHook(own) && !(pod.IsWaitGet(own) && pod.IsWaitGet(h) ||
 		isExecHook(own) && isExecHook(h) && isPlaneHook(own) == isPlaneHook(h)) { // another form of the sidecar
 		return
 	}

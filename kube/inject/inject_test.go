@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -36,7 +36,7 @@ func TestAsIstioTheAppHasNoHook(t *testing.T) {
 	if r.Outcome != Injected || p.Spec.Containers[0].Lifecycle != nil {
 		t.Errorf("%+v, the app's hooks are %+v", r, p.Spec.Containers[0].Lifecycle)
 	}
-	if c := carrier.Find(&p.Spec, carrier.Sidecar); c.Lifecycle.PreStop == nil { // a native sidecar's own, as Istio's
+	if c := pod.Find(&p.Spec, pod.Sidecar); c.Lifecycle.PreStop == nil { // a native sidecar's own, as Istio's
 		t.Errorf("the sidecar's hooks are %+v", c.Lifecycle)
 	}
 }
@@ -50,7 +50,7 @@ func TestEnvoySidecar(t *testing.T) {
 	}
 	for _, c := range p.Spec.InitContainers {
 		want := o.Image
-		if c.Name == carrier.Sidecar {
+		if c.Name == pod.Sidecar {
 			want = o.EnvoyImage
 			if !strings.Contains(strings.Join(c.Args, " "), "--proxy envoy") {
 				t.Errorf("the sidecar's arguments are %q", c.Args)
@@ -277,7 +277,7 @@ func TestPresence(t *testing.T) {
 	if all := one.Spec.InitContainers; len(all) != 1 || all[0].Name != containerCapture {
 		t.Errorf("%d init containers, the first is %s: an init container delays the pod by one of the kubelet's looks", len(all), all[0].Name)
 	}
-	sidecar := carrier.Find(&one.Spec, carrier.Sidecar)
+	sidecar := pod.Find(&one.Spec, pod.Sidecar)
 	copies := func(c *corev1.Container) bool {
 		i := slices.Index(c.Args, "--copy-to")
 		return i > 0 && c.Args[i+1] == mountBinary+"/lastcall" &&
@@ -287,7 +287,7 @@ func TestPresence(t *testing.T) {
 		t.Errorf("the sidecar does not copy the program: %q, %+v", sidecar.Args, sidecar.VolumeMounts)
 	}
 	// A native one's token and hook are in the golden files.
-	if _, isSet := carrier.Variable(sidecar, meshconfig.VariableSidecarToken); isSet || sidecar.Lifecycle.PreStop != nil {
+	if _, isSet := pod.Variable(sidecar, meshconfig.VariableSidecarToken); isSet || sidecar.Lifecycle.PreStop != nil {
 		t.Error("a classic sidecar has a hook of its own, which would delay its SIGTERM until the end of the drain")
 	}
 
@@ -296,11 +296,11 @@ func TestPresence(t *testing.T) {
 	own.Annotations = map[string]string{annotationPreStop: "keep"}
 	own.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
 	own, _ = Pod(own, o)
-	if copies(carrier.Find(&own.Spec, carrier.Sidecar)) {
+	if copies(pod.Find(&own.Spec, pod.Sidecar)) {
 		t.Error("the sidecar copies a program that no hook runs")
 	}
 	own.Spec.Containers = append(own.Spec.Containers, corev1.Container{Name: "late", Image: "late:1"})
-	if own, _ = Pod(own, o); !copies(carrier.Find(&own.Spec, carrier.Sidecar)) {
+	if own, _ = Pod(own, o); !copies(pod.Find(&own.Spec, pod.Sidecar)) {
 		t.Error("the sidecar does not copy the program for a later container")
 	}
 
@@ -309,7 +309,7 @@ func TestPresence(t *testing.T) {
 	two, r := Pod(one, o)
 	has(apps(&two.Spec)[0], "/lastcall-bin/lastcall", "wait", "--app-ports", "8080")
 	has(apps(&two.Spec)[1], "/lastcall-bin/lastcall", "wait", "--app-ports", "none")
-	if n, _ := carrier.Variable(carrier.Find(&two.Spec, carrier.Sidecar), meshconfig.VariableAppContainers); n != "2" || len(two.Spec.InitContainers) != 1 || len(r.Notes) != 0 {
+	if n, _ := pod.Variable(pod.Find(&two.Spec, pod.Sidecar), meshconfig.VariableAppContainers); n != "2" || len(two.Spec.InitContainers) != 1 || len(r.Notes) != 0 {
 		t.Errorf("%s app containers, %d init containers, notes %q", n, len(two.Spec.InitContainers), r.Notes)
 	}
 
@@ -321,7 +321,7 @@ func TestPresence(t *testing.T) {
 	} {
 		p := aPod(nil)
 		change(p)
-		if p, r := Pod(p, o); r.Outcome != Injected || !carrier.IsWaitGet(apps(&p.Spec)[0].Lifecycle.PreStop) || len(p.Spec.Volumes) != 1 {
+		if p, r := Pod(p, o); r.Outcome != Injected || !pod.IsWaitGet(apps(&p.Spec)[0].Lifecycle.PreStop) || len(p.Spec.Volumes) != 1 {
 			t.Errorf("%s: %+v, %+v", name, r, apps(&p.Spec)[0].Lifecycle)
 		}
 	}
@@ -344,8 +344,8 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 	o := testOptions()
 	o.Token = "another-token-another"
 	second, r := Pod(first, o)
-	late := carrier.Find(&second.Spec, "late")
-	if r.Outcome != Injected || !carrier.IsWaitGet(late.Lifecycle.PreStop) || late.ReadinessProbe.HTTPGet == nil || late.LivenessProbe.Exec == nil {
+	late := pod.Find(&second.Spec, "late")
+	if r.Outcome != Injected || !pod.IsWaitGet(late.Lifecycle.PreStop) || late.ReadinessProbe.HTTPGet == nil || late.LivenessProbe.Exec == nil {
 		t.Fatalf("%+v: %+v", r, late)
 	}
 	if got, want := late.Lifecycle.PreStop.HTTPGet.Path, "/wait/"+testToken+"?ports="; got != want {
@@ -355,8 +355,8 @@ func TestAnotherInjectorAfterUs(t *testing.T) {
 	if got, want := apps(&second.Spec)[0].Lifecycle.PreStop.HTTPGet.Path, "/wait/"+testToken+"?ports=8080"; got != want {
 		t.Errorf("the first container's hook is %s, want %s", got, want)
 	}
-	sidecar := carrier.Find(&second.Spec, "lastcall")
-	if text, _ := carrier.Variable(sidecar, meshconfig.VariableProbes); !strings.Contains(text, "/app-health/late/readyz") {
+	sidecar := pod.Find(&second.Spec, "lastcall")
+	if text, _ := pod.Variable(sidecar, meshconfig.VariableProbes); !strings.Contains(text, "/app-health/late/readyz") {
 		t.Errorf("the agent answers %s only", text)
 	}
 	if n := len(second.Spec.InitContainers); n != 1 {
@@ -373,10 +373,10 @@ func TestStopSignal(t *testing.T) {
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)}
 		}), testOptions())
 		app := got.Spec.Containers[0].Lifecycle
-		if r.Outcome != Injected || app == nil || app.StopSignal == nil || *app.StopSignal != corev1.SIGUSR1 || carrier.IsWaitGet(app.PreStop) != (word == "keep") {
+		if r.Outcome != Injected || app == nil || app.StopSignal == nil || *app.StopSignal != corev1.SIGUSR1 || pod.IsWaitGet(app.PreStop) != (word == "keep") {
 			t.Errorf("%s: %+v: %+v", word, r, app)
 		}
-		if own := carrier.Find(&got.Spec, carrier.Sidecar).Lifecycle; own.StopSignal != nil {
+		if own := pod.Find(&got.Spec, pod.Sidecar).Lifecycle; own.StopSignal != nil {
 			t.Errorf("%s: the sidecar stops at %s", word, *own.StopSignal)
 		}
 	}
@@ -490,11 +490,11 @@ func TestOtherStatusPort(t *testing.T) {
 	if r.Outcome != Injected {
 		t.Fatalf("%+v", r)
 	}
-	args := carrier.Find(&got.Spec, carrier.Sidecar).Args
+	args := pod.Find(&got.Spec, pod.Sidecar).Args
 	if want := []string{"capture", "--exclude-inbound-ports=9100", "--status-port", "16020", "--", program, "agent"}; !slices.Equal(args[:len(want)], want) {
 		t.Errorf("%q", args)
 	}
-	app := carrier.Find(&got.Spec, "web")
+	app := pod.Find(&got.Spec, "web")
 	if app.ReadinessProbe.HTTPGet.Port.IntVal != 16020 || app.Lifecycle.PreStop.HTTPGet.Port.IntVal != 16020 || got.Annotations["prometheus.io/port"] != "16020" {
 		t.Errorf("%+v", got)
 	}

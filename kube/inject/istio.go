@@ -10,7 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -88,7 +87,7 @@ func (j *injection) agentPort() int {
 // unknown: the webhook is called again, and for a manifest the form is the one that is set.
 func (j *injection) hookIstioProxy() {
 	spec := &j.pod.Spec
-	proxy := carrier.Find(spec, carrier.IstioProxy)
+	proxy := pod.Find(spec, pod.IstioProxy)
 	isGateway := proxy != nil && len(apps(spec)) == 0 // never native
 	switch {
 	case proxy != nil && (proxy.Image != autoImage || isGateway):
@@ -99,35 +98,35 @@ func (j *injection) hookIstioProxy() {
 			"if Istio injects a classic one, set annotation %s: classic, which gives it a preStop hook too", annotationSidecar)
 		return
 	case proxy == nil:
-		auto := corev1.Container{Name: carrier.IstioProxy, Image: autoImage, ImagePullPolicy: corev1.PullIfNotPresent}
+		auto := corev1.Container{Name: pod.IstioProxy, Image: autoImage, ImagePullPolicy: corev1.PullIfNotPresent}
 		spec.Containers = append(spec.Containers, auto)
 		proxy = &spec.Containers[len(spec.Containers)-1]
 		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, "+
-			"without which the pod cannot start", carrier.IstioProxy, autoImage)
+			"without which the pod cannot start", pod.IstioProxy, autoImage)
 	}
-	own := carrier.PreStop(proxy)
+	own := pod.PreStop(proxy)
 	var hook *corev1.LifecycleHandler
 	isFree := j.isReplaceable(proxy)
 	switch {
-	case carrier.IsNative(proxy) && (isFree || carrier.IsPilotDrain(own)) &&
-		!slices.Contains(carrier.DebugPorts(), j.agentPort()):
+	case pod.IsNative(proxy) && (isFree || pod.IsPilotDrain(own)) &&
+		!slices.Contains(pod.DebugPorts(), j.agentPort()):
 		hook = j.proxyHook(proxy)
 		j.note("Istio's preStop of the native %s cannot work with status port %d, "+
-			"which pilot-agent request refuses: lastcall's drains Envoy instead", carrier.IstioProxy, j.agentPort())
-	case carrier.IsNative(proxy) && carrier.IsPilotDrain(own):
+			"which pilot-agent request refuses: lastcall's drains Envoy instead", pod.IstioProxy, j.agentPort())
+	case pod.IsNative(proxy) && pod.IsPilotDrain(own):
 		return
-	case carrier.IsNative(proxy) && isFree:
+	case pod.IsNative(proxy) && isFree:
 		// A lifecycle in the pod's manifest replaces Istio's (Istio's injection templates, 1.31). Without its preStop the
 		// drain would begin after the apps have ended.
 		hook = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
 			Command: []string{"pilot-agent", "request", "--debug-port=" + strconv.Itoa(j.agentPort()), "POST", "drain"},
 		}}
 		j.note("the native %s lacked Istio's preStop, which was restored: "+
-			"otherwise its drain would begin only after the app has ended", carrier.IstioProxy)
-	case carrier.IsNative(proxy):
+			"otherwise its drain would begin only after the app has ended", pod.IstioProxy)
+	case pod.IsNative(proxy):
 		j.note("the native %s keeps a preStop that is not Istio's: "+
 			"Envoy does not ask clients to close their connections until the app has ended; %s: replace restores Istio's",
-			carrier.IstioProxy, annotationPreStop)
+			pod.IstioProxy, annotationPreStop)
 		return
 	case isFree:
 		hook = j.proxyHook(proxy)
@@ -137,10 +136,10 @@ func (j *injection) hookIstioProxy() {
 	default:
 		j.note("%s keeps its own preStop: Envoy exits when that hook and its own drain have ended, "+
 			"even if requests are in flight; with %s: replace it exits after the last one",
-			carrier.IstioProxy, annotationPreStop)
-		if value, _ := carrier.Variable(proxy, meshconfig.VariableExitOnZero); value == "true" {
+			pod.IstioProxy, annotationPreStop)
+		if value, _ := pod.Variable(proxy, meshconfig.VariableExitOnZero); value == "true" {
 			j.note("%s: an idle client holds %s until SIGKILL; "+
-				"remove the variable, or set %s: replace", meshconfig.VariableExitOnZero, carrier.IstioProxy, annotationPreStop)
+				"remove the variable, or set %s: replace", meshconfig.VariableExitOnZero, pod.IstioProxy, annotationPreStop)
 		}
 		return
 	}
@@ -159,7 +158,7 @@ func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler 
 	isReported := false
 	for _, c := range apps(&j.pod.Spec) {
 		ports = append(ports, watchedPorts(c)...)
-		hook := carrier.PreStop(c)
+		hook := pod.PreStop(c)
 		isReported = isReported || isPlaneHook(hook) && slices.Contains(hook.Exec.Command, "--report")
 	}
 	if isReported {
@@ -176,7 +175,7 @@ func (j *injection) bypasses(port uint16) bool {
 		in.Flags["mode"] = mode
 	}
 	for _, name := range []string{"istio-init", "istio-validation"} {
-		c := carrier.Find(&j.pod.Spec, name)
+		c := pod.Find(&j.pod.Spec, name)
 		for i := 0; c != nil && i+1 < len(c.Args); i++ {
 			switch c.Args[i] {
 			case "-b":
@@ -192,18 +191,18 @@ func (j *injection) bypasses(port uint16) bool {
 }
 
 // isProxyless reports whether Istio's agent runs without Envoy, for a gRPC library that is its own data plane.
-func isProxyless(pod *corev1.Pod) bool {
-	if strings.Contains(pod.Annotations[carrier.IstioTemplates], "grpc-") {
+func isProxyless(p *corev1.Pod) bool {
+	if strings.Contains(p.Annotations[pod.IstioTemplates], "grpc-") {
 		return true
 	}
-	generator, _ := carrier.Variable(carrier.Find(&pod.Spec, carrier.IstioProxy), "ISTIO_META_GENERATOR")
+	generator, _ := pod.Variable(pod.Find(&p.Spec, pod.IstioProxy), "ISTIO_META_GENERATOR")
 	return generator == "grpc"
 }
 
 // proxyConfigOf is the PROXY_CONFIG that Istio's injector has written, in the form of os.Environ: the mesh's settings,
 // which are nowhere else in the pod.
-func proxyConfigOf(pod *corev1.Pod) []string {
-	text, _ := carrier.Variable(carrier.Find(&pod.Spec, carrier.IstioProxy), meshconfig.VariableProxyConfig)
+func proxyConfigOf(p *corev1.Pod) []string {
+	text, _ := pod.Variable(pod.Find(&p.Spec, pod.IstioProxy), meshconfig.VariableProxyConfig)
 	if text = strings.TrimSpace(unescape(text)); text == "" {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 // withIstio adds what Istio's injector adds, as far as lastcall looks at it.
 func withIstio(p *corev1.Pod, isNative bool) *corev1.Pod {
 	p = p.DeepCopy()
-	proxy := corev1.Container{Name: carrier.IstioProxy, Image: "istio/proxyv2:1.31.1", Env: []corev1.EnvVar{{Name: "PROXY_CONFIG", Value: `{"proxyStatsMatcher":{"inclusionPrefixes":["mesh"],"inclusionSuffixes":["upstream_rq_total"]}}`}}}
+	proxy := corev1.Container{Name: pod.IstioProxy, Image: "istio/proxyv2:1.31.1", Env: []corev1.EnvVar{{Name: "PROXY_CONFIG", Value: `{"proxyStatsMatcher":{"inclusionPrefixes":["mesh"],"inclusionSuffixes":["upstream_rq_total"]}}`}}}
 	p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "istio-init", Image: "istio/proxyv2:1.31.1", Args: []string{"istio-iptables", "-b", "*", "-d", "15090,15021,15020"}})
 	if isNative {
 		proxy.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
@@ -35,7 +35,7 @@ func withIstio(p *corev1.Pod, isNative bool) *corev1.Pod {
 // command is a container's preStop, without the program's path.
 func command(t *testing.T, p *corev1.Pod, name string) string {
 	t.Helper()
-	c := carrier.Find(&p.Spec, name)
+	c := pod.Find(&p.Spec, name)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Exec == nil {
 		return ""
 	}
@@ -77,11 +77,11 @@ func TestIstio(t *testing.T) {
 			if got := command(t, p, "web"); got != appWait {
 				t.Errorf("%s, native %v: the app's hook is %q, want %q", order, isNative, got, appWait)
 			}
-			if got := command(t, p, carrier.IstioProxy); got != want {
+			if got := command(t, p, pod.IstioProxy); got != want {
 				t.Errorf("%s, native %v: istio-proxy's hook is %q, want %q", order, isNative, got, want)
 			}
-			proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
-			if _, isSet := carrier.Variable(proxy, meshconfig.VariableExitOnZero); isSet {
+			proxy := pod.Find(&p.Spec, pod.IstioProxy)
+			if _, isSet := pod.Variable(proxy, meshconfig.VariableExitOnZero); isSet {
 				t.Errorf("%s, native %v: EXIT_ON_ZERO_ACTIVE_CONNECTIONS is set, which makes idle clients hold the pod", order, isNative)
 			}
 			if isMounted := len(proxy.VolumeMounts) == 1; isMounted == isNative {
@@ -170,10 +170,10 @@ func TestIstioHooks(t *testing.T) {
 			p := aPod(c.change)
 			p = withIstio(p, c.native)
 			if exclude := p.Annotations[istioExcludePort]; exclude != "" {
-				carrier.Find(&p.Spec, "istio-init").Args[4] = exclude
+				pod.Find(&p.Spec, "istio-init").Args[4] = exclude
 			}
 			if c.after != nil {
-				c.after(carrier.Find(&p.Spec, carrier.IstioProxy))
+				c.after(pod.Find(&p.Spec, pod.IstioProxy))
 			}
 			got, r := Pod(p, testOptions())
 			if r.Outcome != Injected || r.Proxy != Istio {
@@ -182,7 +182,7 @@ func TestIstioHooks(t *testing.T) {
 			if app := command(t, got, "web"); app != c.app {
 				t.Errorf("the app's hook is\n%q, want\n%q", app, c.app)
 			}
-			if proxy := command(t, got, carrier.IstioProxy); proxy != c.proxy {
+			if proxy := command(t, got, pod.IstioProxy); proxy != c.proxy {
 				t.Errorf("istio-proxy's hook is\n%q, want\n%q", proxy, c.proxy)
 			}
 			if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, c.note) || c.note == "" && notes != "" && !strings.Contains(notes, "restored") {
@@ -200,21 +200,21 @@ func TestIstioOffline(t *testing.T) {
 	o.Offline = true
 	o.Namespace.Labels = map[string]string{"istio-injection": "enabled"}
 	p, r := Pod(aPod(nil), o)
-	if r.Proxy != Istio || carrier.Find(&p.Spec, carrier.IstioProxy) != nil || command(t, p, "web") != appWait || !strings.Contains(p.Annotations[annotationProxyConfig], "downstream_rq_active") || !strings.Contains(strings.Join(r.Notes, " "), annotationSidecar) {
+	if r.Proxy != Istio || pod.Find(&p.Spec, pod.IstioProxy) != nil || command(t, p, "web") != appWait || !strings.Contains(p.Annotations[annotationProxyConfig], "downstream_rq_active") || !strings.Contains(strings.Join(r.Notes, " "), annotationSidecar) {
 		t.Errorf("native: %+v, annotations %q", r, p.Annotations)
 	}
 	o.Sidecar = Classic
 	p, r = Pod(aPod(nil), o)
-	proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
-	if proxy == nil || proxy.Image != autoImage || proxy.ImagePullPolicy != corev1.PullIfNotPresent || len(proxy.VolumeMounts) != 1 || command(t, p, carrier.IstioProxy) != sidecarWait+" --ports 8080/http" {
+	proxy := pod.Find(&p.Spec, pod.IstioProxy)
+	if proxy == nil || proxy.Image != autoImage || proxy.ImagePullPolicy != corev1.PullIfNotPresent || len(proxy.VolumeMounts) != 1 || command(t, p, pod.IstioProxy) != sidecarWait+" --ports 8080/http" {
 		t.Fatalf("classic: %+v, %+v", r, proxy)
 	}
 	checkAgain(t, t.Name(), p, o)
 	o.Offline = false // the webhook, before Istio's: the user's own container may become native
 	own, _ := Pod(aPod(func(p *corev1.Pod) {
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: carrier.IstioProxy, Image: autoImage})
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: pod.IstioProxy, Image: autoImage})
 	}), o)
-	if c := carrier.Find(&own.Spec, carrier.IstioProxy); c.Lifecycle != nil || command(t, own, "web") != appWait {
+	if c := pod.Find(&own.Spec, pod.IstioProxy); c.Lifecycle != nil || command(t, own, "web") != appWait {
 		t.Errorf("a container that Istio has not completed: %+v", c)
 	}
 }
@@ -230,7 +230,7 @@ func TestInjectedAgainAlone(t *testing.T) {
 		images int
 	}{
 		{"Istio", map[string]string{"istio-injection": "enabled"}, nil, Istio, 1},
-		{"proxyless gRPC", map[string]string{"istio-injection": "enabled"}, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "grpc-agent" }, Sockets, 1},
+		{"proxyless gRPC", map[string]string{"istio-injection": "enabled"}, func(p *corev1.Pod) { p.Annotations[pod.IstioTemplates] = "grpc-agent" }, Sockets, 1},
 		{"ambient", map[string]string{"istio.io/dataplane-mode": "ambient"}, nil, Sockets, 1},
 		{"pod security", map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, nil, Sockets, 1},
 		{"no mesh", nil, nil, Pipe, 2},
@@ -248,7 +248,7 @@ func TestInjectedAgainAlone(t *testing.T) {
 			t.Errorf("%s, again: %+v, want %s", c.name, r, c.want)
 		}
 		images := 0
-		for _, c := range carrier.Containers(&again.Spec) {
+		for _, c := range pod.Containers(&again.Spec) {
 			if strings.HasSuffix(c.Image, ":next") {
 				images++
 				c.Image = strings.TrimSuffix(c.Image, ":next") + ":test"
@@ -277,10 +277,10 @@ func TestIstioGateway(t *testing.T) {
 		"with a port map": func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 15090}} },
 	} {
 		p, r := Pod(aPod(func(p *corev1.Pod) {
-			p.Spec.Containers = []corev1.Container{{Name: carrier.IstioProxy, Image: "istio/proxyv2:1.31.1"}}
+			p.Spec.Containers = []corev1.Container{{Name: pod.IstioProxy, Image: "istio/proxyv2:1.31.1"}}
 			change(&p.Spec.Containers[0])
 		}), testOptions())
-		if got, want := command(t, p, carrier.IstioProxy), sidecarWait+" --report /dev/termination-log"; r.Proxy != Istio || got != want {
+		if got, want := command(t, p, pod.IstioProxy), sidecarWait+" --report /dev/termination-log"; r.Proxy != Istio || got != want {
 			t.Errorf("%s: %+v: the hook is %q, want %q", name, r, got, want)
 		}
 	}
@@ -304,10 +304,10 @@ func TestChooseIstio(t *testing.T) {
 		{"set without its injection", enabled, func(p *corev1.Pod) {
 			p.Labels["sidecar.istio.io/inject"], p.Annotations[annotationProxy] = "false", "istio"
 		}, Sockets, "Istio's injection is disabled"},
-		{"proxyless gRPC", enabled, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
-		{"proxyless gRPC, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
-		{"a template, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "sidecar,hosts" }, Istio, "its sidecar is expected"},
-		{"a template where Istio does not inject", map[string]string{"kubernetes.io/metadata.name": "shop"}, func(p *corev1.Pod) { p.Annotations[carrier.IstioTemplates] = "sidecar" }, Pipe, ""},
+		{"proxyless gRPC", enabled, func(p *corev1.Pod) { p.Annotations[pod.IstioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
+		{"proxyless gRPC, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[pod.IstioTemplates] = "grpc-agent" }, Sockets, "proxyless gRPC"},
+		{"a template, its namespace unknown", nil, func(p *corev1.Pod) { p.Annotations[pod.IstioTemplates] = "sidecar,hosts" }, Istio, "its sidecar is expected"},
+		{"a template where Istio does not inject", map[string]string{"kubernetes.io/metadata.name": "shop"}, func(p *corev1.Pod) { p.Annotations[pod.IstioTemplates] = "sidecar" }, Pipe, ""},
 		{"sockets", enabled, func(p *corev1.Pod) { p.Annotations[annotationProxy] = "sockets" }, Sockets, ""},
 		{"never a second proxy next to one that is there", nil, func(p *corev1.Pod) {
 			*p = *withIstio(p, native)
@@ -316,7 +316,7 @@ func TestChooseIstio(t *testing.T) {
 	} {
 		o := testOptions()
 		o.Namespace.Labels = c.ns
-		if p, r := Pod(aPod(c.change), o); r.Proxy != c.want || r.Proxy == Istio && carrier.Find(&p.Spec, carrier.Sidecar) != nil ||
+		if p, r := Pod(aPod(c.change), o); r.Proxy != c.want || r.Proxy == Istio && pod.Find(&p.Spec, pod.Sidecar) != nil ||
 			!strings.Contains(strings.Join(r.Notes, "\n"), c.note) {
 			t.Errorf("%s: %+v, want %s and a note %q", c.name, r, c.want, c.note)
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Istio's own injector (the module istio.io/istio of 2026-08-27 with the chart istio-discovery's templates and values) has
@@ -68,26 +68,26 @@ func TestInjectedByIstio(t *testing.T) {
 
 			// Istio keeps what was there before it, and the webhook then changes no hook.
 			_, after := istioManifest(t, filepath.Join("testdata/istio/offline-injected", name), false)
-			pod := after[0].Workload.Pod
-			if again, r := Pod(pod, testOptions()); r.Outcome != Injected {
+			p := after[0].Workload.Pod
+			if again, r := Pod(p, testOptions()); r.Outcome != Injected {
 				t.Errorf("%+v", r)
 			} else {
-				for _, c := range carrier.Containers(&again.Spec) {
-					if was := command(t, pod, c.Name); command(t, again, c.Name) != was && c.Name != carrier.IstioProxy {
+				for _, c := range pod.Containers(&again.Spec) {
+					if was := command(t, p, c.Name); command(t, again, c.Name) != was && c.Name != pod.IstioProxy {
 						t.Errorf("the hook of %s was %q and becomes %q", c.Name, was, command(t, again, c.Name))
 					}
 				}
-				if want := proxyHooks[name]; command(t, again, carrier.IstioProxy) != want {
-					t.Errorf("istio-proxy's hook is %q, want %q", command(t, again, carrier.IstioProxy), want)
+				if want := proxyHooks[name]; command(t, again, pod.IstioProxy) != want {
+					t.Errorf("istio-proxy's hook is %q, want %q", command(t, again, pod.IstioProxy), want)
 				}
 				if name != "grpc-agent.yaml" && !strings.Contains(again.Annotations[annotationProxyConfig], "cluster.outbound") {
 					t.Errorf("the mesh's statistics are lost:\n%s", again.Annotations[annotationProxyConfig])
 				}
 			}
-			if want := proxyHooks[name]; command(t, pod, carrier.IstioProxy) != want {
-				t.Errorf("after Istio's injector, istio-proxy's hook is %q, want %q", command(t, pod, carrier.IstioProxy), want)
+			if want := proxyHooks[name]; command(t, p, pod.IstioProxy) != want {
+				t.Errorf("after Istio's injector, istio-proxy's hook is %q, want %q", command(t, p, pod.IstioProxy), want)
 			}
-			if c := carrier.Find(&pod.Spec, carrier.IstioProxy); slices.Contains([]string{"classic.yaml", "gateway.yaml"}, name) && !mounts(c) {
+			if c := pod.Find(&p.Spec, pod.IstioProxy); slices.Contains([]string{"classic.yaml", "gateway.yaml"}, name) && !mounts(c) {
 				t.Errorf("istio-proxy lacks the volume with the program: %+v", c.VolumeMounts)
 			}
 		})

@@ -11,13 +11,13 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // besideMesh is the note about a pod with the proxy of a mesh other than Istio's sidecar: the connections that its hook
 // does not see.
 func besideMesh(mesh string) string {
-	if mesh == carrier.MeshAmbient {
+	if mesh == pod.MeshAmbient {
 		return "the pod is in Istio's ambient mesh: ztunnel stays the only proxy, and the app's preStop watches its " +
 			"sockets; clients are not asked to close their kept connections"
 	}
@@ -26,7 +26,7 @@ func besideMesh(mesh string) string {
 
 // linkerdFlags let the hook read the counters of linkerd's proxy, at its admin port.
 func (j *injection) linkerdFlags() []string {
-	if carrier.OtherMeshOf(j.pod, j.Namespace) != carrier.MeshLinkerd {
+	if pod.OtherMeshOf(j.pod, j.Namespace) != pod.MeshLinkerd {
 		return nil
 	}
 	const key = "config.linkerd.io/admin-port"
@@ -53,8 +53,8 @@ const (
 // that one is idle once a client has left before its response, and linkerd's default would hold the hook to its
 // deadline.
 func (j *injection) shortenLinkerdIdle(ports []watched) {
-	proxy := carrier.Find(&j.pod.Spec, "linkerd-proxy")
-	value, _ := carrier.Variable(proxy, linkerdIdleVariable)
+	proxy := pod.Find(&j.pod.Spec, "linkerd-proxy")
+	value, _ := pod.Variable(proxy, linkerdIdleVariable)
 	_, isSet := j.pod.Annotations[linkerdIdleAnnotation]
 	isMuxed := slices.ContainsFunc(ports, func(w watched) bool { return meshconfig.IsMuxedPort(w.protocol) })
 	if j.linkerdFlags() == nil || isSet || !isMuxed || proxy != nil && value != linkerdIdleDefault {
@@ -79,7 +79,7 @@ var redirectors = []string{
 func redirected(spec *corev1.PodSpec) string {
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		if c.Name == containerCapture || c.Name == carrier.Sidecar {
+		if c.Name == containerCapture || c.Name == pod.Sidecar {
 			continue
 		}
 		if slices.Contains(redirectors, c.Name) || strings.HasSuffix(c.Name, "-iptables") {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // TestMeshes: next to any other proxy the app's hook watches sockets, and nothing is captured.
@@ -65,7 +65,7 @@ func TestMeshes(t *testing.T) {
 			}
 			got, r := Pod(p, o)
 			notes := strings.Join(r.Notes, "\n")
-			switch isCaptured := carrier.Find(&got.Spec, carrier.Sidecar) != nil; {
+			switch isCaptured := pod.Find(&got.Spec, pod.Sidecar) != nil; {
 			case c.note == "" && chosen != "istio":
 				if !isCaptured {
 					t.Errorf("%s, %q: %+v", c.name, chosen, r)
@@ -149,20 +149,20 @@ func TestWithdraw(t *testing.T) {
 			if r.Outcome != c.outcome {
 				t.Errorf("%s after a %s sidecar: %+v", c.name, form, r)
 			}
-			for _, name := range []string{carrier.Sidecar, containerCapture} {
-				if carrier.Find(&second.Spec, name) != nil {
+			for _, name := range []string{pod.Sidecar, containerCapture} {
+				if pod.Find(&second.Spec, name) != nil {
 					t.Errorf("%s: there are two redirects: container %s is there", c.name, name)
 				}
 			}
-			app := carrier.Find(&second.Spec, "web")
+			app := pod.Find(&second.Spec, "web")
 			if c.name == "Istio" {
-				proxy := carrier.Find(&second.Spec, carrier.IstioProxy)
-				probers, _ := carrier.Variable(proxy, meshconfig.VariableProbes)
+				proxy := pod.Find(&second.Spec, pod.IstioProxy)
+				probers, _ := pod.Variable(proxy, meshconfig.VariableProbes)
 				if command(t, second, "web") != appWait+` --app-probes {"liveness":{"httpGet":{"path":"/app-health/web/livez","port":15020}}}` ||
 					app.ReadinessProbe.HTTPGet.Path != "/app-health/web/readyz" || !strings.Contains(probers, `"/app-health/web/livez":{"tcpSocket":{"port":8080}`) {
 					t.Errorf("the app is %+v, Istio's agent has %s", app, probers)
 				}
-				if merged, _ := carrier.Variable(proxy, meshconfig.VariablePrometheus); !strings.Contains(merged, "9090") || second.Annotations["prometheus.io/port"] != "15020" {
+				if merged, _ := pod.Variable(proxy, meshconfig.VariablePrometheus); !strings.Contains(merged, "9090") || second.Annotations["prometheus.io/port"] != "15020" {
 					t.Errorf("the scrape is lost: %s, %v", merged, second.Annotations)
 				}
 			} else {
@@ -189,7 +189,7 @@ func TestWithdraw(t *testing.T) {
 func TestInjectedByLinkerd(t *testing.T) {
 	for name, want := range map[string]string{"native.yaml": "", "classic.yaml": "wait --linkerd 4191 --ports 8080/http"} {
 		got, r := Pod(podOfFile(t, filepath.Join("testdata/linkerd", name)), testOptions())
-		if r.Proxy != Sockets || carrier.Find(&got.Spec, carrier.Sidecar) != nil || command(t, got, "linkerd-proxy") != want || !strings.HasPrefix(command(t, got, "app"), "wait --linkerd 4191 --ports ") {
+		if r.Proxy != Sockets || pod.Find(&got.Spec, pod.Sidecar) != nil || command(t, got, "linkerd-proxy") != want || !strings.HasPrefix(command(t, got, "app"), "wait --linkerd 4191 --ports ") {
 			t.Errorf("%s: %+v: the app's hook is %q, linkerd-proxy's %q", name, r, command(t, got, "app"), command(t, got, "linkerd-proxy"))
 		}
 	}
@@ -243,7 +243,7 @@ func TestLinkerdIdle(t *testing.T) {
 		{"HTTP/1.1", annotated("linkerd.io/inject", "enabled"), "", ""},
 	} {
 		got, _ := Pod(c.pod, testOptions())
-		value, _ := carrier.Variable(carrier.Find(&got.Spec, "linkerd-proxy"), linkerdIdleVariable)
+		value, _ := pod.Variable(pod.Find(&got.Spec, "linkerd-proxy"), linkerdIdleVariable)
 		if got.Annotations[linkerdIdleAnnotation] != c.annotation || value != c.variable {
 			t.Errorf("%s: annotation %q, variable %q", c.name, got.Annotations[linkerdIdleAnnotation], value)
 		}

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
@@ -53,7 +53,7 @@ func TestThousandPodsNextToMeshes(t *testing.T) {
 		}
 		late, r2 := Pod(other.add(first), o)
 		checkNextToMesh(t, "ours first, then "+other.name, late, r2, o)
-		if injected++; carrier.Find(&first.Spec, carrier.Sidecar) != nil && carrier.Find(&late.Spec, carrier.Sidecar) == nil {
+		if injected++; pod.Find(&first.Spec, pod.Sidecar) != nil && pod.Find(&late.Spec, pod.Sidecar) == nil {
 			withdrawn++
 		}
 	}
@@ -68,30 +68,30 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 	for _, wrong := range inconsistencies(p) {
 		fail("%s", wrong)
 	}
-	if carrier.Find(&p.Spec, containerCapture) != nil || carrier.Find(&p.Spec, carrier.Sidecar) != nil && r.Outcome == Injected {
+	if pod.Find(&p.Spec, containerCapture) != nil || pod.Find(&p.Spec, pod.Sidecar) != nil && r.Outcome == Injected {
 		fail("two redirects: %+v", r)
 	}
 	checkAgain(t, name+": "+p.Name, p, o)
 	if r.Outcome != Injected {
 		return
 	}
-	proxy := carrier.Find(&p.Spec, carrier.IstioProxy)
-	for _, c := range carrier.Containers(&p.Spec) {
+	proxy := pod.Find(&p.Spec, pod.IstioProxy)
+	for _, c := range pod.Containers(&p.Spec) {
 		hook := command(t, p, c.Name)
-		isPlane := isPlaneHook(carrier.PreStop(c))
+		isPlane := isPlaneHook(pod.PreStop(c))
 		switch {
-		case isPlane && (!mounts(c) || carrier.Find(&p.Spec, containerCopy) == nil):
+		case isPlane && (!mounts(c) || pod.Find(&p.Spec, containerCopy) == nil):
 			fail("container %s lacks the program of its hook", c.Name)
-		case c.Name != carrier.IstioProxy && strings.Contains(hook, "--pilot-agent"):
+		case c.Name != pod.IstioProxy && strings.Contains(hook, "--pilot-agent"):
 			fail("the hook of %s drains Envoy, also when the container restarts alone: %s", c.Name, hook)
 		case strings.Contains(hook, "--envoy") && proxy == nil && p.Labels["sidecar.istio.io/inject"] != "true" && p.Annotations[annotationProxy] != "istio":
 			fail("the hook of %s watches an Envoy that is not there", c.Name)
 		}
-		if carrier.IsWaitGet(carrier.PreStop(c)) {
+		if pod.IsWaitGet(pod.PreStop(c)) {
 			fail("the hook of %s calls a sidecar that is not there", c.Name)
 		}
 	}
-	if proxy != nil && r.Proxy == Istio && !carrier.IsNative(proxy) && carrier.PreStop(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(carrier.PreStop(c)) }) {
+	if proxy != nil && r.Proxy == Istio && !pod.IsNative(proxy) && pod.PreStop(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(pod.PreStop(c)) }) {
 		fail("the classic istio-proxy has no hook")
 	}
 }

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Sidecar is the form of the sidecar.
@@ -103,13 +103,13 @@ type Learned struct {
 }
 
 // Namespace is the pod's namespace.
-type Namespace = carrier.Namespace
+type Namespace = pod.Namespace
 
 // Outcome is the result for a pod.
 type Outcome string
 
 const (
-	Injected     Outcome = carrier.Injected
+	Injected     Outcome = pod.Injected
 	LeftAlone    Outcome = "left alone" // injection is enabled but not possible
 	NotRequested Outcome = "not asked"
 )
@@ -160,11 +160,11 @@ const (
 	annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 
 	// LabelInjected is on every injected pod.
-	LabelInjected      = carrier.LabelInjected
-	LabelInjectedValue = carrier.LabelInjectedValue
+	LabelInjected      = pod.LabelInjected
+	LabelInjectedValue = pod.LabelInjectedValue
 
 	// Written by the injection.
-	AnnotationStatus = carrier.AnnotationStatus
+	AnnotationStatus = pod.AnnotationStatus
 	AnnotationNotes  = "lastcall.dev/notes"
 )
 

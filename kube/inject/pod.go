@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // injection is the state of injecting one pod.
@@ -54,36 +54,36 @@ func (e unableError) Error() string { return e.reason }
 
 // Pod returns an injected copy of pod, and the result. It does not change its argument, and the same arguments give the
 // same result.
-func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
-	isEnabled, why, err := enabled(pod, o)
+func Pod(p *corev1.Pod, o Options) (*corev1.Pod, Result) {
+	isEnabled, why, err := enabled(p, o)
 	switch {
 	case err != nil:
-		return leave(pod, err)
+		return leave(p, err)
 	case !isEnabled:
-		return pod.DeepCopy(), Result{Outcome: NotRequested, Reason: why}
+		return p.DeepCopy(), Result{Outcome: NotRequested, Reason: why}
 	}
-	if reason := Unfit(pod); reason != "" {
-		return leave(pod, unableError{reason})
+	if reason := Unfit(p); reason != "" {
+		return leave(p, unableError{reason})
 	}
-	j := &injection{Options: o, pod: pod.DeepCopy()}
+	j := &injection{Options: o, pod: p.DeepCopy()}
 	if j.pod.Annotations == nil {
 		j.pod.Annotations = map[string]string{}
 	}
-	if carrier.IsOurs(j.pod) && isRedirectedTwice(j.pod) {
+	if pod.IsOurs(j.pod) && isRedirectedTwice(j.pod) {
 		if err := j.withdraw(); err != nil {
-			return leave(pod, err)
+			return leave(p, err)
 		}
-		pod = j.pod.DeepCopy() // left alone without the sidecar
-		delete(pod.Labels, LabelInjected)
+		p = j.pod.DeepCopy() // left alone without the sidecar
+		delete(p.Labels, LabelInjected)
 	}
-	if o.Offline && carrier.IsOurs(j.pod) {
+	if o.Offline && pod.IsOurs(j.pod) {
 		j.renewImages()
 	}
-	if carrier.Find(&pod.Spec, carrier.Sidecar) == nil { // of a manifest that was copied from an injected pod
+	if pod.Find(&p.Spec, pod.Sidecar) == nil { // of a manifest that was copied from an injected pod
 		delete(j.pod.Annotations, capture.AnnotationCNI)
 	}
 	if err := j.do(); err != nil {
-		return leave(pod, err)
+		return leave(p, err)
 	}
 	j.mark()
 	return j.pod, Result{Outcome: Injected, Proxy: j.proxy, Sidecar: j.sidecar, Notes: j.notes}
@@ -92,10 +92,10 @@ func Pod(pod *corev1.Pod, o Options) (*corev1.Pod, Result) {
 // renewImages gives the containers of an earlier injection the images of this one: a manifest is injected again in
 // order to upgrade it.
 func (j *injection) renewImages() {
-	for _, c := range carrier.Containers(&j.pod.Spec) {
+	for _, c := range pod.Containers(&j.pod.Spec) {
 		switch {
-		case c.Name != carrier.Sidecar && c.Name != containerCapture && c.Name != containerCopy:
-		case c.Name != carrier.Sidecar || !slices.Contains(c.Args, "--proxy"):
+		case c.Name != pod.Sidecar && c.Name != containerCapture && c.Name != containerCopy:
+		case c.Name != pod.Sidecar || !slices.Contains(c.Args, "--proxy"):
 			c.Image = j.Image
 		case j.EnvoyImage != "":
 			c.Image = j.EnvoyImage
@@ -104,23 +104,23 @@ func (j *injection) renewImages() {
 }
 
 // leave returns the pod with only the reason added.
-func leave(pod *corev1.Pod, err error) (*corev1.Pod, Result) {
+func leave(p *corev1.Pod, err error) (*corev1.Pod, Result) {
 	r := Result{Outcome: LeftAlone, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
 	if !errors.As(err, &unableError{}) {
 		r.Err = err
 	}
-	pod = pod.DeepCopy()
-	if pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
-		return pod, r // the API server rejects changes of it
+	p = p.DeepCopy()
+	if p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+		return p, r // the API server rejects changes of it
 	}
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
 	}
-	pod.Annotations[AnnotationStatus] = string(LeftAlone) + ": " + r.Reason
-	if carrier.Find(&pod.Spec, carrier.Sidecar) == nil { // without a sidecar, captured traffic would arrive nowhere
-		delete(pod.Annotations, capture.AnnotationCNI)
+	p.Annotations[AnnotationStatus] = string(LeftAlone) + ": " + r.Reason
+	if pod.Find(&p.Spec, pod.Sidecar) == nil { // without a sidecar, captured traffic would arrive nowhere
+		delete(p.Annotations, capture.AnnotationCNI)
 	}
-	return pod, r
+	return p, r
 }
 
 func (j *injection) do() (err error) {
@@ -158,9 +158,9 @@ func (j *injection) do() (err error) {
 	case Istio:
 		err = j.addIstio()
 	default:
-		earlier, _ := carrier.Variable(carrier.Find(&j.pod.Spec, carrier.Sidecar), carrier.HookToken)
+		earlier, _ := pod.Variable(pod.Find(&j.pod.Spec, pod.Sidecar), pod.HookToken)
 		j.token = cmp.Or(earlier, j.Token)
-		if !carrier.Token.MatchString(j.token) {
+		if !pod.Token.MatchString(j.token) {
 			return errors.New("the hook's token must have 16 to 128 letters, digits, - and _")
 		}
 		err = j.addSidecar()
@@ -170,7 +170,7 @@ func (j *injection) do() (err error) {
 	}
 	if !j.captures() {
 		j.sidecar = ""
-		if j.proxy == Sockets && carrier.Find(&j.pod.Spec, containerCopy) == nil {
+		if j.proxy == Sockets && pod.Find(&j.pod.Spec, containerCopy) == nil {
 			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: " +
 				"set the ports with annotation " + annotationPorts + ", or a worker's signals with " + annotationUntil}
 		}
@@ -192,7 +192,7 @@ func (j *injection) mayCapture() error {
 		return err
 	}
 	mode := j.Namespace.Labels["pod-security.kubernetes.io/enforce"]
-	isNew := carrier.Find(&j.pod.Spec, carrier.Sidecar) == nil
+	isNew := pod.Find(&j.pod.Spec, pod.Sidecar) == nil
 	if isNew && j.capture != CaptureCNI && (mode == "restricted" || mode == "baseline") {
 		j.proxy = Sockets
 		j.note("the namespace does not admit NET_ADMIN (pod security %s): "+
@@ -236,7 +236,7 @@ func (j *injection) mark() {
 		if j.proxy == Envoy {
 			status += " with Envoy"
 		}
-		if carrier.IsOurs(j.pod) { // the earlier sidecar may have had another form
+		if pod.IsOurs(j.pod) { // the earlier sidecar may have had another form
 			status = j.pod.Annotations[AnnotationStatus]
 		}
 	case Sockets:

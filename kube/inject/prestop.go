@@ -12,7 +12,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -40,13 +39,13 @@ func PreStopOf(p *corev1.Pod, c *corev1.Container) (PreStop, error) {
 	if err != nil {
 		return PreStop{Merge: MergeKeeps}, err
 	}
-	own := carrier.PreStop(c)
+	own := pod.PreStop(c)
 	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
 	runs := MergeRuns
 	if p.Annotations[annotationUntil] != "" {
 		runs = MergeRunsFirst
 	}
-	switch before := carrier.Own(own); {
+	switch before := pod.Own(own); {
 	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
 		return PreStop{Merge: MergeKeeps}, nil
 	case len(before) > 0 && word != preStopReplace:
@@ -87,7 +86,7 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 // see the sleep.
 func (j *injection) keepSleeps() (changed bool) {
 	var d time.Duration
-	for _, c := range carrier.Containers(&j.pod.Spec) {
+	for _, c := range pod.Containers(&j.pod.Spec) {
 		p, _ := PreStopOf(j.pod, c)
 		d = max(d, p.Sleep)
 	}
@@ -104,7 +103,7 @@ func (j *injection) keepSleeps() (changed bool) {
 // idle by themselves.
 func (j *injection) isReplaceable(c *corev1.Container) bool {
 	word, _ := preStopWord(j.pod)
-	own := carrier.PreStop(c)
+	own := pod.PreStop(c)
 	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && pod.ReadHook(&j.pod.Spec,
 		c).OnlySleeps()
 }
@@ -115,7 +114,7 @@ func (j *injection) own(c *corev1.Container) []string {
 		return nil
 	}
 	own := c.Lifecycle.PreStop
-	if earlier := carrier.Own(own); earlier != nil {
+	if earlier := pod.Own(own); earlier != nil {
 		return earlier
 	}
 	if own.Exec != nil {

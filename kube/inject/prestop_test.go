@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -114,21 +113,21 @@ func TestMergedHook(t *testing.T) {
 				p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: c.own.DeepCopy()}
 			})
 			got, r := Pod(p, o)
-			web := carrier.Find(&got.Spec, "web")
+			web := pod.Find(&got.Spec, "web")
 			h := web.Lifecycle.PreStop
 			switch {
 			case r.Outcome != Injected:
 				t.Fatalf("%+v", r)
-			case c.want == "" && !carrier.IsWaitGet(h), c.want != "" && (!isExecHook(h) || strings.Join(h.Exec.Command[1:], " ") != c.want):
+			case c.want == "" && !pod.IsWaitGet(h), c.want != "" && (!isExecHook(h) || strings.Join(h.Exec.Command[1:], " ") != c.want):
 				t.Errorf("the hook is %+v, want %q", h, c.want)
-			case isExecHook(h) && (!mounts(web) || carrier.Find(&got.Spec, containerCopy) == nil && !mounts(carrier.Find(&got.Spec, carrier.Sidecar))):
+			case isExecHook(h) && (!mounts(web) || pod.Find(&got.Spec, containerCopy) == nil && !mounts(pod.Find(&got.Spec, pod.Sidecar))):
 				t.Error("the program of the hook is not in the container")
 			}
-			if sidecar := carrier.Find(&got.Spec, carrier.Sidecar); sidecar != nil {
-				if minimum, _ := carrier.Variable(sidecar, meshconfig.VariableMinimumDrain); minimum != c.minimum {
+			if sidecar := pod.Find(&got.Spec, pod.Sidecar); sidecar != nil {
+				if minimum, _ := pod.Variable(sidecar, meshconfig.VariableMinimumDrain); minimum != c.minimum {
 					t.Errorf("the minimum drain is %q, want %q", minimum, c.minimum)
 				}
-				if probes, _ := carrier.Variable(sidecar, meshconfig.VariableProbes); strings.Contains(probes, "prestopz") {
+				if probes, _ := pod.Variable(sidecar, meshconfig.VariableProbes); strings.Contains(probes, "prestopz") {
 					t.Errorf("the agent answers a hook that lastcall's runs: %s", probes)
 				}
 			}

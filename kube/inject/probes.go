@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Where the agent answers the app's probes and hooks, Istio's paths.
@@ -68,7 +68,7 @@ func (j *injection) turnProbes(earlier *corev1.Container) error {
 		if p := all[preStop]; p != nil {
 			p.TimeoutSeconds = int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
 		}
-		if carrier.IsWaitGet(carrier.PreStop(c)) || !j.keepsPreStop(c) {
+		if pod.IsWaitGet(pod.PreStop(c)) || !j.keepsPreStop(c) {
 			delete(all, preStop)
 		}
 		for _, path := range slices.Sorted(maps.Keys(all)) {
@@ -89,7 +89,7 @@ func (j *injection) turnProbes(earlier *corev1.Container) error {
 
 // readProbes adds the probes that an agent answers, lastcall's or Istio's; those of the same path are replaced.
 func readProbes(c *corev1.Container, to map[string]corev1.Probe) error {
-	text, _ := carrier.Variable(c, meshconfig.VariableProbes)
+	text, _ := pod.Variable(c, meshconfig.VariableProbes)
 	if text == "" {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (j *injection) resolve(c *corev1.Container, port intstr.IntOrString) (intst
 	}
 	if j.ports == nil {
 		j.ports = map[string]int32{}
-		for _, c := range carrier.Containers(&j.pod.Spec) {
+		for _, c := range pod.Containers(&j.pod.Spec) {
 			for _, p := range c.Ports {
 				if _, known := j.ports[p.Name]; !known {
 					j.ports[p.Name] = p.ContainerPort

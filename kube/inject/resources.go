@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // resources are those of every added container, adapted to the class of this pod.
@@ -81,7 +81,7 @@ func (j *injection) sidecarResources() (corev1.ResourceRequirements, error) {
 // isGuaranteed reports whether the requests of all containers equal their limits, for CPU and memory (a limit without a
 // request implies one).
 func isGuaranteed(spec *corev1.PodSpec) bool {
-	for _, c := range carrier.Containers(spec) {
+	for _, c := range pod.Containers(spec) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			limit, ok := c.Resources.Limits[name]
 			request, isSet := c.Resources.Requests[name]

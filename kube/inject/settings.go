@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Resolve returns the settings of an agent in the pod: from the MeshConfig's text, then the pod's annotations, then env
@@ -47,12 +47,12 @@ func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Contai
 			env.set(v.Name, v.Value)
 		}
 	}
-	arguments, _ := carrier.AgentArguments(agent)
+	arguments, _ := pod.AgentArguments(agent)
 	for _, s := range meshconfig.Table() {
 		if s.Flag == "" {
 			continue
 		}
-		if value := carrier.Argument(arguments, "--"+s.Flag); value != "" {
+		if value := pod.Argument(arguments, "--"+s.Flag); value != "" {
 			env.set(s.Name, value)
 		}
 	}
@@ -100,7 +100,7 @@ func hasAlias(n *yaml.Node) bool {
 // GraceOf is the pod's grace period; Kubernetes' default is 30 s.
 func GraceOf(spec *corev1.PodSpec) time.Duration {
 	if s := spec.TerminationGracePeriodSeconds; s != nil {
-		return carrier.Seconds(*s)
+		return pod.Seconds(*s)
 	}
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
@@ -120,7 +120,7 @@ func (e *environment) set(name, value string) {
 
 // get is the value of a variable; empty if there is none.
 func (e environment) get(name string) string {
-	value, _ := carrier.Variable(&corev1.Container{Env: e}, name)
+	value, _ := pod.Variable(&corev1.Container{Env: e}, name)
 	return value
 }
 

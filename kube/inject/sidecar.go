@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // bound is the securityContext of containers without any rights.
@@ -61,13 +61,13 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	status := int32(j.settings.StatusPort.Value)
 	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready", Port: intstr.FromInt32(status)}}
 	c := corev1.Container{
-		Name:            carrier.Sidecar,
+		Name:            pod.Sidecar,
 		Image:           image,
 		ImagePullPolicy: j.PullPolicy,
 		Args:            args,
 		Env:             j.env,
 		Ports: []corev1.ContainerPort{{
-			Name: carrier.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP,
+			Name: pod.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP,
 		}},
 		Resources:       resources,
 		SecurityContext: bound(),
@@ -145,7 +145,7 @@ var podInfo = corev1.Volume{Name: volumePodInfo, VolumeSource: corev1.VolumeSour
 // addSidecar puts the sidecar and the capture into the pod.
 func (j *injection) addSidecar() error {
 	spec := &j.pod.Spec
-	old := carrier.Find(spec, carrier.Sidecar)
+	old := pod.Find(spec, pod.Sidecar)
 	if err := j.turnProbes(old); err != nil {
 		return err
 	}
@@ -155,12 +155,12 @@ func (j *injection) addSidecar() error {
 		}
 	}
 	containers := j.addPresence()
-	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return isExecHook(carrier.PreStop(c)) })
+	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return isExecHook(pod.PreStop(c)) })
 	if old != nil { // only new containers had to be changed
 		if copies {
 			j.copyBySidecar(old)
 		}
-		setVariable(old, carrier.HookToken, j.token)
+		setVariable(old, pod.HookToken, j.token)
 		setVariable(old, meshconfig.VariableAppContainers, containers)
 		if text := j.env.get(meshconfig.VariableProbes); text != "" {
 			setVariable(old, meshconfig.VariableProbes, text)
@@ -170,7 +170,7 @@ func (j *injection) addSidecar() error {
 	if err := j.mergeMetrics(); err != nil {
 		return err
 	}
-	j.env.set(carrier.HookToken, j.token)
+	j.env.set(pod.HookToken, j.token)
 	if containers != "" {
 		j.env.set(meshconfig.VariableAppContainers, containers)
 	}
@@ -244,7 +244,7 @@ func (j *injection) addPresence() (containers string) {
 	}
 	all := apps(&j.pod.Spec)
 	for _, c := range all {
-		if !isExecHook(carrier.PreStop(c)) {
+		if !isExecHook(pod.PreStop(c)) {
 			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: "+
 				"it carries outbound connections until the grace period ends; "+
 				"a native sidecar, or shareProcessNamespace: true, spares that", c.Name)

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // binary is the path of lastcall in the app's containers without a sidecar.
@@ -47,7 +47,7 @@ func (j *injection) hookMeshProxies() {
 	isHooked := false
 	var ports []watched
 	for _, c := range apps(spec) {
-		isHooked = isHooked || isPlaneHook(carrier.PreStop(c))
+		isHooked = isHooked || isPlaneHook(pod.PreStop(c))
 		ports = append(ports, j.portsOf(c)...)
 	}
 	if !isHooked {
@@ -56,7 +56,7 @@ func (j *injection) hookMeshProxies() {
 	j.shortenLinkerdIdle(ports)
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
-		if !carrier.IsMeshProxy(spec, c) {
+		if !pod.IsMeshProxy(spec, c) {
 			continue
 		}
 		if !j.isReplaceable(c) {
@@ -83,8 +83,8 @@ func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
 // has sent over a node (externalTrafficPolicy: Cluster). A probe moves the end by the quiet time only.
 func (j *injection) equipHooks() bool {
 	spec, found := &j.pod.Spec, false
-	for _, c := range carrier.Containers(spec) {
-		if isPlaneHook(carrier.PreStop(c)) {
+	for _, c := range pod.Containers(spec) {
+		if isPlaneHook(pod.PreStop(c)) {
 			found = true
 			j.mountProgram(c)
 			setDefault(c, meshconfig.VariableGracePeriod, j.env.get(meshconfig.VariableGracePeriod))
@@ -95,7 +95,7 @@ func (j *injection) equipHooks() bool {
 		return false
 	}
 	addVolume(spec, binaryVolume)
-	if carrier.Find(spec, containerCopy) == nil {
+	if pod.Find(spec, containerCopy) == nil {
 		spec.InitContainers = slices.Insert(spec.InitContainers, 0, corev1.Container{
 			Name:            containerCopy,
 			Image:           j.Image,
@@ -182,7 +182,7 @@ func (w watched) String() string {
 func (j *injection) portsAnnotation() (name, text string) {
 	listsPort := func(c *corev1.Container) bool { return len(watchedPorts(c)) > 0 }
 	if text = j.pod.Annotations[annotationPorts]; text == "" && !slices.ContainsFunc(apps(&j.pod.Spec), listsPort) {
-		return carrier.DaprPort, j.pod.Annotations[carrier.DaprPort]
+		return pod.DaprPort, j.pod.Annotations[pod.DaprPort]
 	}
 	return annotationPorts, text
 }
@@ -244,8 +244,8 @@ func sortWatched(ports []watched) []watched {
 
 // isPlaneHook reports whether a hook is lastcall wait without an agent.
 func isPlaneHook(h *corev1.LifecycleHandler) bool {
-	flags, _ := carrier.WaitFlags(h)
-	return isExecHook(h) && carrier.HasNoAgent(flags)
+	flags, _ := pod.WaitFlags(h)
+	return isExecHook(h) && pod.HasNoAgent(flags)
 }
 
 func isExecHook(h *corev1.LifecycleHandler) bool {

@@ -9,8 +9,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // drainStats are Envoy's statistics that show which connections are busy. Istio's Envoy has none of them by default.
@@ -33,7 +33,7 @@ func (j *injection) exportStats() error {
 	if len(union(j.settings.StatsSuffixes.Value, drainStats)) == len(j.settings.StatsSuffixes.Value) {
 		return nil
 	}
-	if proxy := carrier.Find(&j.pod.Spec, carrier.IstioProxy); !j.Offline && (proxy == nil || proxy.Image == autoImage) {
+	if proxy := pod.Find(&j.pod.Spec, pod.IstioProxy); !j.Offline && (proxy == nil || proxy.Image == autoImage) {
 		return nil
 	}
 	mesh, err := Resolve(j.MeshConfig, nil, proxyConfigOf(j.pod))

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // The grace period covers the draining phase, the longest response and the last call, and is never shortened.
@@ -44,7 +44,7 @@ func TestStreams(t *testing.T) {
 		if grace := got.Spec.TerminationGracePeriodSeconds; grace == nil || *grace != c.want {
 			t.Errorf("%s: the grace period is %v, want %d s; %+v", c.name, GraceOf(&got.Spec), c.want, r)
 		}
-		if margin, _ := carrier.Variable(carrier.Find(&got.Spec, carrier.Sidecar), "LASTCALL_LAST_CALL_MARGIN"); margin != c.margin {
+		if margin, _ := pod.Variable(pod.Find(&got.Spec, pod.Sidecar), "LASTCALL_LAST_CALL_MARGIN"); margin != c.margin {
 			t.Errorf("%s: the last call comes %s before its end, want %s", c.name, margin, c.margin)
 		}
 		if again, _ := Pod(got, testOptions()); again.Annotations[AnnotationNotes] != got.Annotations[AnnotationNotes] {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/until"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // maxSignals limits the signals of a worker.
@@ -45,7 +45,7 @@ func (j *injection) isWorker(c *corev1.Container) bool {
 		return false
 	}
 	worker := all[0]
-	if named := carrier.Find(&j.pod.Spec, j.pod.Annotations[annotationDefaultContainer]); named != nil {
+	if named := pod.Find(&j.pod.Spec, j.pod.Annotations[annotationDefaultContainer]); named != nil {
 		worker = named
 	}
 	return worker.Name == c.Name

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -19,8 +18,8 @@ import (
 // its own.
 func (j *injection) withdraw() error {
 	spec := &j.pod.Spec
-	sidecar := carrier.Find(spec, carrier.Sidecar)
-	istioProxy := carrier.Find(spec, carrier.IstioProxy)
+	sidecar := pod.Find(spec, pod.Sidecar)
+	istioProxy := pod.Find(spec, pod.IstioProxy)
 	probers := map[string]corev1.Probe{}
 	if err := readProbes(sidecar, probers); err != nil {
 		return err
@@ -40,8 +39,8 @@ func (j *injection) withdraw() error {
 		setVariable(istioProxy, meshconfig.VariableProbes, text)
 	}
 	a := j.pod.Annotations
-	if text, isSet := carrier.Variable(sidecar, meshconfig.VariablePrometheus); a[prometheusPath] == mergedPath {
-		switch _, has := carrier.Variable(istioProxy, meshconfig.VariablePrometheus); {
+	if text, isSet := pod.Variable(sidecar, meshconfig.VariablePrometheus); a[prometheusPath] == mergedPath {
+		switch _, has := pod.Variable(istioProxy, meshconfig.VariablePrometheus); {
 		case istioProxy != nil && isSet && !has:
 			setVariable(istioProxy, meshconfig.VariablePrometheus, text)
 		case istioProxy != nil:
@@ -60,16 +59,16 @@ func (j *injection) withdraw() error {
 		}
 	}
 	isOwn := func(c corev1.Container) bool {
-		return c.Name == carrier.Sidecar || c.Name == containerCapture || c.Name == containerCopy
+		return c.Name == pod.Sidecar || c.Name == containerCapture || c.Name == containerCopy
 	}
 	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, isOwn)
 	spec.Containers = slices.DeleteFunc(spec.Containers, isOwn)
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
 		return v.Name == volumePodInfo || v.Name == volumeBinary
 	})
-	for _, c := range carrier.Containers(spec) {
+	for _, c := range pod.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
-		if h := carrier.PreStop(c); isOurHook(h) {
+		if h := pod.PreStop(c); isOurHook(h) {
 			setPreStop(c, pod.Restored(h))
 		}
 	}
@@ -81,7 +80,7 @@ func (j *injection) withdraw() error {
 
 // restoreProbes points the probes and hooks that the agent has answered to the app again.
 func (j *injection) restoreProbes(probers map[string]corev1.Probe) {
-	for _, c := range carrier.Containers(&j.pod.Spec) {
+	for _, c := range pod.Containers(&j.pod.Spec) {
 		for path, now := range answersOf(c) {
 			p, isTurned := probers[path]
 			switch {
@@ -96,22 +95,22 @@ func (j *injection) restoreProbes(probers map[string]corev1.Probe) {
 }
 
 // Unfinished returns the fault of an injected pod to which another injector has added its proxy since, or "".
-func Unfinished(pod *corev1.Pod) string {
-	if isRedirectedTwice(pod) {
+func Unfinished(p *corev1.Pod) string {
+	if isRedirectedTwice(p) {
 		return "two proxies capture its traffic"
 	}
-	proxy := carrier.Find(&pod.Spec, carrier.IstioProxy)
-	if proxy != nil && !carrier.IsNative(proxy) && !isProxyless(pod) && carrier.PreStop(proxy) == nil {
-		return "the classic " + carrier.IstioProxy + " has no preStop, and exits while requests are in flight"
+	proxy := pod.Find(&p.Spec, pod.IstioProxy)
+	if proxy != nil && !pod.IsNative(proxy) && !isProxyless(p) && pod.PreStop(proxy) == nil {
+		return "the classic " + pod.IstioProxy + " has no preStop, and exits while requests are in flight"
 	}
 	return ""
 }
 
 // isRedirectedTwice reports whether an earlier injection captures the pod's traffic and another proxy does so too.
-func isRedirectedTwice(pod *corev1.Pod) bool {
-	return carrier.Find(&pod.Spec, carrier.Sidecar) != nil &&
-		(carrier.Find(&pod.Spec, carrier.IstioProxy) != nil || redirected(&pod.Spec) != "" ||
-			slices.ContainsFunc(carrier.Containers(&pod.Spec), func(c *corev1.Container) bool {
-				return carrier.IsMeshProxy(&pod.Spec, c)
+func isRedirectedTwice(p *corev1.Pod) bool {
+	return pod.Find(&p.Spec, pod.Sidecar) != nil &&
+		(pod.Find(&p.Spec, pod.IstioProxy) != nil || redirected(&p.Spec) != "" ||
+			slices.ContainsFunc(pod.Containers(&p.Spec), func(c *corev1.Container) bool {
+				return pod.IsMeshProxy(&p.Spec, c)
 			}))
 }

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -86,7 +85,7 @@ func (l *linting) reloads() {
 // ownTimers: a server that waits for longer than is left of the grace period.
 func (l *linting) ownTimers() {
 	l.containers(func(c *corev1.Container, where string) {
-		if carrier.IsProxy(&l.pod.Spec, c) && c.Name != "daprd" {
+		if pod.IsProxy(&l.pod.Spec, c) && c.Name != "daprd" {
 			return
 		}
 		hook := pod.ReadHook(&l.pod.Spec, c).Duration

@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // servers are parts of the names of images whose programs run until another one stops them, and the request with which
@@ -76,7 +76,7 @@ func (l *linting) neverEnds() {
 		if len(spec.Containers) < 2 || !isEndless || containsAny(c, quits) || l.quitsBeside(c.Name) {
 			return
 		}
-		if c.Name == carrier.Sidecar && isInjected(l.pod) {
+		if c.Name == pod.Sidecar && isInjected(l.pod) {
 			return
 		}
 		remedy := "make it an init container with restartPolicy: Always, a native sidecar"

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -61,15 +60,15 @@ type linting struct {
 	findings  []Finding
 }
 
-func newLinting(pod *corev1.Pod, job bool, meshConfig string) *linting {
-	l := &linting{pod: pod, job: job, grace: inject.GraceOf(&pod.Spec)}
+func newLinting(p *corev1.Pod, job bool, meshConfig string) *linting {
+	l := &linting{pod: p, job: job, grace: inject.GraceOf(&p.Spec)}
 	var agent *corev1.Container
-	for _, c := range carrier.Containers(&pod.Spec) {
-		if _, isAgent := carrier.AgentArguments(c); isAgent {
+	for _, c := range pod.Containers(&p.Spec) {
+		if _, isAgent := pod.AgentArguments(c); isAgent {
 			agent = c
 		}
 	}
-	l.settings, l.err = inject.SettingsOf(meshConfig, pod.Annotations, agent)
+	l.settings, l.err = inject.SettingsOf(meshConfig, p.Annotations, agent)
 	return l
 }
 
@@ -143,7 +142,7 @@ func (l *linting) hasLastcall() bool {
 	found := isInjected(l.pod) || l.hooksWait() ||
 		l.pod.Labels[inject.AnnotationInject] == "true" || l.pod.Annotations[inject.AnnotationInject] == "true"
 	l.containers(func(c *corev1.Container, _ string) {
-		_, isLastcall := carrier.AgentArguments(c)
+		_, isLastcall := pod.AgentArguments(c)
 		found = found || isLastcall
 	})
 	return found

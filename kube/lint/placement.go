@@ -9,15 +9,14 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // isInjected reports whether lastcall's injection has changed the pod.
-func isInjected(pod *corev1.Pod) bool {
-	return pod.Labels[carrier.LabelInjected] == carrier.LabelInjectedValue
+func isInjected(p *corev1.Pod) bool {
+	return p.Labels[pod.LabelInjected] == pod.LabelInjectedValue
 }
 
 // isIstios reports whether Istio's injector has written a container, into which it copies proxyMetadata.
@@ -103,17 +102,17 @@ func (l *linting) hooksWithoutShell() {
 
 // drainsEnvoy reports whether a hook is lastcall's of istio-proxy, which drains it too.
 func drainsEnvoy(h *corev1.LifecycleHandler) bool {
-	flags, isWait := carrier.WaitFlags(h)
+	flags, isWait := pod.WaitFlags(h)
 	return isWait && slices.Contains(flags, "--envoy") && slices.Contains(flags, "--sidecar")
 }
 
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
-	c := carrier.Find(&l.pod.Spec, carrier.IstioProxy)
-	if c == nil || !carrier.IsNative(c) || c.Lifecycle == nil {
+	c := pod.Find(&l.pod.Spec, pod.IstioProxy)
+	if c == nil || !pod.IsNative(c) || c.Lifecycle == nil {
 		return
 	}
-	if h := c.Lifecycle.PreStop; carrier.IsPilotDrain(h) || drainsEnvoy(h) || c.Image == "auto" && h == nil {
+	if h := c.Lifecycle.PreStop; pod.IsPilotDrain(h) || drainsEnvoy(h) || c.Image == "auto" && h == nil {
 		return
 	}
 	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle",
@@ -140,7 +139,7 @@ func (l *linting) shellAsPID1() {
 	spec := &l.pod.Spec
 	l.containers(func(c *corev1.Container, path string) {
 		isApp := strings.HasPrefix(path, "spec.containers") && (len(c.Ports) > 0 || len(spec.Containers) == 1)
-		if !isApp || carrier.IsProxy(spec, c) {
+		if !isApp || pod.IsProxy(spec, c) {
 			return
 		}
 		if process := pod.ShellAsPID1(spec, c); process != "" {

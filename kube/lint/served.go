@@ -9,7 +9,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -77,7 +76,7 @@ func delaysItself(c *corev1.Container) bool {
 // and load balancers know of it.
 func (w *workload) unprotected() {
 	if !w.IsRolled() && len(w.scaled) == 0 || w.isRecreated || w.replicas == 0 && len(w.scaled) == 0 ||
-		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == carrier.MeshAmbient || w.settings.MinimumDrain.IsSet() {
+		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == pod.MeshAmbient || w.settings.MinimumDrain.IsSet() {
 		return
 	}
 	for _, s := range w.services {
@@ -125,7 +124,7 @@ func (w *workload) sidecarEndsFirst() {
 		}
 		where := "spec.containers[" + app + "].lifecycle.preStop"
 		switch serves := c.PreStop.Duration + c.Drain; {
-		case c.Reaction == course.FixedDrain && w.end.Mesh == carrier.MeshIstio && hook > serves && c.PreStop.IsKnown:
+		case c.Reaction == course.FixedDrain && w.end.Mesh == pod.MeshIstio && hook > serves && c.PreStop.IsKnown:
 			w.find("LC020", Warning, where,
 				"waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): "+
 					"then the app can neither be reached nor reach others; "+
@@ -147,7 +146,7 @@ func (w *workload) ignoredExitOnZero() {
 	isWrong := slices.ContainsFunc(w.findings, func(f Finding) bool {
 		return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config")
 	})
-	if w.end.HasLastcall || w.end.Mesh != carrier.MeshIstio || w.job ||
+	if w.end.HasLastcall || w.end.Mesh != pod.MeshIstio || w.job ||
 		!s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || isFromMesh || isWrong {
 		return // the annotation means something else when it is right
 	}

@@ -8,7 +8,6 @@ import (
 	networking "k8s.io/api/networking/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -76,11 +75,11 @@ func (l *linting) stays() (stays time.Duration) {
 	if l.err == nil && (l.settings.MinimumDrain.IsSet() || l.hasLastcall()) {
 		stays = l.settings.MinimumDrain.Value
 	}
-	if proxy := carrier.Find(&l.pod.Spec, carrier.IstioProxy); proxy != nil && l.err == nil && !l.hasLastcall() {
+	if proxy := pod.Find(&l.pod.Spec, pod.IstioProxy); proxy != nil && l.err == nil && !l.hasLastcall() {
 		stays = max(stays, l.settings.TerminationDrain.Value) // Istio's default is 5 s
 	}
 	l.containers(func(c *corev1.Container, _ string) {
-		if l.isServing(c) || carrier.IsProxy(&l.pod.Spec, c) {
+		if l.isServing(c) || pod.IsProxy(&l.pod.Spec, c) {
 			stays = max(stays, staysFor(pod.ReadHook(&l.pod.Spec, c), c))
 		}
 	})

@@ -3,28 +3,28 @@ package lint
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // sidecarForm: the agent knows from --sidecar what the kubelet sends it at the end of the pod. Without that, an app's
 // preStop hook means that only that container restarts.
 func (l *linting) sidecarForm() {
 	l.containers(func(c *corev1.Container, where string) {
-		args, isLastcall := carrier.AgentArguments(c)
+		args, isLastcall := pod.AgentArguments(c)
 		if !isLastcall || args[0] != "agent" || !l.hooksWait() {
 			return
 		}
-		form := carrier.Argument(args, "--sidecar")
-		switch hook := carrier.PreStop(c); {
+		form := pod.Argument(args, "--sidecar")
+		switch hook := pod.PreStop(c); {
 		case form == "":
 			want := "classic"
-			if carrier.IsNative(c) {
+			if pod.IsNative(c) {
 				want = "native"
 			}
 			l.find("LC018", Warning, where+".args",
 				"lacks --sidecar %s: the restart of one app container then begins a drain, "+
 					"and a request that hangs delays the restart until the last call", want)
-		case (form == "native") != carrier.IsNative(c):
+		case (form == "native") != pod.IsNative(c):
 			l.find("LC018", Error, where+".args",
 				"--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; "+
 					"the agent mistakes the end of the pod for a container's restart", form)
@@ -43,15 +43,15 @@ func (l *linting) sidecarForm() {
 // hooksWait reports whether an app's preStop hook calls the agent.
 func (l *linting) hooksWait() (found bool) {
 	l.containers(func(c *corev1.Container, _ string) {
-		h := carrier.PreStop(c)
-		_, isAgent := carrier.AgentArguments(c)
+		h := pod.PreStop(c)
+		_, isAgent := pod.AgentArguments(c)
 		switch {
 		case isAgent:
-		case carrier.IsWaitGet(h):
+		case pod.IsWaitGet(h):
 			found = true
 		default:
-			flags, isWait := carrier.WaitFlags(h)
-			found = found || isWait && !carrier.HasNoAgent(flags)
+			flags, isWait := pod.WaitFlags(h)
+			found = found || isWait && !pod.HasNoAgent(flags)
 		}
 	})
 	return found

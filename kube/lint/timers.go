@@ -5,7 +5,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -82,9 +81,9 @@ func (l *linting) drains() {
 				"raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
-	proxy := carrier.Find(&l.pod.Spec, carrier.IstioProxy)
+	proxy := pod.Find(&l.pod.Spec, pod.IstioProxy)
 	if s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace &&
-		(proxy == nil || !carrier.IsNative(proxy)) && !isInjected(l.pod) {
+		(proxy == nil || !pod.IsNative(proxy)) && !isInjected(l.pod) {
 		l.find("LC003", Warning, where(s.TerminationDrain.Path),
 			"without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; "+
 				"raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
@@ -99,10 +98,10 @@ func (l *linting) drains() {
 // otherMeshes: the timers of other meshes' proxies.
 func (l *linting) otherMeshes() {
 	for _, name := range []string{
-		carrier.LinkerdGrace, carrier.LinkerdWait, carrier.KumaDrain,
-		carrier.ConsulGrace, carrier.DaprGrace, carrier.DaprBlock,
+		pod.LinkerdGrace, pod.LinkerdWait, pod.KumaDrain,
+		pod.ConsulGrace, pod.DaprGrace, pod.DaprBlock,
 	} {
-		if d, ok := carrier.Timer(name, l.pod.Annotations[name]); ok && d >= l.grace {
+		if d, ok := pod.MeshTimer(name, l.pod.Annotations[name]); ok && d >= l.grace {
 			l.find("LC011", Error, "metadata.annotations["+name+"]",
 				"%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v",
 				d, l.grace, d)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Advice is a remedy for a workload, with the number that it follows from.
@@ -34,7 +34,7 @@ const holdAnnotation = `proxy.istio.io/config: '{"proxyMetadata": {"MINIMUM_DRAI
 func Advise(w *Workload) (all []Advice) {
 	late := fmt.Sprintf("new connections arrived up to %s after SIGTERM", Seconds(w.Lateness))
 	hold := int(math.Ceil(w.Lateness)) + 1
-	isOurs := carrier.HasLastcall(w.Proxy)
+	isOurs := pod.HasLastcall(w.Proxy)
 	switch {
 	case w.Total() > 0 && !isOurs:
 		why := w.Lost.Why()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 func TestJudge(t *testing.T) {
@@ -51,9 +51,9 @@ func TestTotals(t *testing.T) {
 		one.Judge()
 		totals.Add(one)
 	}
-	ended(carrier.Ours, 0, 0, 2)
-	ended(carrier.None, 1, 3, 1.5)
-	ended(carrier.None, 1, 1, 4)
+	ended(pod.CarrierLastcall, 0, 0, 2)
+	ended(pod.CarrierNone, 1, 3, 1.5)
+	ended(pod.CarrierNone, 1, 1, 4)
 	var got []string
 	for _, w := range totals.Workloads() {
 		got = append(got, w.Text())
@@ -70,7 +70,7 @@ func TestTotals(t *testing.T) {
 func TestAdvise(t *testing.T) {
 	bare := Workload{Namespace: "shop", Name: "deployment/web", Proxy: "none", Terminations: 4}
 	ours := bare
-	ours.Proxy = carrier.Ours
+	ours.Proxy = pod.CarrierLastcall
 	for _, tt := range []struct {
 		name string
 		from Workload
@@ -115,7 +115,7 @@ func TestKnow(t *testing.T) {
 		ReadinessProbe: http(intstr.FromInt32(8081), ""),
 	}}}
 	var got observe.Options
-	Know(&got, spec, carrier.None)
+	Know(&got, spec, pod.CarrierNone)
 	want := map[uint16]observe.Protocol{443: observe.TLS, 8443: observe.TLS, 8080: observe.TLS, 9090: observe.Opaque, 8081: observe.HTTP1}
 	if !maps.Equal(got.Protocols, want) || !slices.Equal(got.Probes, []observe.Probe{{Port: 8080, Period: 5 * time.Second}, {Port: 8081, Period: 5 * time.Second}}) {
 		t.Errorf("%+v", got)

@@ -8,16 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Know adds to the options of a watch what the pod's spec shows: the ports of its proxy, the kubelet's probes, and what
 // clients speak at the ports, by their probes and by the names of the ports as Istio reads them.
 func Know(o *observe.Options, spec *corev1.PodSpec, proxy string) {
-	o.IgnorePorts = carrier.StatusPorts(proxy)
-	o.ProxyPorts, o.Attempts = carrier.ProxyPorts(proxy)
+	o.IgnorePorts = pod.StatusPorts(proxy)
+	o.ProxyPorts, o.Attempts = pod.ProxyPorts(proxy)
 	o.Protocols = map[uint16]observe.Protocol{443: observe.TLS, 8443: observe.TLS}
-	for _, c := range carrier.Containers(spec) {
+	for _, c := range pod.Containers(spec) {
 		for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
 			port, protocol := target(c, probe)
 			if port == 0 {
@@ -41,11 +41,11 @@ func target(c *corev1.Container, p *corev1.Probe) (uint16, observe.Protocol) {
 	case p == nil:
 	case p.HTTPGet != nil && p.HTTPGet.Host == "":
 		if p.HTTPGet.Scheme == corev1.URISchemeHTTPS {
-			return carrier.PortOf(c, p.HTTPGet.Port), observe.TLS
+			return pod.PortOf(c, p.HTTPGet.Port), observe.TLS
 		}
-		return carrier.PortOf(c, p.HTTPGet.Port), observe.HTTP1
+		return pod.PortOf(c, p.HTTPGet.Port), observe.HTTP1
 	case p.TCPSocket != nil && p.TCPSocket.Host == "":
-		return carrier.PortOf(c, p.TCPSocket.Port), observe.Unspecified
+		return pod.PortOf(c, p.TCPSocket.Port), observe.Unspecified
 	case p.GRPC != nil:
 		return uint16(p.GRPC.Port), observe.Opaque
 	}

@@ -15,7 +15,7 @@ type Termination struct {
 	Namespace string   `json:"namespace"`
 	Pod       string   `json:"pod"`
 	Workload  string   `json:"workload"` // kind/name in lower case
-	Proxy     string   `json:"proxy"`    // the carrier of the pod's traffic: see carrier.Of
+	Proxy     string   `json:"proxy"`    // the carrier of the pod's traffic: see pod.CarrierOf
 	Verdict   string   `json:"verdict"`  // clean, lost, killed, unclear or unknown
 	Unknown   []string `json:"unknown,omitempty"`
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Limits of an announcement.
@@ -62,7 +62,7 @@ func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 }
 
 // announce sends a deadline to the agent in the network namespace of the process. Errors do not contain the token.
-func (h *handle) announce(ctx context.Context, a carrier.Agent, d Deadline) (result string, err error) {
+func (h *handle) announce(ctx context.Context, a pod.Agent, d Deadline) (result string, err error) {
 	target := url.URL{
 		Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(a.Port)), Path: "/deadline/" + a.Token,
 		RawQuery: url.Values{"at": {d.At.UTC().Format(time.RFC3339Nano)}, "from": {d.From}}.Encode(),

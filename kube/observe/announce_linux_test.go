@@ -19,9 +19,9 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 const podToken = "7f3a7f3a7f3a7f3a"
@@ -48,7 +48,7 @@ func injected(number, port int) *corev1.Pod {
 	p.Annotations = map[string]string{inject.AnnotationStatus: string(inject.Injected)}
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 		Name: "lastcall", Env: []corev1.EnvVar{{Name: "LASTCALL_HOOK_TOKEN", Value: podToken}},
-		Ports: []corev1.ContainerPort{{Name: carrier.PortStatus, ContainerPort: int32(port)}},
+		Ports: []corev1.ContainerPort{{Name: pod.PortStatus, ContainerPort: int32(port)}},
 	})
 	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
 		Name: "lastcall", ContainerID: "containerd://" + idOf("lastcall", p.UID), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},

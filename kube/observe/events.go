@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/eventwriter"
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // maxEvents bounds the Events that wait; further ones are counted and dropped.
@@ -87,7 +87,7 @@ func eventOf(t Termination) *corev1.Event {
 		if t.Restart {
 			what += "/" + t.Container + t.Began.String()
 		}
-		t.event = carrier.EventName(t.UID, t.Pod, what, 0)
+		t.event = pod.EventName(t.UID, t.Pod, what, 0)
 	}
 	now := metav1.NewTime(t.Began)
 	return &corev1.Event{

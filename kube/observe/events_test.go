@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // TestOneEvent: the controller makes an Event of each report of lastcall, so the observer makes none of a clean end.
@@ -30,12 +30,12 @@ func TestOneEvent(t *testing.T) {
 		proxy       string
 		want        bool
 	}{
-		{"no lastcall", nil, "app", "", 0, carrier.None, true},
-		{"another program's message", nil, "app", string(text), 0, carrier.None, true},
-		{"a hook's report", ours, "app", string(text), 0, carrier.Hook, false},
-		{"a hook without a report", ours, "app", "", 0, carrier.Hook, true},
-		{"a sidecar's report", ours, "lastcall", string(text), 0, carrier.Ours, false},
-		{"a hook's report, and a loss", ours, "app", string(text), 1, carrier.Hook, true},
+		{"no lastcall", nil, "app", "", 0, pod.CarrierNone, true},
+		{"another program's message", nil, "app", string(text), 0, pod.CarrierNone, true},
+		{"a hook's report", ours, "app", string(text), 0, pod.CarrierHook, false},
+		{"a hook without a report", ours, "app", "", 0, pod.CarrierHook, true},
+		{"a sidecar's report", ours, "lastcall", string(text), 0, pod.CarrierLastcall, false},
+		{"a hook's report, and a loss", ours, "app", string(text), 1, pod.CarrierHook, true},
 	} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: tt.annotations},

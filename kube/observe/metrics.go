@@ -33,7 +33,7 @@ const Other = "other"
 type Key struct {
 	Namespace string // of the pod
 	Workload  string // kind/name in lower case, such as deployment/web; see Pod
-	Proxy     string // the carrier of the pod's traffic: see carrier.Of
+	Proxy     string // the carrier of the pod's traffic: see pod.CarrierOf
 }
 
 // Metrics counts terminations. Names and labels are stable: dashboards and alerts use them.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Pod is the part of a pod that the observer keeps: a few hundred bytes of the 10 to 30 KB that the API server sends.
@@ -34,7 +34,7 @@ type Pod struct {
 
 	IsEvicted bool // the eviction API has deleted it
 
-	Agent carrier.Agent // lastcall's, without a token in other pods
+	Agent pod.Agent // lastcall's, without a token in other pods
 
 	Containers []Container
 	Known      observe.Options // of its traffic
@@ -61,44 +61,44 @@ type Exit struct {
 
 // podOf copies the fields of a pod that the observer needs.
 func podOf(p *corev1.Pod) Pod {
-	pod := Pod{
-		Key:  Key{Namespace: p.Namespace, Workload: carrier.WorkloadOf(&p.ObjectMeta), Proxy: carrier.Of(p)},
-		Name: strings.Clone(p.Name), UID: p.UID, HostNetwork: p.Spec.HostNetwork, Agent: carrier.AgentOf(p),
+	out := Pod{
+		Key:  Key{Namespace: p.Namespace, Workload: pod.WorkloadOf(&p.ObjectMeta), Proxy: pod.CarrierOf(p)},
+		Name: strings.Clone(p.Name), UID: p.UID, HostNetwork: p.Spec.HostNetwork, Agent: pod.AgentOf(p),
 	}
-	pod.Agent.Token = strings.Clone(pod.Agent.Token)
+	out.Agent.Token = strings.Clone(out.Agent.Token)
 	if owner := metav1.GetControllerOf(p); owner != nil {
-		pod.Owner = &metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
+		out.Owner = &metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 	}
 	grace := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, 0)
-	pod.Grace = carrier.Seconds(grace)
+	out.Grace = pod.Seconds(grace)
 	if at := p.DeletionTimestamp; at != nil {
-		pod.DeletionGrace = carrier.Seconds(ptr.Deref(p.DeletionGracePeriodSeconds, grace))
-		pod.Deleted = at.Add(-pod.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
+		out.DeletionGrace = pod.Seconds(ptr.Deref(p.DeletionGracePeriodSeconds, grace))
+		out.Deleted = at.Add(-out.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
 	}
 	for i := range p.Status.Conditions {
-		pod.disruption(&p.Status.Conditions[i])
+		out.disruption(&p.Status.Conditions[i])
 	}
-	losses.Know(&pod.Known, &p.Spec, pod.Proxy)
-	pod.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
+	losses.Know(&out.Known, &p.Spec, out.Proxy)
+	out.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		r := c.ReadinessProbe
 		hasProbe := r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil)
-		return !carrier.IsProxy(&p.Spec, &c) && (len(c.Ports) > 0 || hasProbe)
+		return !pod.IsProxy(&p.Spec, &c) && (len(c.Ports) > 0 || hasProbe)
 	})
-	for _, s := range carrier.Statuses(p) {
+	for _, s := range pod.Statuses(p) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount,
-			IsRunning: s.State.Running != nil, IsProxy: carrier.IsProxy(&p.Spec, carrier.Find(&p.Spec, s.Name))}
+			IsRunning: s.State.Running != nil, IsProxy: pod.IsProxy(&p.Spec, pod.Find(&p.Spec, s.Name))}
 		if end := s.State.Terminated; end != nil {
-			c.Exit = &Exit{Code: end.ExitCode, IsKilled: carrier.IsKilled(end)}
-			if carrier.HasLastcall(pod.Proxy) {
+			c.Exit = &Exit{Code: end.ExitCode, IsKilled: pod.IsKilled(end)}
+			if pod.HasLastcall(out.Proxy) {
 				if c.Report = reportOf(end.Message); c.Report != nil {
-					c.Report.IsSidecar = carrier.IsAgent(p, s.Name)
+					c.Report.IsSidecar = pod.IsAgent(p, s.Name)
 				}
 			}
 		}
-		pod.Containers = append(pod.Containers, c)
+		out.Containers = append(out.Containers, c)
 	}
-	return pod
+	return out
 }
 
 // appEnd is the last of exits that is not a proxy's or the sandbox's; without one, the last of all.

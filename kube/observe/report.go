@@ -7,7 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // maxCut bounds the requests that one report can claim: a container writes its termination message itself.
@@ -70,7 +70,7 @@ const quietTime = 5 * time.Second
 // kernel shows lastcall's own answers, refused probes and Envoy's connections to an app that has ended as losses, too.
 func (t *Termination) addReport(p *Pod) {
 	defer func() {
-		if seen := &t.Traffic; t.Agent == nil && carrier.HasLastcall(p.Proxy) {
+		if seen := &t.Traffic; t.Agent == nil && pod.HasLastcall(p.Proxy) {
 			seen.Maybe.Unreported = seen.Lost.Total() + seen.Maybe.Unfinished
 			seen.Lost, seen.Maybe.Unfinished = observe.Lost{}, 0 // SIGKILL would make those certain
 		}
@@ -80,7 +80,7 @@ func (t *Termination) addReport(p *Pod) {
 		if r == nil {
 			continue
 		}
-		t.Agent, t.event = r, carrier.EventName(p.UID, p.Name, c.Name, c.Restarts)
+		t.Agent, t.event = r, pod.EventName(p.UID, p.Name, c.Name, c.Restarts)
 		seen := &t.Traffic
 		doubtful := seen.Maybe.Opaque + seen.Lost.Total()
 		switch {

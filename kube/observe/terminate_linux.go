@@ -7,8 +7,8 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // terminate observes a termination from now on until the end of the pod.
@@ -127,7 +127,7 @@ func (o *Observer) exits(ctx context.Context, t *tracked, began time.Time) map[s
 func (o *Observer) lastState(ctx context.Context, t *tracked) (p Pod, isGone bool) {
 	o.mu.Lock()
 	atMost := statusPatience
-	if carrier.HasLastcall(t.pod.Proxy) {
+	if pod.HasLastcall(t.pod.Proxy) {
 		atMost = reportPatience
 	}
 	o.mu.Unlock()

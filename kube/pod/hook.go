@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // Action is the kind of a step.
@@ -45,11 +44,11 @@ type Hook struct {
 }
 
 // Forever is longer than each grace period.
-var Forever = carrier.Seconds(1 << 40)
+var Forever = Seconds(1 << 40)
 
 // ReadHook reads the preStop hook of a container.
 func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
-	h := carrier.PreStop(c)
+	h := PreStop(c)
 	known := func(kind course.HookKind, text string, steps ...Step) Hook {
 		return summary(course.Hook{Kind: kind, Text: text}, steps)
 	}
@@ -61,9 +60,9 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 	}
 	switch {
 	case h.Sleep != nil:
-		d := carrier.Seconds(h.Sleep.Seconds)
+		d := Seconds(h.Sleep.Seconds)
 		return known(course.SleepHook, fmt.Sprintf("sleep %v", d), Step{Do: Sleep, For: d})
-	case carrier.IsWaitGet(h): // the token stays secret
+	case IsWaitGet(h): // the token stays secret
 		return Hook{Hook: course.Hook{Kind: course.DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"},
 			Steps: []Step{{Do: Wait}}}
 	case h.HTTPGet != nil:
@@ -80,7 +79,7 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 	}
 	command := h.Exec.Command
 	text := strings.Join(strings.Fields(strings.Join(command, " ")), " ")
-	if flags, isWait := carrier.WaitFlags(h); isWait {
+	if flags, isWait := WaitFlags(h); isWait {
 		out := Hook{Hook: course.Hook{Kind: course.DrainHook, Text: text}, Steps: []Step{{Do: Wait}}}
 		if slices.Contains(flags, "--sidecar") && slices.Contains(flags, "--envoy") {
 			out.Kind = course.AppEndHook
@@ -92,7 +91,7 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 		}
 		return out
 	}
-	if carrier.IsPilotDrain(h) {
+	if IsPilotDrain(h) {
 		return Hook{Hook: course.Hook{Kind: course.NotifyHook, IsKnown: true, Text: text}, Steps: []Step{{Do: Wait}}}
 	}
 	r := newReading(spec, c)
@@ -129,7 +128,7 @@ func refused(h *corev1.LifecycleHandler) string {
 }
 
 func hasPort(spec *corev1.PodSpec, name string) bool {
-	return slices.ContainsFunc(carrier.Containers(spec), func(c *corev1.Container) bool {
+	return slices.ContainsFunc(Containers(spec), func(c *corev1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == name })
 	})
 }
@@ -201,7 +200,7 @@ func (h Hook) Stopper() string {
 
 // Restored is the hook that lastcall's runs in addition to its wait; nil for none.
 func Restored(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
-	before := carrier.Own(h)
+	before := Own(h)
 	if len(before) == 0 {
 		return nil
 	}

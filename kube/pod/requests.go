@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // address matches a URL, or one without its scheme.
@@ -75,7 +74,7 @@ func (r *reading) request(host string, port int, at string, isGet bool, text str
 
 // isOthers reports whether a port is another container's.
 func (r *reading) isOthers(port int) bool {
-	for _, c := range carrier.Containers(r.spec) {
+	for _, c := range Containers(r.spec) {
 		for _, p := range c.Ports {
 			if int(p.ContainerPort) == port && c.Name != r.container.Name {
 				return true

@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 )
 
 // notRequests are words in the names of ports and Services to which no user's request goes. Clients of xDS and DNS
@@ -38,7 +36,7 @@ func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) (found, behind [
 	var all []*corev1.Container
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
-		if _, isAgent := carrier.AgentArguments(c); !isAgent && !carrier.IsProxy(spec, c) {
+		if _, isAgent := AgentArguments(c); !isAgent && !IsProxy(spec, c) {
 			all = append(all, c)
 		}
 	}
@@ -47,7 +45,7 @@ func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) (found, behind [
 	}
 	isTarget := func(c *corev1.Container) bool {
 		return slices.ContainsFunc(targets, func(t intstr.IntOrString) bool {
-			port := carrier.PortOf(c, t)
+			port := PortOf(c, t)
 			return port != 0 && slices.ContainsFunc(c.Ports,
 				func(p corev1.ContainerPort) bool { return uint16(p.ContainerPort) == port })
 		})
@@ -98,7 +96,7 @@ func Needs(spec *corev1.PodSpec, c *corev1.Container) (needed []*corev1.Containe
 		other := &spec.Containers[i]
 		isCGI := isNamed(other, "fpm") && (isNamed(c, "nginx") || isNamed(c, "httpd") || isNamed(c, "apache") || isNamed(c,
 			"caddy"))
-		if other.Name == c.Name || carrier.IsProxy(spec, other) {
+		if other.Name == c.Name || IsProxy(spec, other) {
 			continue
 		}
 		isIn := func(port string) bool { return !hasNumber(c, port) && namesPort(text, port) }

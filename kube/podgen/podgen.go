@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // RuntimeClass is the one that some pods ask for. An API server admits them only if there is one of that name.
@@ -147,8 +147,8 @@ func (g *generator) merge(patch object) {
 }
 
 // settle corrects combinations of variations that the API server would refuse.
-func settle(pod *corev1.Pod) {
-	spec := &pod.Spec
+func settle(p *corev1.Pod) {
+	spec := &p.Spec
 	grace := int64(30)
 	if spec.TerminationGracePeriodSeconds != nil {
 		grace = *spec.TerminationGracePeriodSeconds
@@ -156,11 +156,11 @@ func settle(pod *corev1.Pod) {
 	if spec.OS != nil && spec.OS.Name == corev1.Windows { // without the fields that only Linux has
 		spec.SecurityContext, spec.ShareProcessNamespace, spec.HostUsers, spec.Resources = nil, nil, nil, nil
 		spec.HostPID, spec.HostIPC, spec.HostNetwork = false, false, false
-		for _, c := range carrier.Containers(spec) {
+		for _, c := range pod.Containers(spec) {
 			c.SecurityContext = nil
 		}
 	}
-	for _, c := range carrier.Containers(spec) {
+	for _, c := range pod.Containers(spec) {
 		for i := range c.Ports {
 			if spec.HostNetwork { // a port is the node's then
 				c.Ports[i].HostPort = c.Ports[i].ContainerPort

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -86,7 +85,7 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 	if len(p.Missing) > 0 {
 		note("variables that are not set, because the input has no value for them: %s", strings.Join(p.Missing, ", "))
 	}
-	if h := carrier.PreStop(c); h != nil {
+	if h := pod.PreStop(c); h != nil {
 		p.PreStop = hook(h, note)
 		read := pod.ReadHook(spec, c)
 		if stopper := read.Stopper(); stopper != "" {
@@ -152,7 +151,7 @@ func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *strategy.Hook 
 	case h.Exec != nil && len(h.Exec.Command) > 0:
 		return &strategy.Hook{Exec: h.Exec.Command}
 	case h.Sleep != nil:
-		return &strategy.Hook{Sleep: carrier.Seconds(h.Sleep.Seconds)}
+		return &strategy.Hook{Sleep: pod.Seconds(h.Sleep.Seconds)}
 	case h.HTTPGet != nil:
 		return &strategy.Hook{Path: "/" + strings.TrimPrefix(h.HTTPGet.Path, "/")}
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Defaults of other meshes, see docs/linkerd.md and docs/other-meshes.md.
@@ -21,7 +21,7 @@ const (
 
 // expect adds the proxy that the mesh's injector will add.
 func (r *reader) expect() {
-	if r.mesh == carrier.MeshAmbient {
+	if r.mesh == pod.MeshAmbient {
 		r.note("ztunnel on the node carries the traffic until the pod has ended: it neither cuts nor waits")
 		return
 	}
@@ -34,14 +34,14 @@ func (r *reader) expect() {
 		return
 	}
 	switch r.mesh {
-	case carrier.MeshIstio:
+	case pod.MeshIstio:
 		c.Native = r.istioForm() == inject.Native
 		if c.Native {
 			c.PreStop = course.Hook{Kind: course.NotifyHook, IsKnown: true}
 		}
-	case carrier.MeshLinkerd:
+	case pod.MeshLinkerd:
 		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
-		if d, ok := r.duration(carrier.LinkerdWait); ok && !c.Native {
+		if d, ok := r.duration(pod.LinkerdWait); ok && !c.Native {
 			c.PreStop = course.Hook{Kind: course.SleepHook, Duration: d, IsKnown: true}
 		}
 	case "Kuma":
@@ -61,8 +61,8 @@ func (r *reader) expect() {
 
 // proxyNames are the containers that injectors add.
 var proxyNames = map[string]string{
-	carrier.MeshIstio: "istio-proxy", carrier.MeshLinkerd: "linkerd-proxy",
-	"Kuma": "kuma-sidecar", "Consul": "consul-dataplane", carrier.MeshDapr: "daprd",
+	pod.MeshIstio: "istio-proxy", pod.MeshLinkerd: "linkerd-proxy",
+	"Kuma": "kuma-sidecar", "Consul": "consul-dataplane", pod.MeshDapr: "daprd",
 }
 
 func (r *reader) istioForm() inject.Sidecar {
@@ -86,21 +86,21 @@ func (r *reader) readProxy(c *Container, env []string) {
 		c.Settings = append(c.Settings, Setting{name, d.String(), source})
 	}
 	switch r.mesh {
-	case carrier.MeshIstio:
+	case pod.MeshIstio:
 		r.readIstio(c, env)
-	case carrier.MeshLinkerd:
-		fixed(carrier.LinkerdGrace, linkerdShutdownGrace)
+	case pod.MeshLinkerd:
+		fixed(pod.LinkerdGrace, linkerdShutdownGrace)
 		c.Reaction = course.Refuses
 	case "Kuma":
-		fixed(carrier.KumaDrain, kumaDrainTime)
+		fixed(pod.KumaDrain, kumaDrainTime)
 		if c.Native { // it has drained in its preStop, and exits once the app has gone
 			c.Reaction = course.Exits
 		}
 	case "Consul":
-		fixed(carrier.ConsulGrace, consulGracePeriod)
-	case carrier.MeshDapr:
+		fixed(pod.ConsulGrace, consulGracePeriod)
+	case pod.MeshDapr:
 		c.Role = course.Sidecar // it calls the app; other clients connect to the app
-		fixed(carrier.DaprGrace, daprShutdown)
+		fixed(pod.DaprGrace, daprShutdown)
 	default:
 		c.Reaction, c.Drain = course.FixedDrain, r.Grace
 	}
@@ -132,5 +132,5 @@ func (r *reader) duration(name string) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	return carrier.Timer(name, text)
+	return pod.MeshTimer(name, text)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -46,7 +45,7 @@ func Of(p *corev1.Pod, o Options) *Termination {
 	}
 	for i := range slices.Backward(p.Spec.InitContainers) {
 		c := &p.Spec.InitContainers[i]
-		if carrier.IsNative(c) {
+		if pod.IsNative(c) {
 			r.add(c, true)
 		}
 	}
@@ -85,11 +84,11 @@ type reader struct {
 // readMesh finds the carrier of the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's
 // own sidecar, which reads the same annotation.
 func (r *reader) readMesh() {
-	r.mesh, r.proxy = carrier.MeshOf(r.pod, r.options.Namespace)
+	r.mesh, r.proxy = pod.MeshOf(r.pod, r.options.Namespace)
 	_, configured := r.pod.Annotations["proxy.istio.io/config"]
-	own := slices.ContainsFunc(carrier.Containers(&r.pod.Spec), isAgent)
+	own := slices.ContainsFunc(pod.Containers(&r.pod.Spec), isAgent)
 	if r.mesh == "" && configured && !own && r.pod.Labels["sidecar.istio.io/inject"] != "false" {
-		r.mesh = carrier.MeshIstio
+		r.mesh = pod.MeshIstio
 		r.note("the annotation proxy.istio.io/config is taken as a sign that Istio injects its sidecar")
 	}
 	r.Mesh = r.mesh
@@ -97,7 +96,7 @@ func (r *reader) readMesh() {
 
 // isAgent reports whether a container runs lastcall's agent, or lastcall run around an app.
 func isAgent(c *corev1.Container) bool {
-	_, is := carrier.AgentArguments(c)
+	_, is := pod.AgentArguments(c)
 	return is
 }
 
@@ -199,7 +198,7 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 	c.Settings = append(c.Settings,
 		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
 		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
-	if arguments, _ := carrier.AgentArguments(from); carrier.Argument(arguments, "--proxy") == "envoy" {
+	if arguments, _ := pod.AgentArguments(from); pod.Argument(arguments, "--proxy") == "envoy" {
 		c.Settings = append(c.Settings, settingOf("parentShutdownDuration", s.ParentShutdown))
 	}
 	switch s.Mode() {
@@ -214,12 +213,12 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 func (r *reader) readHookFlags(c *corev1.Container) {
 	timers := drain.DefaultConfig()
 	timers.GracePeriod, timers.Margin = r.Grace, hook.DefaultLeave
-	command, _ := carrier.WaitFlags(carrier.PreStop(c))
+	command, _ := pod.WaitFlags(pod.PreStop(c))
 	for flag, timer := range map[string]*time.Duration{
 		"--minimum-drain": &timers.MinimumDrain, "--quiet-time": &timers.QuietTime, "--leave": &timers.Margin,
 		"--grace-period": &timers.GracePeriod,
 	} {
-		if d, err := time.ParseDuration(carrier.Argument(command, flag)); err == nil && d >= 0 {
+		if d, err := time.ParseDuration(pod.Argument(command, flag)); err == nil && d >= 0 {
 			*timer = d
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -185,7 +185,7 @@ func TestInjectedByIstio(t *testing.T) {
 			}
 			w := all[0]
 			plan := termination.Of(w.Pod, termination.Options{})
-			if plan.Mesh != carrier.MeshIstio {
+			if plan.Mesh != pod.MeshIstio {
 				t.Errorf("%s: mesh %q", file, plan.Mesh)
 			}
 			for _, c := range plan.Containers {

@@ -52,7 +52,7 @@ type Termination struct {
 	// GraceSource is where terminationGracePeriodSeconds was set.
 	GraceSource string
 
-	// Mesh carries the traffic: carrier.MeshIstio and others, or "" for none. In a pod with lastcall it can be both.
+	// Mesh carries the traffic: pod.MeshIstio and others, or "" for none. In a pod with lastcall it can be both.
 	Mesh string
 
 	// Containers in the order in which they stop.

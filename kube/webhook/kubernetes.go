@@ -22,8 +22,8 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -163,7 +163,7 @@ func (k *Kubernetes) Namespace(ctx context.Context, name string) (inject.Namespa
 			return before.Namespace, fmt.Errorf("get namespace %s: %w", name, err)
 		}
 		now := inject.Namespace{Name: name, Labels: ns.Labels, Annotations: ns.Annotations}
-		maps.DeleteFunc(now.Annotations, func(key, _ string) bool { return !slices.Contains(carrier.MeshKeys(), key) })
+		maps.DeleteFunc(now.Annotations, func(key, _ string) bool { return !slices.Contains(pod.MeshKeys(), key) })
 		k.known.Add(name, knownNamespace{now, time.Now().Add(labelsLast)}, labelsKept)
 		return now, nil
 	})

@@ -48,7 +48,7 @@ type core struct{ coreclient.CoreV1Interface }
 
 func (core) IsWatchListSemanticsUnSupported() bool { return true }
 
-func pod(name string) *corev1.Pod {
+func aPod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name), Labels: podLabels},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](20), Containers: []corev1.Container{{Name: "app", Image: "app"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
@@ -63,7 +63,7 @@ func newCluster(t *testing.T, isLossy bool, change func(*appsv1.Deployment)) *cl
 		change(web)
 	}
 	c := &cluster{t: t, isLossy: isLossy, conns: map[net.Conn]bool{}}
-	c.set = fake.NewSimpleClientset(web, pod("old-1"), pod("old-2"))
+	c.set = fake.NewSimpleClientset(web, aPod("old-1"), aPod("old-2"))
 	c.set.PrependReactor("patch", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if c.patched.Add(1) == 1 {
 			c.ending.Go(func() { c.replace("old-1", "new-1"); c.replace("old-2", "new-2") })
@@ -103,8 +103,8 @@ func (c *cluster) replace(old, next string) {
 			c.t.Error(err)
 		}
 	}
-	must(pods.Create(ctx, pod(next), metav1.CreateOptions{}))
-	p := pod(old)
+	must(pods.Create(ctx, aPod(next), metav1.CreateOptions{}))
+	p := aPod(old)
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now().Add(20 * time.Second)}, ptr.To[int64](20)
 	must(pods.Update(ctx, p.DeepCopy(), metav1.UpdateOptions{}))
 	time.Sleep(300 * time.Millisecond) // of the pod's end, in which requests are lost

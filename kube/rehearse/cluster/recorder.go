@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/carrier"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
@@ -38,20 +38,20 @@ func (r *recorder) set(p *corev1.Pod, gone bool) {
 		e = &outcome.Ending{Name: p.Name, IsReported: true, Deleted: now, Grace: inject.GraceOf(&p.Spec)}
 		// The kubelet's own deletion of a pod that has ended sets it to 0.
 		if s := p.DeletionGracePeriodSeconds; s != nil && *s > 0 {
-			e.Grace = carrier.Seconds(*s)
+			e.Grace = pod.Seconds(*s)
 		}
 		if r.hook.Kind == course.NoHook || r.hook.IsKnown {
 			e.Term = now.Add(r.hook.Duration)
 		}
 		r.ends[p.UID] = e
 	}
-	if e.Ended.IsZero() && (gone || carrier.HasEnded(p)) {
+	if e.Ended.IsZero() && (gone || pod.HasEnded(p)) {
 		e.Ended = now
 		e.EndedBy = endedBy(p)
 		// The kubelet's times are whole seconds.
 		if slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 			end := s.State.Terminated
-			return carrier.IsKilled(end) && end.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
+			return pod.IsKilled(end) && end.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
 		}) {
 			e.Killed = now
 		}
@@ -92,7 +92,7 @@ func endedBy(p *corev1.Pod) string {
 		switch {
 		case t.Reason == "OOMKilled":
 			text = t.Reason
-		case carrier.IsKilled(t):
+		case pod.IsKilled(t):
 			text = "SIGKILL"
 		}
 		if len(p.Spec.Containers) > 1 {

@@ -77,7 +77,7 @@ func TestRestart(t *testing.T) {
 func TestNoHook(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, false, nil)
-	p := pod("old-1")
+	p := aPod("old-1")
 	p.Spec.Containers[0].Command = []string{"lastcall", "run", "--", "app"}
 	if _, err := c.set.CoreV1().Pods(namespace).Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

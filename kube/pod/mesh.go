@@ -1,4 +1,4 @@
-package carrier
+package pod
 
 import (
 	"slices"
@@ -66,8 +66,8 @@ const (
 	DaprPort = "dapr.io/app-port" // at which dapr reaches the app; no timer
 )
 
-// Timer reads such an annotation: a duration, or seconds if its name ends so.
-func Timer(name, text string) (time.Duration, bool) {
+// MeshTimer reads such an annotation: a duration, or seconds if its name ends so.
+func MeshTimer(name, text string) (time.Duration, bool) {
 	if strings.HasSuffix(name, "-seconds") {
 		n, err := strconv.ParseUint(text, 10, 31)
 		return time.Duration(n) * time.Second, err == nil

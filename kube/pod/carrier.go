@@ -1,4 +1,4 @@
-package carrier
+package pod
 
 import (
 	"crypto/sha256"
@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
-// The names of MeshOf that other packages compare with.
+// Names of MeshOf that other packages compare with.
 const (
 	MeshIstio   = "Istio"
 	MeshAmbient = "Istio ambient"
@@ -51,23 +51,23 @@ func OtherMeshOf(pod *corev1.Pod, ns Namespace) string {
 	return ""
 }
 
-// The values of Of that are no mesh's name.
+// The carriers that are no mesh.
 const (
-	None = "none"
-	Ours = "lastcall"
-	Hook = "hook"
+	CarrierNone     = "none"
+	CarrierLastcall = "lastcall"
+	CarrierHook     = "hook"
 )
 
 // hookSuffix marks a mesh's pod that lastcall's preStop hook holds: before and after are two series.
-const hookSuffix = "-" + Hook
+const hookSuffix = "-" + CarrierHook
 
-// Of returns the carrier of a running pod's traffic and of its end, as a label: none, lastcall (its sidecar), hook
-// (lastcall's preStop hook, which carries nothing), istio, istio-ambient, or another mesh such as linkerd; a mesh's
-// name with lastcall's hook is istio-hook, linkerd-hook, and so on.
-func Of(pod *corev1.Pod) string {
+// CarrierOf returns the carrier of a running pod's traffic and of its end, as a label: none, lastcall (its sidecar),
+// hook (lastcall's preStop hook, which carries nothing), istio, istio-ambient, or another mesh such as linkerd; a
+// mesh's name with lastcall's hook is istio-hook, linkerd-hook, and so on.
+func CarrierOf(pod *corev1.Pod) string {
 	hasOurs := IsOurs(pod)
 	if hasOurs && Find(&pod.Spec, Sidecar) != nil {
-		return Ours
+		return CarrierLastcall
 	}
 	name, proxy := MeshOf(pod, Namespace{})
 	switch isMesh := proxy != nil || name == MeshAmbient; {
@@ -76,18 +76,18 @@ func Of(pod *corev1.Pod) string {
 	case isMesh:
 		return nameOf(name)
 	case hasOurs:
-		return Hook
+		return CarrierHook
 	}
-	return None
+	return CarrierNone
 }
 
 func nameOf(mesh string) string { return strings.ReplaceAll(strings.ToLower(mesh), " ", "-") }
 
-// WithoutHook is a value of Of without lastcall's hook.
+// WithoutHook is a value of CarrierOf without lastcall's hook.
 func WithoutHook(carrier string) string { return strings.TrimSuffix(carrier, hookSuffix) }
 
-// StatusPorts are the listening ports of a proxy, by a value of Of, that serve the kubelet, Prometheus and people, not
-// clients.
+// StatusPorts are the listening ports of a proxy, by a value of CarrierOf, that serve the kubelet, Prometheus and
+// people, not clients.
 func StatusPorts(carrier string) []uint16 { return statusPorts[WithoutHook(carrier)] }
 
 // statusPorts are StatusPorts by carrier.
@@ -97,13 +97,13 @@ var statusPorts = map[string][]uint16{
 	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
 	// sockets show the clients.
 	"istio-ambient": {istio.OutboundPort, istio.InboundPort, istio.HBONEPort, istio.DNSPort, 15080, 15088},
-	Ours:            {istio.AdminPort, istio.StatusPort, istio.HealthPort},
+	CarrierLastcall: {istio.AdminPort, istio.StatusPort, istio.HealthPort},
 	"linkerd":       {4190, 4191}, // its admin ports
 }
 
 // ProxyPorts are the listening ports at which a mesh's sidecar accepts what its pod's clients and its app send, by a
-// value of Of, and how often it connects to the app for one request if the app refuses. None: there is no such sidecar,
-// or its ports are unknown.
+// value of CarrierOf, and how often it connects to the app for one request if the app refuses. None: there is no such
+// sidecar, or its ports are unknown.
 func ProxyPorts(carrier string) (ports []uint16, attempts int) {
 	switch WithoutHook(carrier) {
 	case "istio": // inbound HTTP routes have retryOn reset-before-request and numRetries 2
@@ -135,9 +135,9 @@ func EventName(uid types.UID, pod, container string, restarts int32) string {
 	return strings.TrimRight(name, "-.") + "." + hex.EncodeToString(sum[:8])
 }
 
-// HasLastcall reports whether lastcall's sidecar or hook ends the pods with this value of Of.
+// HasLastcall reports whether lastcall's sidecar or hook ends the pods with this value of CarrierOf.
 func HasLastcall(carrier string) bool {
-	return carrier == Ours || carrier == Hook || strings.HasSuffix(carrier, hookSuffix)
+	return carrier == CarrierLastcall || carrier == CarrierHook || strings.HasSuffix(carrier, hookSuffix)
 }
 
 // IsProxy reports whether a container carries the traffic of the others: lastcall's or a mesh's.

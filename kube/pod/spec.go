@@ -1,5 +1,4 @@
-// Package carrier finds the carrier of a pod's traffic: lastcall's sidecar, a mesh's proxy, or nothing.
-package carrier
+package pod
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package carrier
+package pod
 
 import (
 	"path"
