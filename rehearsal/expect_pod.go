@@ -17,11 +17,11 @@ func podOf(s strategy.Strategy, c circumstances) course.Pod {
 	side := course.Container{Name: "sidecar", Role: course.Proxy, Native: s.Sidecar.IsNative(), Reaction: course.Exits}
 	p := course.Pod{Grace: s.GraceOr(c.grace)}
 	if s.Sleep > 0 {
-		app.PreStop = course.Hook{Kind: course.SleepHook, Duration: s.Sleep, IsKnown: true}
-		side.PreStop = app.PreStop
+		app.Hook = course.Hook{Kind: course.SleepHook, Duration: s.Sleep, IsKnown: true}
+		side.Hook = app.Hook
 	}
 	if s.Netstat {
-		side.PreStop.Kind = course.LoopHook
+		side.Hook.Kind = course.LoopHook
 	}
 	switch s.Sidecar {
 	case strategy.NoSidecar:
@@ -32,9 +32,9 @@ func podOf(s strategy.Strategy, c circumstances) course.Pod {
 	case strategy.ExitOnZero:
 		side.Reaction, side.Drain = course.PollsZero, strategy.MinimumDrain
 	case strategy.IstioNative, strategy.HooksNative:
-		side.PreStop.Kind = course.NotifyHook
+		side.Hook.Kind = course.NotifyHook
 	case strategy.Hooks:
-		side.PreStop.Kind = course.AppEndHook
+		side.Hook.Kind = course.AppEndHook
 	case strategy.Lastcall:
 		side.Reaction = course.Waits
 	case strategy.LastcallNative: // a real Envoy cannot end single requests: they end with it, after the app
@@ -43,7 +43,7 @@ func podOf(s strategy.Strategy, c circumstances) course.Pod {
 		}
 	}
 	if s.Sidecar.IsLastcall() {
-		app.PreStop.Kind = course.DrainHook
+		app.Hook.Kind = course.DrainHook
 		timers := drain.DefaultConfig()
 		timers.GracePeriod = p.Grace
 		if s.Sidecar.IsHooks() {

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,14 +44,6 @@ func setVariable(c *corev1.Container, name, value string) {
 func setDefault(c *corev1.Container, name, value string) {
 	if _, isSet := pod.Variable(c, name); !isSet {
 		setVariable(c, name, value)
-	}
-}
-
-// setPreStop replaces a container's hook; nil removes it.
-func setPreStop(c *corev1.Container, h *corev1.LifecycleHandler) {
-	c.Lifecycle = cmp.Or(c.Lifecycle, &corev1.Lifecycle{})
-	if c.Lifecycle.PreStop = h; *c.Lifecycle == (corev1.Lifecycle{}) {
-		c.Lifecycle = nil
 	}
 }
 

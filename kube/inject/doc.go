@@ -73,7 +73,7 @@
 //     in the app's image, and returns when no inbound request is in flight. So the app's SIGTERM comes when no client
 //     waits for it. The token keeps the rest of the network from draining the pod; readers of the pod's manifest see
 //     it.
-//   - An app's own preStop joins it (PreStopOf). One that only sleeps is replaced, and the drain lasts at least as
+//   - An app's own preStop joins it (JoinOf). One that only sleeps is replaced, and the drain lasts at least as
 //     long. Any other may stop the app, so it runs after the drain: Kubernetes runs one handler, so the hook is the
 //     program itself (lastcall wait --after), which waits, and then runs the app's command, or sends its request. That
 //     of a worker (lastcall.dev/until) runs first (--before): it stops the worker's consumption. lastcall.dev/pre-stop:

@@ -72,16 +72,16 @@ func (j *injection) sidecarToken() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// addHooks gives each app the hook, and joins it with the app's own (PreStopOf). The package comment describes the
+// addHooks gives each app the hook, and joins it with the app's own (JoinOf). The package comment describes the
 // order of the endings.
 func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
 	for _, c := range apps(&j.pod.Spec) {
-		p, err := PreStopOf(j.pod, c)
+		p, err := JoinOf(j.pod, c)
 		if err != nil {
 			return err
 		}
 		j.join(c, p, hook)
-		if isOurHook(pod.PreStop(c)) {
+		if isOurHook(pod.HookOf(c)) {
 			setDefault(c, timers.DrainedByHook, "true") // to a Go program with lastcall's library
 		}
 	}
@@ -89,8 +89,8 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 }
 
 // join sets one container's hook, and notes the use of its own.
-func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own, stopper := pod.PreStop(c), ""
+func (j *injection) join(c *corev1.Container, p Join, hook func(*corev1.Container) *corev1.LifecycleHandler) {
+	own, stopper := pod.HookOf(c), ""
 	if p.Merge == MergeReplaces && p.Sleep > 0 {
 		stopper = pod.ReadHook(&j.pod.Spec, c).Stopper()
 	}
@@ -106,7 +106,7 @@ func (j *injection) join(c *corev1.Container, p PreStop, hook func(*corev1.Conta
 		isExecHook(own) && isExecHook(h) && isPlaneHook(own) == isPlaneHook(h)) { // another form of the sidecar
 		return
 	}
-	setPreStop(c, h) // of an earlier injection too: with another container added since, ports matter
+	pod.SetHook(c, h) // of an earlier injection too: with another container added since, ports matter
 	switch {
 	case isOurHook(own):
 	case p.Merge == MergeReplaces && p.Sleep > 0:

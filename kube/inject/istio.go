@@ -104,7 +104,7 @@ func (j *injection) hookIstioProxy() {
 		j.note("container %s with image %s customizes the classic sidecar of Istio's injector, "+
 			"without which the pod cannot start", pod.IstioProxy, autoImage)
 	}
-	own := pod.PreStop(proxy)
+	own := pod.HookOf(proxy)
 	var hook *corev1.LifecycleHandler
 	isFree := j.isReplaceable(proxy)
 	switch {
@@ -143,7 +143,7 @@ func (j *injection) hookIstioProxy() {
 		}
 		return
 	}
-	setPreStop(proxy, hook)
+	pod.SetHook(proxy, hook)
 }
 
 // proxyHook is the hook of a classic istio-proxy: it begins the drain and returns when the apps have ended. The report
@@ -158,7 +158,7 @@ func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler 
 	isReported := false
 	for _, c := range apps(&j.pod.Spec) {
 		ports = append(ports, watchedPorts(c)...)
-		hook := pod.PreStop(c)
+		hook := pod.HookOf(c)
 		isReported = isReported || isPlaneHook(hook) && slices.Contains(hook.Exec.Command, "--report")
 	}
 	if isReported {

@@ -78,7 +78,7 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 	proxy := pod.Find(&p.Spec, pod.IstioProxy)
 	for _, c := range pod.Containers(&p.Spec) {
 		hook := command(t, p, c.Name)
-		isPlane := isPlaneHook(pod.PreStop(c))
+		isPlane := isPlaneHook(pod.HookOf(c))
 		switch {
 		case isPlane && (!mounts(c) || pod.Find(&p.Spec, containerCopy) == nil):
 			fail("container %s lacks the program of its hook", c.Name)
@@ -87,11 +87,11 @@ func checkNextToMesh(t *testing.T, name string, p *corev1.Pod, r Result, o Optio
 		case strings.Contains(hook, "--envoy") && proxy == nil && p.Labels["sidecar.istio.io/inject"] != "true" && p.Annotations[annotationProxy] != "istio":
 			fail("the hook of %s watches an Envoy that is not there", c.Name)
 		}
-		if pod.IsWaitGet(pod.PreStop(c)) {
+		if pod.IsWaitGet(pod.HookOf(c)) {
 			fail("the hook of %s calls a sidecar that is not there", c.Name)
 		}
 	}
-	if proxy != nil && r.Proxy == Istio && !pod.IsNative(proxy) && pod.PreStop(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(pod.PreStop(c)) }) {
+	if proxy != nil && r.Proxy == Istio && !pod.IsNative(proxy) && pod.HookOf(proxy) == nil && slices.ContainsFunc(apps(&p.Spec), func(c *corev1.Container) bool { return isPlaneHook(pod.HookOf(c)) }) {
 		fail("the classic istio-proxy has no hook")
 	}
 }

@@ -26,20 +26,20 @@ const (
 	MergeKeeps     Merge = "keeps"      // it stays, and lastcall's is not added
 )
 
-// PreStop is a decision about one container's preStop hook.
-type PreStop struct {
+// Join is a decision about one container's preStop hook.
+type Join struct {
 	Merge Merge
 	Sleep time.Duration // of MergeReplaces, of the replaced hook: the drain lasts at least as long
 }
 
-// PreStopOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
+// JoinOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
 // sleeps waits for what lastcall's sees; any other may do something that the app needs.
-func PreStopOf(p *corev1.Pod, c *corev1.Container) (PreStop, error) {
+func JoinOf(p *corev1.Pod, c *corev1.Container) (Join, error) {
 	word, err := preStopWord(p)
 	if err != nil {
-		return PreStop{Merge: MergeKeeps}, err
+		return Join{Merge: MergeKeeps}, err
 	}
-	own := pod.PreStop(c)
+	own := pod.HookOf(c)
 	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
 	runs := MergeRuns
 	if p.Annotations[annotationUntil] != "" {
@@ -47,20 +47,20 @@ func PreStopOf(p *corev1.Pod, c *corev1.Container) (PreStop, error) {
 	}
 	switch before := pod.Own(own); {
 	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
-		return PreStop{Merge: MergeKeeps}, nil
+		return Join{Merge: MergeKeeps}, nil
 	case len(before) > 0 && word != preStopReplace:
-		return PreStop{Merge: runs}, nil
+		return Join{Merge: runs}, nil
 	case isIdle, isOurHook(own):
-		return PreStop{Merge: MergeAdds}, nil
+		return Join{Merge: MergeAdds}, nil
 	case word == preStopReplace:
-		return PreStop{Merge: MergeReplaces}, nil
+		return Join{Merge: MergeReplaces}, nil
 	}
 	if hook := pod.ReadHook(&p.Spec, c); hook.OnlySleeps() && hook.Duration < pod.Forever {
-		return PreStop{Merge: MergeReplaces, Sleep: hook.Duration}, nil
+		return Join{Merge: MergeReplaces, Sleep: hook.Duration}, nil
 	} else if sleep := hook.SleepsAndStops(); sleep > 0 {
-		return PreStop{Merge: MergeReplaces, Sleep: sleep}, nil
+		return Join{Merge: MergeReplaces, Sleep: sleep}, nil
 	}
-	return PreStop{Merge: runs}, nil
+	return Join{Merge: runs}, nil
 }
 
 // The values of annotationPreStop; empty merges.
@@ -87,7 +87,7 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 func (j *injection) keepSleeps() (changed bool) {
 	var d time.Duration
 	for _, c := range pod.Containers(&j.pod.Spec) {
-		p, _ := PreStopOf(j.pod, c)
+		p, _ := JoinOf(j.pod, c)
 		d = max(d, p.Sleep)
 	}
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
@@ -103,17 +103,17 @@ func (j *injection) keepSleeps() (changed bool) {
 // idle by themselves.
 func (j *injection) isReplaceable(c *corev1.Container) bool {
 	word, _ := preStopWord(j.pod)
-	own := pod.PreStop(c)
+	own := pod.HookOf(c)
 	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && pod.ReadHook(&j.pod.Spec,
 		c).OnlySleeps()
 }
 
 // own is the command that the hook of a container must run in addition to its wait; nil for none.
 func (j *injection) own(c *corev1.Container) []string {
-	if p, err := PreStopOf(j.pod, c); err != nil || p.Merge != MergeRuns && p.Merge != MergeRunsFirst {
+	if p, err := JoinOf(j.pod, c); err != nil || p.Merge != MergeRuns && p.Merge != MergeRunsFirst {
 		return nil
 	}
-	own := c.Lifecycle.PreStop
+	own := pod.HookOf(c)
 	if earlier := pod.Own(own); earlier != nil {
 		return earlier
 	}
@@ -143,7 +143,7 @@ func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
 	limit time.Duration) *corev1.LifecycleHandler {
 	if own := j.own(c); len(own) > 0 {
 		flag := "--after"
-		if p, _ := PreStopOf(j.pod, c); p.Merge == MergeRunsFirst {
+		if p, _ := JoinOf(j.pod, c); p.Merge == MergeRunsFirst {
 			flag = "--before"
 		}
 		h.Exec.Command = append(append(h.Exec.Command, flag, limit.String(), "--"), own...)

@@ -18,16 +18,16 @@ func execOf(command ...string) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
 }
 
-// TestPreStopOf: which hooks only sleep, and what becomes of each.
-func TestPreStopOf(t *testing.T) {
+// TestJoinOf: which hooks only sleep, and what becomes of each.
+func TestJoinOf(t *testing.T) {
 	type h = corev1.LifecycleHandler
 	sh := func(line string) *h { return execOf("/bin/sh", "-c", line) }
-	replaced := func(d time.Duration) PreStop { return PreStop{MergeReplaces, d} }
-	adds, runs, keeps := PreStop{Merge: MergeAdds}, PreStop{Merge: MergeRuns}, PreStop{Merge: MergeKeeps}
+	replaced := func(d time.Duration) Join { return Join{MergeReplaces, d} }
+	adds, runs, keeps := Join{Merge: MergeAdds}, Join{Merge: MergeRuns}, Join{Merge: MergeKeeps}
 	for name, c := range map[string]struct {
 		own  *h
 		word string
-		want PreStop
+		want Join
 	}{
 		"none":                  {nil, "", adds},
 		"none, keep":            {nil, "keep", adds},
@@ -77,7 +77,7 @@ func TestPreStopOf(t *testing.T) {
 			}
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: c.own}
 		})
-		if got, err := PreStopOf(p, &p.Spec.Containers[0]); err != nil || got != c.want {
+		if got, err := JoinOf(p, &p.Spec.Containers[0]); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
 		}
 	}

@@ -68,7 +68,7 @@ func (j *injection) turnProbes(earlier *corev1.Container) error {
 		if p := all[preStop]; p != nil {
 			p.TimeoutSeconds = int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
 		}
-		if pod.IsWaitGet(pod.PreStop(c)) || !j.keepsPreStop(c) {
+		if pod.IsWaitGet(pod.HookOf(c)) || !j.keepsPreStop(c) {
 			delete(all, preStop)
 		}
 		for _, path := range slices.Sorted(maps.Keys(all)) {
@@ -114,7 +114,7 @@ func probesText(probers map[string]corev1.Probe) (string, error) {
 
 // keepsPreStop reports whether the kubelet runs the container's own hook, not lastcall's.
 func (j *injection) keepsPreStop(c *corev1.Container) bool {
-	p, err := PreStopOf(j.pod, c)
+	p, err := JoinOf(j.pod, c)
 	return err != nil || p.Merge == MergeKeeps || !j.merges()
 }
 

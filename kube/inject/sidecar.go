@@ -155,7 +155,7 @@ func (j *injection) addSidecar() error {
 		}
 	}
 	containers := j.addPresence()
-	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return isExecHook(pod.PreStop(c)) })
+	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return isExecHook(pod.HookOf(c)) })
 	if old != nil { // only new containers had to be changed
 		if copies {
 			j.copyBySidecar(old)
@@ -244,7 +244,7 @@ func (j *injection) addPresence() (containers string) {
 	}
 	all := apps(&j.pod.Spec)
 	for _, c := range all {
-		if !isExecHook(pod.PreStop(c)) {
+		if !isExecHook(pod.HookOf(c)) {
 			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: "+
 				"it carries outbound connections until the grace period ends; "+
 				"a native sidecar, or shareProcessNamespace: true, spares that", c.Name)

@@ -47,7 +47,7 @@ func (j *injection) hookMeshProxies() {
 	isHooked := false
 	var ports []watched
 	for _, c := range apps(spec) {
-		isHooked = isHooked || isPlaneHook(pod.PreStop(c))
+		isHooked = isHooked || isPlaneHook(pod.HookOf(c))
 		ports = append(ports, j.portsOf(c)...)
 	}
 	if !isHooked {
@@ -64,7 +64,7 @@ func (j *injection) hookMeshProxies() {
 				c.Name, GraceOf(spec))
 			continue
 		}
-		setPreStop(c, j.waitCommand(nil, j.linkerdFlags(), sortWatched(ports)))
+		pod.SetHook(c, j.waitCommand(nil, j.linkerdFlags(), sortWatched(ports)))
 	}
 }
 
@@ -84,7 +84,7 @@ func (j *injection) noteOpaque(c *corev1.Container, ports []watched) {
 func (j *injection) equipHooks() bool {
 	spec, found := &j.pod.Spec, false
 	for _, c := range pod.Containers(spec) {
-		if isPlaneHook(pod.PreStop(c)) {
+		if isPlaneHook(pod.HookOf(c)) {
 			found = true
 			j.mountProgram(c)
 			setDefault(c, meshconfig.VariableGracePeriod, j.env.get(meshconfig.VariableGracePeriod))

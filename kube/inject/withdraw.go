@@ -68,8 +68,8 @@ func (j *injection) withdraw() error {
 	})
 	for _, c := range pod.Containers(spec) {
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeBinary })
-		if h := pod.PreStop(c); isOurHook(h) {
-			setPreStop(c, pod.Restored(h))
+		if h := pod.HookOf(c); isOurHook(h) {
+			pod.SetHook(c, pod.Restored(h))
 		}
 	}
 	delete(a, AnnotationStatus)
@@ -100,7 +100,7 @@ func Unfinished(p *corev1.Pod) string {
 		return "two proxies capture its traffic"
 	}
 	proxy := pod.Find(&p.Spec, pod.IstioProxy)
-	if proxy != nil && !pod.IsNative(proxy) && !isProxyless(p) && pod.PreStop(proxy) == nil {
+	if proxy != nil && !pod.IsNative(proxy) && !isProxyless(p) && pod.HookOf(proxy) == nil {
 		return "the classic " + pod.IstioProxy + " has no preStop, and exits while requests are in flight"
 	}
 	return ""

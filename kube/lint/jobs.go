@@ -64,7 +64,7 @@ func (l *linting) neverEnds() {
 		if strings.HasPrefix(where, "spec.initContainers") {
 			return
 		}
-		if p := c.RestartPolicy; p != nil && *p == corev1.ContainerRestartPolicyAlways {
+		if pod.IsNative(c) {
 			l.find("LC039", Error, where+".restartPolicy",
 				"Always makes a sidecar of an init container only, and %s: move it to initContainers", neverEndsText)
 			return

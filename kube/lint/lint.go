@@ -151,7 +151,7 @@ func (l *linting) hasLastcall() bool {
 // ownHook is a container's preStop hook, unless lastcall's replaces it.
 func (l *linting) ownHook(c *corev1.Container) pod.Hook {
 	if l.hasLastcall() {
-		if p, err := inject.PreStopOf(l.pod, c); err == nil && p.Merge == inject.MergeReplaces {
+		if p, err := inject.JoinOf(l.pod, c); err == nil && p.Merge == inject.MergeReplaces {
 			return pod.Hook{}
 		}
 	}

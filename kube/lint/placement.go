@@ -100,19 +100,10 @@ func (l *linting) hooksWithoutShell() {
 	})
 }
 
-// drainsEnvoy reports whether a hook is lastcall's of istio-proxy, which drains it too.
-func drainsEnvoy(h *corev1.LifecycleHandler) bool {
-	flags, isWait := pod.WaitFlags(h)
-	return isWait && slices.Contains(flags, "--envoy") && slices.Contains(flags, "--sidecar")
-}
-
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
 func (l *linting) nativeIstio() {
 	c := pod.Find(&l.pod.Spec, pod.IstioProxy)
-	if c == nil || !pod.IsNative(c) || c.Lifecycle == nil {
-		return
-	}
-	if h := c.Lifecycle.PreStop; pod.IsPilotDrain(h) || drainsEnvoy(h) || c.Image == "auto" && h == nil {
+	if c == nil || !pod.IsNative(c) || !pod.ReplacesPilotDrain(c) {
 		return
 	}
 	l.find("LC009", Warning, "spec.initContainers[istio-proxy].lifecycle",

@@ -55,7 +55,7 @@ var ownDelayImages = []string{
 
 // delaysItself reports whether a container has a setting or default of its own for its end.
 func delaysItself(c *corev1.Container) bool {
-	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil ||
+	if _, source := pod.StopSignal(c); source == pod.FromLifecycle ||
 		slices.ContainsFunc(ownDelayImages, func(part string) bool { return strings.Contains(c.Image, part) }) {
 		return true
 	}
@@ -114,8 +114,8 @@ func (w *workload) sidecarEndsFirst() {
 	}
 	hook, app := time.Duration(0), ""
 	for _, c := range w.end.Containers {
-		if c.Role == course.App && c.PreStop.Duration > hook {
-			hook, app = c.PreStop.Duration, c.Name
+		if c.Role == course.App && c.Hook.Duration > hook {
+			hook, app = c.Hook.Duration, c.Name
 		}
 	}
 	for _, c := range w.end.Containers {
@@ -123,18 +123,18 @@ func (w *workload) sidecarEndsFirst() {
 			continue
 		}
 		where := "spec.containers[" + app + "].lifecycle.preStop"
-		switch serves := c.PreStop.Duration + c.Drain; {
-		case c.Reaction == course.FixedDrain && w.end.Mesh == pod.MeshIstio && hook > serves && c.PreStop.IsKnown:
+		switch serves := c.Hook.Duration + c.Drain; {
+		case c.Reaction == course.FixedDrain && w.end.Mesh == pod.MeshIstio && hook > serves && c.Hook.IsKnown:
 			w.find("LC020", Warning, where,
 				"waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): "+
 					"then the app can neither be reached nor reach others; "+
 					"set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar",
 				hook, serves, hook)
-		case c.Reaction == course.Refuses && hook > c.PreStop.Duration && c.PreStop.IsKnown:
+		case c.Reaction == course.Refuses && hook > c.Hook.Duration && c.Hook.IsKnown:
 			w.find("LC020", Warning, where,
 				"waits for %v, but linkerd's classic proxy refuses new connections after %v: "+
 					"set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar",
-				hook, c.PreStop.Duration, int(hook.Seconds()))
+				hook, c.Hook.Duration, int(hook.Seconds()))
 		}
 	}
 }

@@ -15,7 +15,7 @@ func (l *linting) sidecarForm() {
 			return
 		}
 		form := pod.Argument(args, "--sidecar")
-		switch hook := pod.PreStop(c); {
+		switch hook := pod.HookOf(c); {
 		case form == "":
 			want := "classic"
 			if pod.IsNative(c) {
@@ -43,7 +43,7 @@ func (l *linting) sidecarForm() {
 // hooksWait reports whether an app's preStop hook calls the agent.
 func (l *linting) hooksWait() (found bool) {
 	l.containers(func(c *corev1.Container, _ string) {
-		h := pod.PreStop(c)
+		h := pod.HookOf(c)
 		_, isAgent := pod.AgentArguments(c)
 		switch {
 		case isAgent:

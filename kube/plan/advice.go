@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/inject"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -53,25 +54,25 @@ func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 func (o Options) appExits() bool { return o.App == course.Exits || o.App == "" }
 
 // apply is the pod with these timers.
-func (a *Advice) apply(pod *corev1.Pod) *corev1.Pod {
-	pod = pod.DeepCopy()
+func (a *Advice) apply(p *corev1.Pod) *corev1.Pod {
+	p = p.DeepCopy()
 	grace := int64(a.Grace / time.Second)
-	pod.Spec.TerminationGracePeriodSeconds = &grace
+	p.Spec.TerminationGracePeriodSeconds = &grace
 	if a.Lastcall {
-		metav1.SetMetaDataLabel(&pod.ObjectMeta, inject.AnnotationInject, "true")
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "lastcall.dev/pre-stop", "replace")
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "proxy.istio.io/config", a.config())
-		return pod
+		metav1.SetMetaDataLabel(&p.ObjectMeta, inject.AnnotationInject, "true")
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "lastcall.dev/pre-stop", "replace")
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "proxy.istio.io/config", a.config())
+		return p
 	}
-	delete(pod.Labels, inject.AnnotationInject)
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		c.Lifecycle = &corev1.Lifecycle{}
+	delete(p.Labels, inject.AnnotationInject)
+	for i := range p.Spec.Containers {
+		var sleep *corev1.LifecycleHandler
 		if a.Wait > 0 {
-			c.Lifecycle.PreStop = &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(a.Wait / time.Second)}}
+			sleep = &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(a.Wait / time.Second)}}
 		}
+		pod.SetHook(&p.Spec.Containers[i], sleep)
 	}
-	return pod
+	return p
 }
 
 // config is the annotation that sets the minimum drain.

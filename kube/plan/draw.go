@@ -47,7 +47,7 @@ func (p *Plan) rows() []timeline.Row {
 		gone := max(m.Gone, p.Best.Containers[i].Gone)
 		until := min(max(served, min(p.Course.Accepts, m.Gone)), m.Gone)
 		r := timeline.Row{Group: group, IsOurs: p.HasLastcall, Verdict: timeline.Good,
-			Label: cut(c.Name+": preStop "+c.PreStop.String(), 55)}
+			Label: cut(c.Name+": preStop "+c.Hook.String(), 55)}
 		text := fmt.Sprintf("%s at %s, %s; gone at %s",
 			c.StopSignal.Value, terminal.Seconds(m.Signal), c.Reaction, terminal.Seconds(gone))
 		r.Outcome = cut(text, 58)

@@ -33,7 +33,7 @@ func (p *Plan) json() object {
 		}
 		containers = append(containers, object{
 			"name": c.Name, "role": c.Role, "native": c.Native, "assumed": c.Assumed,
-			"pre_stop": c.PreStop.Kind, "pre_stop_text": c.PreStop.Text,
+			"pre_stop": c.Hook.Kind, "pre_stop_text": c.Hook.Text,
 			"stop_signal": c.StopSignal.Value, "reaction": c.Reaction, "settings": settings,
 			"signal_ms": ms(m.Signal), "kill_ms": ms(m.Kill), "gone_ms": ms(m.Gone),
 			"signal_latest_ms": ms(p.Best.Containers[i].Signal), "gone_latest_ms": ms(max(m.Gone, p.Best.Containers[i].Gone)),

@@ -142,7 +142,7 @@ func (p *Plan) Promises() []string {
 // missing names what the manifest does not show.
 func (p *Plan) missing() string {
 	for _, c := range p.Containers {
-		if c.Role == course.App && (c.Reaction == course.Unsure || c.PreStop.Stop == course.Unsure) {
+		if c.Role == course.App && (c.Reaction == course.Unsure || c.Hook.Stop == course.Unsure) {
 			return ": a manifest does not show what " + c.Name +
 				" does at its stop signal (--app; lastcallctl rehearse service finds out)"
 		}

@@ -48,7 +48,7 @@ var Forever = Seconds(1 << 40)
 
 // ReadHook reads the preStop hook of a container.
 func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
-	h := PreStop(c)
+	h := HookOf(c)
 	known := func(kind course.HookKind, text string, steps ...Step) Hook {
 		return summary(course.Hook{Kind: kind, Text: text}, steps)
 	}

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -63,12 +64,20 @@ func Own(h *corev1.LifecycleHandler) []string {
 	return nil
 }
 
-// PreStop is a container's preStop hook; nil for none.
-func PreStop(c *corev1.Container) *corev1.LifecycleHandler {
+// HookOf is a container's preStop hook; nil for none.
+func HookOf(c *corev1.Container) *corev1.LifecycleHandler {
 	if c.Lifecycle == nil {
 		return nil
 	}
 	return c.Lifecycle.PreStop
+}
+
+// SetHook replaces a container's hook; nil removes it.
+func SetHook(c *corev1.Container, h *corev1.LifecycleHandler) {
+	c.Lifecycle = cmp.Or(c.Lifecycle, &corev1.Lifecycle{})
+	if c.Lifecycle.PreStop = h; *c.Lifecycle == (corev1.Lifecycle{}) {
+		c.Lifecycle = nil
+	}
 }
 
 // AgentArguments are those of a container that is lastcall agent or lastcall run, without the app's own; false for
@@ -103,4 +112,14 @@ func IsNative(c *corev1.Container) bool {
 func IsPilotDrain(h *corev1.LifecycleHandler) bool {
 	return h != nil && h.Exec != nil && slices.Contains(h.Exec.Command, "pilot-agent") &&
 		slices.Contains(h.Exec.Command, "drain")
+}
+
+// ReplacesPilotDrain reports whether a container has a lifecycle without Istio's hook of a native sidecar, or lastcall's,
+// which drains Envoy too. Istio merges its own into a container with the image auto that has no hook.
+func ReplacesPilotDrain(c *corev1.Container) bool {
+	if h := HookOf(c); c.Lifecycle == nil || IsPilotDrain(h) || c.Image == "auto" && h == nil {
+		return false
+	}
+	flags, isWait := WaitFlags(HookOf(c))
+	return !isWait || !slices.Contains(flags, "--envoy") || !slices.Contains(flags, "--sidecar")
 }

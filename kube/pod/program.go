@@ -91,12 +91,15 @@ func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 boo
 	return course.Unsure, ""
 }
 
+// FromLifecycle is the source of a stop signal that the manifest sets.
+const FromLifecycle = "lifecycle.stopSignal"
+
 // StopSignal is the signal that ends a container, and where it is set: an image's own is not in a manifest, but known
 // of
 // some.
 func StopSignal(c *corev1.Container) (signal, source string) {
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
-		return string(*c.Lifecycle.StopSignal), "lifecycle.stopSignal"
+		return string(*c.Lifecycle.StopSignal), FromLifecycle
 	}
 	if s := serverOf(c, nil); s != nil && s.stop != "" {
 		return "SIG" + s.stop, "image " + c.Image

@@ -166,8 +166,8 @@ func settle(p *corev1.Pod) {
 				c.Ports[i].HostPort = c.Ports[i].ContainerPort
 			}
 		}
-		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil { // 0 to the grace period
-			c.Lifecycle.PreStop.Sleep.Seconds = min(c.Lifecycle.PreStop.Sleep.Seconds, grace)
+		if h := pod.HookOf(c); h != nil && h.Sleep != nil { // 0 to the grace period
+			h.Sleep.Seconds = min(h.Sleep.Seconds, grace)
 		}
 	}
 	if spec.HostPID {

@@ -85,8 +85,8 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 	if len(p.Missing) > 0 {
 		note("variables that are not set, because the input has no value for them: %s", strings.Join(p.Missing, ", "))
 	}
-	if h := pod.PreStop(c); h != nil {
-		p.PreStop = hook(h, note)
+	if h := pod.HookOf(c); h != nil {
+		p.Hook = hook(h, note)
 		read := pod.ReadHook(spec, c)
 		if stopper := read.Stopper(); stopper != "" {
 			note("the preStop hook ends the app itself, %v after the deletion: %s", read.StopsAt, stopper)
@@ -94,7 +94,7 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 		if failure := read.Failure(); failure != "" {
 			note("the preStop hook fails: %s", failure)
 		}
-		own, err := inject.PreStopOf(w.Pod, c)
+		own, err := inject.JoinOf(w.Pod, c)
 		if err != nil {
 			return p, err
 		}
@@ -107,7 +107,7 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 		if p.StopSignal = unix.SignalNum(signal); p.StopSignal == 0 {
 			return p, fmt.Errorf("container %s: unknown stopSignal %s", c.Name, signal)
 		}
-		if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		if source != pod.FromLifecycle {
 			note("the stop signal is %s, which %s sets", signal, source)
 		}
 	}

@@ -46,7 +46,7 @@ func TestManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.Workload != "Deployment shop/web" || p.Container != "web" || p.Grace != 45*time.Second || p.Port != 8080 ||
-		p.StopSignal != syscall.SIGQUIT || p.ReadyPath != "/healthz" || p.PreStop.String() != "preStop exec sleep 5" ||
+		p.StopSignal != syscall.SIGQUIT || p.ReadyPath != "/healthz" || p.Hook.String() != "preStop exec sleep 5" ||
 		strings.Join(p.Env, " ") != "PORT={port} URL=http://localhost:{port}/" {
 		t.Errorf("got %+v", p)
 	}

@@ -18,10 +18,10 @@ func (t *Termination) Best() *course.Pod {
 		case course.ClosesPort:
 			k.Reaction = course.Finishes
 		}
-		k.PreStop = best(k.PreStop, t.Grace, k.Role)
-		if own := k.PreStop.Own; own != nil {
+		k.Hook = best(k.Hook, t.Grace, k.Role)
+		if own := k.Hook.Own; own != nil {
 			with := best(*own, t.Grace, course.App)
-			k.PreStop.Own = &with
+			k.Hook.Own = &with
 		}
 	}
 	return out

@@ -27,7 +27,7 @@ func (r *reader) expect() {
 	}
 	c := Container{
 		Container: course.Container{Name: proxyNames[r.mesh], Role: course.Proxy,
-			PreStop: course.Hook{Kind: course.NoHook, IsKnown: true}},
+			Hook: course.Hook{Kind: course.NoHook, IsKnown: true}},
 		Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
 	}
 	if c.Name == "" {
@@ -37,16 +37,16 @@ func (r *reader) expect() {
 	case pod.MeshIstio:
 		c.Native = r.istioForm() == inject.Native
 		if c.Native {
-			c.PreStop = course.Hook{Kind: course.NotifyHook, IsKnown: true}
+			c.Hook = course.Hook{Kind: course.NotifyHook, IsKnown: true}
 		}
 	case pod.MeshLinkerd:
 		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
 		if d, ok := r.duration(pod.LinkerdWait); ok && !c.Native {
-			c.PreStop = course.Hook{Kind: course.SleepHook, Duration: d, IsKnown: true}
+			c.Hook = course.Hook{Kind: course.SleepHook, Duration: d, IsKnown: true}
 		}
 	case "Kuma":
 		c.Native = true
-		c.PreStop = course.Hook{Kind: course.NotifyHook, IsKnown: true}
+		c.Hook = course.Hook{Kind: course.NotifyHook, IsKnown: true}
 	}
 	r.readProxy(&c, nil)
 	form := "an ordinary container"
@@ -117,7 +117,7 @@ func (r *reader) readIstio(c *Container, env []string) {
 		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain),
 		settingOf("terminationDrainDuration", s.TerminationDrain))
 	switch {
-	case c.PreStop.Kind == course.NotifyHook, c.PreStop.Kind == course.AppEndHook:
+	case c.Hook.Kind == course.NotifyHook, c.Hook.Kind == course.AppEndHook:
 		c.Reaction = course.Exits
 	case s.Mode() == drain.Fixed:
 		c.Reaction, c.Drain = course.FixedDrain, s.TerminationDrain.Value

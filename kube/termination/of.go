@@ -104,7 +104,7 @@ func isAgent(c *corev1.Container) bool {
 func (r *reader) add(c *corev1.Container, native bool) {
 	spec := &r.pod.Spec
 	hook := pod.ReadHook(spec, c)
-	out := Container{Container: course.Container{Name: c.Name, Role: course.App, Native: native, PreStop: hook.Hook}}
+	out := Container{Container: course.Container{Name: c.Name, Role: course.App, Native: native, Hook: hook.Hook}}
 	signal, source := pod.StopSignal(c)
 	out.StopSignal = Setting{"stop signal", signal, source}
 	if failure := hook.Failure(); failure != "" {
@@ -128,16 +128,16 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	if stopper := hook.Stopper(); stopper != "" {
 		r.note("the preStop hook of " + c.Name + " ends the app itself: " + stopper)
 	}
-	if out.PreStop.Kind == course.DrainHook && !r.HasLastcall {
+	if out.Hook.Kind == course.DrainHook && !r.HasLastcall {
 		r.readHookFlags(c)
 	}
-	switch out.PreStop.Kind {
+	switch out.Hook.Kind {
 	case course.ScriptHook, course.HTTPHook, course.LoopHook:
-		if !out.PreStop.IsKnown && (out.Role != course.Proxy || out.PreStop.Kind != course.LoopHook) {
-			r.noteUnknown("the preStop hook of "+c.Name, out.PreStop)
+		if !out.Hook.IsKnown && (out.Role != course.Proxy || out.Hook.Kind != course.LoopHook) {
+			r.noteUnknown("the preStop hook of "+c.Name, out.Hook)
 		}
 	case course.DrainHook:
-		if own := out.PreStop.Own; own != nil && !own.IsKnown {
+		if own := out.Hook.Own; own != nil && !own.IsKnown {
 			r.noteUnknown("the hook of "+c.Name+" that lastcall's runs", *own)
 		}
 	}
@@ -147,8 +147,8 @@ func (r *reader) add(c *corev1.Container, native bool) {
 // react sets an app's reaction to its stop signal: what --app says, or what the manifest shows of its program.
 func (r *reader) react(out *Container, c *corev1.Container) {
 	if out.Reaction = r.options.App; out.Reaction != "" {
-		if out.PreStop.Stop == course.Unsure {
-			out.PreStop.Stop = out.Reaction
+		if out.Hook.Stop == course.Unsure {
+			out.Hook.Stop = out.Reaction
 		}
 		return
 	}
@@ -213,7 +213,7 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 func (r *reader) readHookFlags(c *corev1.Container) {
 	timers := drain.DefaultConfig()
 	timers.GracePeriod, timers.Margin = r.Grace, hook.DefaultLeave
-	command, _ := pod.WaitFlags(pod.PreStop(c))
+	command, _ := pod.WaitFlags(pod.HookOf(c))
 	for flag, timer := range map[string]*time.Duration{
 		"--minimum-drain": &timers.MinimumDrain, "--quiet-time": &timers.QuietTime, "--leave": &timers.Margin,
 		"--grace-period": &timers.GracePeriod,

@@ -77,11 +77,11 @@ func TestMeshes(t *testing.T) {
 				if c.Native {
 					text += " native"
 				}
-				if c.PreStop.Kind != course.NoHook {
-					text += " " + string(c.PreStop.Kind)
+				if c.Hook.Kind != course.NoHook {
+					text += " " + string(c.Hook.Kind)
 				}
-				if c.PreStop.Duration > 0 {
-					text += " " + c.PreStop.Duration.String()
+				if c.Hook.Duration > 0 {
+					text += " " + c.Hook.Duration.String()
 				}
 				text += " " + string(c.Reaction)
 				if c.Drain > 0 {
@@ -215,7 +215,7 @@ func TestOwnHookAfterTheDrain(t *testing.T) {
 	} {
 		pod := read(t, `{spec: {terminationGracePeriodSeconds: 30, containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {exec: {command:
 			[/lastcall/lastcall, wait, --ports, "80", `+flag+`, 25s, --, nginx, -s, quit]}}}}]}}`)
-		if got := termination.Of(pod, termination.Options{}).Containers[0].PreStop.String(); got != want {
+		if got := termination.Of(pod, termination.Options{}).Containers[0].Hook.String(); got != want {
 			t.Errorf("%s: %q, want %q", flag, got, want)
 		}
 	}

@@ -105,7 +105,7 @@ func (t *Termination) beginnings(c course.Course) string {
 	var all []string
 	for i := range t.Containers {
 		switch k := &t.Containers[i]; {
-		case k.PreStop.Kind != course.NoHook:
+		case k.Hook.Kind != course.NoHook:
 			all = append(all, k.Name+"'s preStop begins")
 		case c.Containers[i].Signal == 0:
 			all = append(all, k.Name+" gets "+k.StopSignal.Value)

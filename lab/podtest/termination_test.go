@@ -94,7 +94,7 @@ func (p *pod) end(t *testing.T, w way, a *app) (app, sidecar node.Ending) {
 	members := []node.Member{{Container: a}, {Container: p.sidecar, Native: w.native}}
 	for i, hook := range []func(*pod) node.Hook{w.app, w.own} {
 		if hook != nil {
-			members[i].PreStop = hook(p)
+			members[i].Hook = hook(p)
 		}
 	}
 	endings := node.Terminate(t.Context(), members, grace)

@@ -26,7 +26,7 @@ type Row struct {
 type Setup struct {
 	Command string
 	Env     []string
-	PreStop *strategy.Hook
+	Hook    *strategy.Hook
 	Signal  syscall.Signal
 	Grace   time.Duration // zero: service.DefaultGrace
 }
@@ -36,7 +36,7 @@ const Sleep = 3 * time.Second
 
 // with returns a setup with a preStop sleep and more variables.
 func (s Setup) with(env ...string) Setup {
-	s.PreStop = &strategy.Hook{Sleep: Sleep}
+	s.Hook = &strategy.Hook{Sleep: Sleep}
 	s.Env = append(append([]string{}, s.Env...), env...)
 	return s
 }
@@ -102,7 +102,7 @@ func Rows() []Row {
 		{Name: "short-grace", Needs: "node", Bug: "a preStop sleep as long as the grace period leaves 2 s until SIGKILL", Fix: "terminationGracePeriodSeconds: 30",
 			Buggy: with(closes, func(s *Setup) { s.Grace = 3 * time.Second }), Fixed: closes, Requests: []string{"GET /slow", "GET /fast"}, LastcallLoses: true},
 		{Name: "hook-fails", Needs: "node", Bug: "the preStop hook's program is not in the image: the hook fails, and SIGTERM comes at once", Fix: sleep,
-			Buggy: with(closes, func(s *Setup) { s.PreStop = &strategy.Hook{Exec: []string{"/bin/no-such-sleep", "3"}} }), Fixed: closes},
+			Buggy: with(closes, func(s *Setup) { s.Hook = &strategy.Hook{Exec: []string{"/bin/no-such-sleep", "3"}} }), Fixed: closes},
 		{Name: "event-stream", Needs: "node", Bug: "event streams end within a chunk", Fix: "end each stream at SIGTERM", Buggy: untilKill(node), Fixed: closes, Requests: []string{"SSE /events", "GET /fast"}},
 		{Name: "websocket", Needs: "node", Bug: "WebSockets end without a close frame", Fix: "send a close frame 1001 at SIGTERM", Buggy: untilKill(node), Fixed: closes, Requests: []string{"WS /chat -d hello", "GET /fast"}},
 		{Name: "express", Needs: "node", Bug: ignoresSignal, Fix: close, Buggy: untilKill(framework("express")), Fixed: framework("express").with("ON_TERM=close")},
@@ -129,7 +129,7 @@ func Rows() []Row {
 		{Name: "token-stream", Needs: "uvicorn", Bug: "a graceful timeout that is shorter than its streams of tokens", Fix: "remove --timeout-graceful-shutdown; " + sleep,
 			Buggy: tokens(" --timeout-graceful-shutdown 1"), Fixed: tokens("").with(), Requests: []string{"GET /tokens", "4 GET /fast"}},
 		{Name: "redis", Needs: "redis-server", Bug: "closes all connections at SIGTERM: commands without an answer", Fix: "preStop: {sleep: {seconds: 4}}, the propagation and the longest command",
-			Buggy: redis, Fixed: with(redis, func(s *Setup) { s.PreStop = &strategy.Hook{Sleep: Sleep + time.Second} }), Requests: redisRequests},
+			Buggy: redis, Fixed: with(redis, func(s *Setup) { s.Hook = &strategy.Hook{Sleep: Sleep + time.Second} }), Requests: redisRequests},
 		{Name: "postgresql", Needs: "initdb", Bug: "the image's stop signal SIGINT aborts queries", Fix: "stopSignal: SIGTERM, which waits for clients; " + sleep,
 			Buggy: with(postgres, func(s *Setup) { s.Signal = syscall.SIGINT }), Fixed: postgres.with(), Requests: []string{postgresQuery}},
 		{Name: "nginx", Needs: "nginx", Bug: "SIGTERM is nginx's fast shutdown", Fix: "stopSignal: SIGQUIT; " + sleep,

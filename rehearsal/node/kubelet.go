@@ -19,7 +19,7 @@ type Container interface {
 // Member is a container in its pod.
 type Member struct {
 	Container Container
-	PreStop   Hook // nil: none
+	Hook      Hook // nil: none
 
 	// Native marks a restartable init container (restartPolicy: Always). They end after the others, in reverse order.
 	Native bool
@@ -83,10 +83,10 @@ func (m Member) end(ctx context.Context, e *Ending, grace time.Duration, before 
 		}
 	}()
 	left := grace
-	if m.PreStop != nil && left > 0 {
+	if m.Hook != nil && left > 0 {
 		e.HookBegan = time.Now()
 		over := make(chan error, 1)
-		hook.Go(func() { over <- m.PreStop.Run(hooks) })
+		hook.Go(func() { over <- m.Hook.Run(hooks) })
 		limit := time.NewTimer(left)
 		defer limit.Stop()
 		select {

@@ -18,7 +18,7 @@ type Result struct {
 	Workload      string    `json:"workload,omitempty"`
 	URL           string    `json:"url,omitempty"`   // of a service in a cluster
 	PID1          string    `json:"pid_1,omitempty"` // how the app was PID 1: "namespace", or "imitated"; not in a cluster
-	PreStop       string    `json:"pre_stop"`
+	Hook          string    `json:"pre_stop"`
 	GraceMS       int64     `json:"grace_ms"`
 	PropagationMS [2]int64  `json:"propagation_ms"` // of the fastest and of the slowest client
 	Requests      []Kind    `json:"requests"`

@@ -57,7 +57,7 @@ func (t *table) head(r *Result) {
 	dim := func(format string, args ...any) {
 		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), console.Width)))
 	}
-	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.PreStop)
+	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.Hook)
 	if r.isCluster() {
 		dim("%s, from this machine", r.URL)
 	} else {

@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 
 	res := &outcome.Result{
 		Schema: outcome.Schema, OK: true, App: o.Command, Workload: o.Pod.Workload,
-		PreStop: o.Pod.PreStop.String(), GraceMS: o.Pod.Grace.Milliseconds(),
+		Hook: o.Pod.Hook.String(), GraceMS: o.Pod.Grace.Milliseconds(),
 		PropagationMS: [2]int64{o.Propagation.From.Milliseconds(), o.Propagation.To.Milliseconds()},
 		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
 	}

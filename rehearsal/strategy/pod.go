@@ -203,26 +203,26 @@ func (env *Env) hook(p *Pod) (err error) {
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
 	case s.Sidecar.IsHooks():
-		if app.PreStop, sidecar.PreStop, err = env.hooksNextToIstio(p); err != nil {
+		if app.Hook, sidecar.Hook, err = env.hooksNextToIstio(p); err != nil {
 			return err
 		}
 	case s.Sidecar.IsLastcall():
-		app.PreStop = env.joined(p, "wait", "--status-port", status)
+		app.Hook = env.joined(p, "wait", "--status-port", status)
 	case s.Sidecar == IstioNative:
-		sidecar.PreStop = exec("request", "--status-port", status, "POST", "drain")
+		sidecar.Hook = exec("request", "--status-port", status, "POST", "drain")
 	case s.Netstat:
-		sidecar.PreStop = netstatLoop(p.App)
+		sidecar.Hook = netstatLoop(p.App)
 	case s.Sleep > 0:
-		app.PreStop, sidecar.PreStop = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
+		app.Hook, sidecar.Hook = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
 	case s.SocketWait:
 		args := []string{"wait", "--ports", env.Service.port(p.AppPort)}
 		if d := env.Service.join().Minimum; d > drain.DefaultMinimumDrain {
 			args = append(args, "--minimum-drain", d.String())
 		}
-		app.PreStop = env.joined(p, args...)
+		app.Hook = env.joined(p, args...)
 	}
-	if app.PreStop == nil {
-		app.PreStop = env.ownHook(p)
+	if app.Hook == nil {
+		app.Hook = env.ownHook(p)
 	}
 	// A native sidecar is an init container and comes before the app.
 	switch {
@@ -238,7 +238,7 @@ func (env *Env) hook(p *Pod) (err error) {
 
 // ownHook is the app's own hook, in the app's container; nil: none.
 func (env *Env) ownHook(p *Pod) node.Hook {
-	if env.Service == nil || env.Service.PreStop == nil {
+	if env.Service == nil || env.Service.Hook == nil {
 		return nil
 	}
 	hook := env.Service.hook(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))

@@ -18,8 +18,8 @@ type Service struct {
 	ReadyPath  string         // of its readiness probe by HTTP; empty: ready when the port is open
 	IsTCP      bool           // the app's protocol is not HTTP
 	Port       int            // the containerPort that the app's own port takes the place of; 0: unknown
-	PreStop    *Hook          // the app's own, which a strategy with a hook for the app replaces or joins; nil: none
-	Join       Join           // the treatment of PreStop by lastcall's injection
+	Hook       *Hook          // the app's own, which a strategy with a hook for the app replaces or joins; nil: none
+	Join       Join           // the treatment of the hook by lastcall's injection
 }
 
 // Hook is a preStop hook; one of its fields is set.
@@ -45,7 +45,7 @@ func (h *Hook) String() string {
 // hook returns the own hook of an app that listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with
 // the containerPort stand for the app's address. Its output goes to the file log.
 func (s *Service) hook(n *node.Node, port int, log string) node.Hook {
-	h := s.PreStop
+	h := s.Hook
 	switch {
 	case len(h.Exec) > 0:
 		args := make([]string, len(h.Exec))
@@ -71,7 +71,7 @@ type Join struct {
 
 // join returns how the hooks become one, if the app has its own.
 func (s *Service) join() Join {
-	if s == nil || s.PreStop == nil {
+	if s == nil || s.Hook == nil {
 		return Join{}
 	}
 	return s.Join

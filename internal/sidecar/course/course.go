@@ -189,17 +189,17 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 }
 
 func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Duration {
-	switch k.PreStop.Kind {
+	switch k.Hook.Kind {
 	case DrainHook:
-		if k.PreStop.Own != nil && !k.PreStop.OwnFirst {
-			return min(p.drained(tr)+k.PreStop.Own.Duration, p.LastCall)
+		if k.Hook.Own != nil && !k.Hook.OwnFirst {
+			return min(p.drained(tr)+k.Hook.Own.Duration, p.LastCall)
 		}
-		return min(max(k.PreStop.Duration, p.drained(tr)), p.LastCall)
+		return min(max(k.Hook.Duration, p.drained(tr)), p.LastCall)
 	case AppEndHook:
 		return min(max(apps, p.drained(tr)), max(0, p.Grace-hook.EnvoyEnd))
 	case LoopHook:
 		if k.Role != Proxy {
-			return k.PreStop.Duration
+			return k.Hook.Duration
 		}
 		end := time.Duration(0) // the first poll may come after the app has closed its listener
 		if a := p.app(); a != nil && (a.Reaction == ServesOn || a.Reaction == Ignores) {
@@ -210,7 +210,7 @@ func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Durati
 		}
 		return end
 	}
-	return k.PreStop.Duration
+	return k.Hook.Duration
 }
 
 // app is the first app container.
@@ -269,7 +269,7 @@ func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 		cut, by = p.LastCall, "lastcall's last call"
 	}
 	m.Cut = cut
-	if p.HasLastcall && k.isGoneAtOnce() && k.PreStop.Kind == DrainHook && m.Signal == p.LastCall {
+	if p.HasLastcall && k.isGoneAtOnce() && k.Hook.Kind == DrainHook && m.Signal == p.LastCall {
 		by = "lastcall's last call"
 	}
 	if c.Accepts < 0 || accepts < c.Accepts {

@@ -12,13 +12,13 @@ const s = time.Second
 // When pods cut a request, end, and are killed, by how soon polls notice what they wait for.
 func TestCourse(t *testing.T) {
 	app := func(r Reaction, hook Hook) Container {
-		return Container{Name: "app", Role: App, Reaction: r, PreStop: hook}
+		return Container{Name: "app", Role: App, Reaction: r, Hook: hook}
 	}
 	fixed := Container{Name: "proxy", Role: Proxy, Reaction: FixedDrain, Drain: 5 * s}
 	polls := Container{Name: "proxy", Role: Proxy, Reaction: PollsZero, Drain: 5 * s}
 	loop := fixed
-	loop.PreStop.Kind = LoopHook
-	native := Container{Name: "proxy", Role: Proxy, Native: true, PreStop: Hook{Kind: NotifyHook}, Reaction: Exits}
+	loop.Hook.Kind = LoopHook
+	native := Container{Name: "proxy", Role: Proxy, Native: true, Hook: Hook{Kind: NotifyHook}, Reaction: Exits}
 	ours := Container{Name: "proxy", Role: Proxy, Reaction: Waits}
 	waits := Hook{Kind: DrainHook}
 	for _, tt := range []struct {

@@ -63,7 +63,7 @@ type Container struct {
 	Role   Role
 	Native bool // an init container with restartPolicy Always: it stops after the others
 
-	PreStop  Hook
+	Hook     Hook
 	Reaction Reaction
 	Drain    time.Duration // of FixedDrain, of Refuses, and the minimum of PollsZero; of Finishes if it has a limit
 }

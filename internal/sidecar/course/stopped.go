@@ -10,7 +10,7 @@ func (p *Pod) Stopped() *Pod {
 	out := *p
 	out.Containers = slices.Clone(p.Containers)
 	for i := range out.Containers {
-		if h := out.Containers[i].PreStop.own(); h.Stops && h.Stop != "" {
+		if h := out.Containers[i].Hook.own(); h.Stops && h.Stop != "" {
 			out.Containers[i].Reaction = h.Stop
 		}
 	}
@@ -27,9 +27,9 @@ func (h Hook) own() Hook {
 
 // stopsAt is when a container's hook ends its app, if it does or may do so.
 func (p *Pod) stopsAt(k *Container, tr Traffic) (time.Duration, bool) {
-	h := k.PreStop.own()
+	h := k.Hook.own()
 	at := h.StopsAt
-	if k.PreStop.Own != nil && !k.PreStop.OwnFirst {
+	if k.Hook.Own != nil && !k.Hook.OwnFirst {
 		at = min(p.drained(tr)+at, p.LastCall)
 	}
 	return min(at, p.Grace), h.Stops || h.MayStop

@@ -165,7 +165,7 @@ func (o *Options) result(t *target, l *load.Load, done *outcome.Rollout, complet
 	w := o.Workload
 	r := &outcome.Result{
 		Schema: outcome.Schema, App: o.URL.Redacted(), URL: o.URL.Redacted(),
-		Workload: w.Kind + " " + w.Namespace + "/" + w.Name, PreStop: t.preStop,
+		Workload: w.Kind + " " + w.Namespace + "/" + w.Name, Hook: t.preStop,
 		GraceMS: max(1000, t.ending.Grace.Milliseconds()), Requests: outcome.Kinds(l), Repeat: 1,
 		TookMS: time.Since(done.Began).Milliseconds(),
 		Notes:  t.notes, Began: done.Began,

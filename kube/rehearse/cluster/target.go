@@ -55,7 +55,7 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 	}
 	for _, c := range slices.Backward(t.ending.Containers) {
 		if c.Role == course.App {
-			t.hook = c.PreStop
+			t.hook = c.Hook
 		}
 	}
 	if t.hook.Kind != course.NoHook {
