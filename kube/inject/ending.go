@@ -3,7 +3,6 @@ package inject
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,9 +49,6 @@ func (j *injection) readAppEnd() error {
 	return nil
 }
 
-// tlsProtocols are the protocols, by their names in port names, that an app speaks in TLS of its own.
-var tlsProtocols = []string{"https", "tls", "ssl", "wss", "grpcs"}
-
 // TLSPorts are the ports of a pod's apps whose TLS seems to be the app's own: lastcall passes it through and does not
 // see its requests. Ports are recognized by their names, or else by their numbers.
 func TLSPorts(pod *corev1.Pod) []corev1.ContainerPort {
@@ -60,7 +56,7 @@ func TLSPorts(pod *corev1.Pod) []corev1.ContainerPort {
 	for _, c := range apps(&pod.Spec) {
 		for _, p := range c.Ports {
 			name := meshconfig.PortProtocol(p.Name)
-			isTLS := slices.Contains(tlsProtocols, name) || name == "" && (p.ContainerPort == 443 || p.ContainerPort == 8443)
+			isTLS := meshconfig.IsTLSPort(name) || name == "" && (p.ContainerPort == 443 || p.ContainerPort == 8443)
 			if isTCP(p) && isTLS {
 				out = append(out, p)
 			}

@@ -2,11 +2,11 @@ package losses
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -52,20 +52,17 @@ func target(c *corev1.Container, p *corev1.Probe) (uint16, observe.Protocol) {
 	return 0, observe.Unspecified
 }
 
-// named is the protocol that a port's name states: NAME or NAME-SUFFIX, as Istio reads it.
+// named is the protocol that a port's name states.
 func named(name string) (observe.Protocol, bool) {
-	name, _, _ = strings.Cut(name, "-")
-	switch {
-	case name == "http" || name == "http1":
-		return observe.HTTP1, true
-	case name == "https" || name == "tls":
+	switch word := meshconfig.PortProtocol(name); {
+	case word == "":
+		return observe.Unspecified, false
+	case meshconfig.IsTLSPort(word) && word != "wss" && word != "grpcs":
 		return observe.TLS, true
-	case slices.Contains([]string{
-		"grpc", "http2", "h2c", "ws", "wss", "tcp", "mongo", "mysql", "postgres", "redis", "amqp", "kafka",
-	}, name):
+	case meshconfig.IsOpaquePort(word):
 		return observe.Opaque, true
 	}
-	return observe.Unspecified, false
+	return observe.HTTP1, true
 }
 
 // Doubt adds a reason why the termination was not observed, or not all of it.

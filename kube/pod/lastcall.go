@@ -114,8 +114,8 @@ func IsPilotDrain(h *corev1.LifecycleHandler) bool {
 		slices.Contains(h.Exec.Command, "drain")
 }
 
-// ReplacesPilotDrain reports whether a container has a lifecycle without Istio's hook of a native sidecar, or lastcall's,
-// which drains Envoy too. Istio merges its own into a container with the image auto that has no hook.
+// ReplacesPilotDrain reports whether a container has a lifecycle without Istio's hook of a native sidecar, or
+// lastcall's, which drains Envoy too. Istio merges its own into a container with the image auto that has no hook.
 func ReplacesPilotDrain(c *corev1.Container) bool {
 	if h := HookOf(c); c.Lifecycle == nil || IsPilotDrain(h) || c.Image == "auto" && h == nil {
 		return false

@@ -10,8 +10,11 @@ import (
 // clients negotiate HTTP/2.
 var opaqueProtocols = []string{
 	"grpc", "grpcs", "http2", "h2", "h2c", "https", "tls", "ssl", "ws", "wss", "websocket",
-	"tcp", "mqtt", "amqp", "nats", "kafka", "opaque",
+	"tcp", "mqtt", "amqp", "nats", "kafka", "mongo", "mysql", "postgres", "redis", "opaque",
 }
+
+// tlsProtocols are those in TLS; the last two are known to be no plain HTTP within.
+var tlsProtocols = []string{"https", "tls", "ssl", "wss", "grpcs"}
 
 // plainProtocols are HTTP/1.1, one request at a time on a connection.
 var plainProtocols = []string{"http", "http1"}
@@ -39,3 +42,6 @@ func IsMuxedPort(protocol string) bool {
 // IsOpaquePort reports whether connections of a protocol of PortProtocol do not show from outside whether they are
 // idle.
 func IsOpaquePort(protocol string) bool { return slices.Contains(opaqueProtocols, protocol) }
+
+// IsTLSPort reports whether connections of a protocol of PortProtocol begin with TLS.
+func IsTLSPort(protocol string) bool { return slices.Contains(tlsProtocols, protocol) }

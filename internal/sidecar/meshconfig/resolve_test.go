@@ -241,6 +241,7 @@ func TestPortProtocol(t *testing.T) {
 		"ws":                {"ws", true},
 		"https":             {"https", true},
 		"tcp-gossip":        {"tcp", true},
+		"redis":             {"redis", true},
 		"web":               {"", false},
 		"grpcish":           {"", false},
 	} {
