@@ -269,20 +269,11 @@ func (f *waitFlags) config(flags *pflag.FlagSet, timeout time.Duration) (drain.C
 	if err != nil {
 		return drain.Config{}, usage(err)
 	}
-	c := settings.Drain()
-	if f.mesh.envoy == "" && f.ports == nil { // no client has to notice the end of a worker
-		if !settings.MinimumDrain.IsSet() {
-			c.MinimumDrain = 0
-		}
-		if !settings.QuietTime.IsSet() {
-			c.QuietTime = 0
-		}
-	}
 	leave := f.leave
 	if settings.Margin.IsSet() && !flags.Changed("leave") {
 		leave = settings.Margin.Value
 	}
-	c = hook.Until(c, leave)
+	c := hook.Until(settings.DrainHook(f.mesh.envoy == "" && f.ports == nil), leave)
 	// By hand or under systemd the only grace period is one that is set.
 	if limit, _ := c.Limit(); timeout > 0 && (!settings.GracePeriod.IsSet() || timeout < limit) {
 		c = hook.Within(c, timeout)

@@ -30,7 +30,8 @@ func Resolve(mesh string, annotations map[string]string, env []string) (*meshcon
 }
 
 // SettingsOf returns the settings that a manifest shows of an agent: the MeshConfig's, then those of the pod's
-// annotations, then the container's literal variables and its flags. agent is nil for one that is not injected yet.
+// annotations, then the container's literal variables and its flags, or those of its hook without an agent. agent is nil
+// for one that is not injected yet.
 func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Container) (*meshconfig.Settings, error) {
 	var env environment
 	for _, o := range append(slices.Clone(own), struct{ annotation, variable string }{
@@ -47,7 +48,13 @@ func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Contai
 			env.set(v.Name, v.Value)
 		}
 	}
-	arguments, _ := pod.AgentArguments(agent)
+	arguments, isAgent := pod.AgentArguments(agent)
+	if !isAgent {
+		arguments, _ = pod.WaitFlags(pod.HookOf(agent))
+	}
+	if leave := pod.Argument(arguments, "--leave"); leave != "" {
+		env.set(meshconfig.VariableMargin, leave)
+	}
 	for _, s := range meshconfig.Table() {
 		if s.Flag == "" {
 			continue

@@ -42,7 +42,8 @@ func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 		a.Pod = a.apply(pod)
 		t := termination.Of(a.Pod, o.Options)
 		a.lastCall = t.LastCall
-		if c = t.Course(course.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
+		if c = t.Course(course.Traffic{Busy: end, Last: o.Propagation}); (c.Refusal == course.Nobody || c.Accepts >= o.Propagation) &&
+			c.Cut >= end {
 			return a, nil
 		}
 	}

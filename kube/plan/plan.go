@@ -53,22 +53,28 @@ const inFlight = -time.Millisecond
 // New plans the termination of a pod.
 func New(name string, pod *corev1.Pod, o Options) *Plan {
 	p := &Plan{Name: name, Termination: termination.Of(pod, o.Options), Options: o}
+	best := p.Termination.Best()
+	p.Course, p.Idle = p.Termination.Course(course.Traffic{Busy: o.Request}), p.Termination.Course(course.Traffic{})
 	moments := []time.Duration{inFlight, 0} // and while clients still connect
-	if o.Propagation > 0 {
+	switch {
+	case p.servesNobody():
+		moments = moments[:1]
+	case o.Propagation > 0:
 		moments = append(moments, o.Propagation/2, o.Propagation)
 	}
 	for _, at := range moments {
 		p.Fates = append(p.Fates, Arrival{at, p.Fate(at, o.Request)})
 	}
 	const forever = 1000 * time.Hour
-	best := p.Termination.Best()
-	p.Course, p.Idle = p.Termination.Course(course.Traffic{Busy: o.Request}), p.Termination.Course(course.Traffic{})
 	p.Best, p.idleBest = best.Course(course.Traffic{Busy: o.Request}), best.Course(course.Traffic{})
 	p.Phases = p.Termination.Phases(p.Course, p.Best, o.Request)
 	p.Longest = p.Termination.Course(course.Traffic{Busy: forever}).Cut
 	p.Hoped = best.Course(course.Traffic{Busy: forever}).Cut
 	return p
 }
+
+// servesNobody reports whether no client connects to the pod: it is a worker's.
+func (p *Plan) servesNobody() bool { return p.Idle.Refusal == course.Nobody }
 
 // Lost is the number of arrivals whose request is lost for certain.
 func (p *Plan) Lost() (n int) {
@@ -111,6 +117,8 @@ func (p *Plan) Promises() []string {
 		out[0] = "every request in flight at the deletion is cut"
 	}
 	switch late := p.Options.Propagation - p.Idle.Accepts; {
+	case p.servesNobody():
+		out = append(out, "the pod serves no connections")
 	case late > 0 && p.idleBest.Accepts > p.Idle.Accepts && p.Idle.Accepts == 0:
 		out = append(out, fmt.Sprintf("whether new connections are served is unknown, and clients connect for another %s",
 			terminal.Seconds(p.Options.Propagation)))
@@ -142,7 +150,8 @@ func (p *Plan) Promises() []string {
 // missing names what the manifest does not show.
 func (p *Plan) missing() string {
 	for _, c := range p.Containers {
-		if c.Role == course.App && (c.Reaction == course.Unsure || c.Hook.Stop == course.Unsure) {
+		is := c.Role == course.App || c.Role == course.Worker
+		if is && (c.Reaction == course.Unsure || c.Hook.Stop == course.Unsure) {
 			return ": a manifest does not show what " + c.Name +
 				" does at its stop signal (--app; lastcallctl rehearse service finds out)"
 		}

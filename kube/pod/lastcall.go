@@ -48,9 +48,18 @@ func Argument(args []string, flag string) (value string) {
 
 // HasNoAgent reports whether lastcall wait, with these flags, watches the app itself instead of calling an agent.
 func HasNoAgent(flags []string) bool {
-	return slices.ContainsFunc(flags, func(flag string) bool {
-		return flag == "--ports" || flag == "--envoy" || flag == "--until"
-	})
+	return Argument(flags, "--until") != "" || watches(flags)
+}
+
+// watches reports whether lastcall wait, with these flags, watches connections without an agent.
+func watches(flags []string) bool {
+	return Argument(flags, "--ports") != "" || Argument(flags, "--envoy") != ""
+}
+
+// IsWorker reports whether a container's hook waits for the signals of a worker alone, which serves nobody.
+func IsWorker(c *corev1.Container) bool {
+	flags, _ := WaitFlags(HookOf(c))
+	return Argument(flags, "--until") != "" && !watches(flags)
 }
 
 // Own is the argument of lastcall wait --after or --before, a command or a URL with header fields; nil for none.

@@ -31,7 +31,7 @@ func IsForRequests(name string) bool {
 // Serves are the ordinary containers that clients' requests reach: those with the target ports of the pod's Services,
 // or
 // else with a port for requests, and those on which one of them depends. Proxies and lastcall are left out. In a pod
-// that names no port it is all of them.
+// that names no port it is all of them, or none next to a worker.
 func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) (found, behind []*corev1.Container) {
 	var all []*corev1.Container
 	for i := range spec.Containers {
@@ -60,7 +60,7 @@ func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) (found, behind [
 			break
 		}
 	}
-	if len(found) == 0 {
+	if len(found) == 0 && !slices.ContainsFunc(all, IsWorker) {
 		found = all
 	}
 	for queue := slices.Clone(found); len(queue) > 0; queue = queue[1:] {

@@ -76,6 +76,7 @@ type reader struct {
 	proxy    *corev1.Container // the mesh's, in the pod
 	expected *Container        // the mesh's, not in the pod yet
 
+	isWorkers bool // the timers are a worker's
 	serves    []*corev1.Container
 	behind    []*corev1.Container // those that serve
 	expansion manifest.Expansion
@@ -122,14 +123,19 @@ func (r *reader) add(c *corev1.Container, native bool) {
 		out.Role = course.Sidecar
 	case slices.Contains(r.behind, c):
 		out.Role = course.Behind
-	case !slices.Contains(r.serves, c):
+	case slices.Contains(r.serves, c):
+	case pod.IsWorker(c):
+		out.Role = course.Worker
+		r.note(c.Name + " waits for its own signals (lastcall wait --until) and serves nobody: the request is its work")
+	default:
 		out.Role = course.Aside
 	}
 	if stopper := hook.Stopper(); stopper != "" {
 		r.note("the preStop hook of " + c.Name + " ends the app itself: " + stopper)
 	}
-	if out.Hook.Kind == course.DrainHook && !r.HasLastcall {
-		r.readHookFlags(c)
+	if out.Hook.Kind == course.DrainHook && (!r.HasLastcall || r.isWorkers && !pod.IsWorker(c)) {
+		r.readHook(c)
+		r.isWorkers = pod.IsWorker(c)
 	}
 	switch out.Hook.Kind {
 	case course.ScriptHook, course.HTTPHook, course.LoopHook:
@@ -209,18 +215,22 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 	}
 }
 
-// readHookFlags takes over the settings of lastcall wait without an agent: they are flags.
-func (r *reader) readHookFlags(c *corev1.Container) {
-	timers := drain.DefaultConfig()
-	timers.GracePeriod, timers.Margin = r.Grace, hook.DefaultLeave
-	command, _ := pod.WaitFlags(pod.HookOf(c))
-	for flag, timer := range map[string]*time.Duration{
-		"--minimum-drain": &timers.MinimumDrain, "--quiet-time": &timers.QuietTime, "--leave": &timers.Margin,
-		"--grace-period": &timers.GracePeriod,
-	} {
-		if d, err := time.ParseDuration(pod.Argument(command, flag)); err == nil && d >= 0 {
-			*timer = d
-		}
+// readHook takes over the settings of lastcall wait without an agent: the container's variables, then its flags.
+func (r *reader) readHook(c *corev1.Container) {
+	own := r.expansion.Container(*c)
+	s, err := inject.SettingsOf("", nil, &own)
+	if err != nil {
+		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	leave := hook.DefaultLeave
+	if s.Margin.IsSet() {
+		leave = s.Margin.Value
+	}
+	timers := hook.Until(s.DrainHook(pod.IsWorker(c)), leave)
+	flags, _ := pod.WaitFlags(pod.HookOf(c))
+	timeout, err := time.ParseDuration(pod.Argument(flags, "--timeout"))
+	if err == nil && timeout > 0 && timeout < timers.LastCallAfter() {
+		timers = hook.Within(timers, timeout)
 	}
 	r.SetDrain(timers)
 }

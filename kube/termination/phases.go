@@ -88,7 +88,7 @@ func (t *Termination) Phases(c, best course.Course, busy time.Duration) []Phase 
 		case e.at == best.Cut && busy > best.Cut:
 			p.InFlight = CutOff
 		}
-		p.IsIdle = p.InFlight == None && p.New != Accepted && p.New != Unknown
+		p.IsIdle = p.InFlight == None && p.New != Accepted && p.New != Unknown && e.at < c.Gone
 		out = append(out, p)
 	}
 	for i := range out {

@@ -51,6 +51,7 @@ const (
 	Refused     Refusal = "refused" // at TCP: safe to retry
 	Unavailable Refusal = "503"     // a proxy's, whose app has gone
 	BadGateway  Refusal = "502"     // a container's, whose other container has gone
+	Nobody      Refusal = "none"    // there is none: nobody connects to a worker
 )
 
 // Course is how a pod ends under given traffic. Times are since the deletion.
@@ -93,7 +94,7 @@ func (p *Pod) Course(tr Traffic) Course {
 		if pass == 0 { // a proxy has no requests in flight that an app has ended
 			apps = c.Gone
 			for i := range p.Containers {
-				if k := &p.Containers[i]; k.pass() == 0 && (k.Role == App || k.Role == Behind) {
+				if k := &p.Containers[i]; k.pass() == 0 && (k.Role == App || k.Role == Behind || k.Role == Worker) {
 					tr.Busy = min(tr.Busy, k.cut(c.Containers[i]))
 				}
 			}
@@ -101,6 +102,9 @@ func (p *Pod) Course(tr Traffic) Course {
 	}
 	for i := range p.Containers {
 		p.limit(&c, &p.Containers[i], &c.Containers[i], tr)
+	}
+	if c.Accepts < 0 {
+		c.Accepts, c.Refusal = 0, Nobody
 	}
 	return c
 }
@@ -272,7 +276,7 @@ func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 	if p.HasLastcall && k.isGoneAtOnce() && k.Hook.Kind == DrainHook && m.Signal == p.LastCall {
 		by = "lastcall's last call"
 	}
-	if c.Accepts < 0 || accepts < c.Accepts {
+	if k.Role != Worker && (c.Accepts < 0 || accepts < c.Accepts) {
 		c.Accepts, c.Refusal = accepts, Refused
 		if k.Role == App && p.HasProxy() {
 			c.Refusal = Unavailable
