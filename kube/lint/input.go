@@ -38,7 +38,7 @@ type Result struct {
 	Findings  []Found // by file, in the order of the input, and line
 	Files     int
 	Objects   int
-	Examined  int      // objects with rules: workloads, Services, an ALB's Ingresses and the mesh's configuration
+	Examined  int      // objects with rules: workloads, Services, load balancers and the mesh's configuration
 	Templates int      // files of templates, which are not examined
 	Ignored   int      // findings that a comment switches off
 	Notes     []string // what is not examined, and why
@@ -81,13 +81,14 @@ type examination struct {
 	named      map[string][]*workload // by name, also that of a Rollout
 	services   []*service
 	called     map[string][]*service // by name
-	meshes     []string              // texts of MeshConfigs
+	isBalanced map[*manifest.Object]bool
+	meshes     []string // texts of MeshConfigs
 }
 
 // Examine examines all objects of an input together.
 func Examine(files []*manifest.File, o Options) *Result {
 	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{},
-		named: map[string][]*workload{}, called: map[string][]*service{}}
+		named: map[string][]*workload{}, called: map[string][]*service{}, isBalanced: map[*manifest.Object]bool{}}
 	e.problems(files)
 	var objects []*manifest.Object
 	for _, f := range files {
@@ -107,11 +108,11 @@ func Examine(files []*manifest.File, o Options) *Result {
 	for _, w := range e.workloads {
 		e.examineWorkload(w)
 	}
-	for _, s := range e.services {
-		e.examineService(s)
+	for _, b := range manifest.Balancers(objects) {
+		e.examineBalancer(b)
 	}
-	for _, o := range objects {
-		e.examineIngress(o)
+	for _, s := range e.services {
+		e.examineLocal(s)
 	}
 	e.finish(files)
 	return e.result
