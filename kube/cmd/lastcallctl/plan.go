@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -65,7 +65,8 @@ func planCommand() *cobra.Command {
 	flags.BoolVar(&f.advise, "advise", false,
 		"print the smallest timers that lose no request; needs --request and --propagation")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
-	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion")
+	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion; without the flag the seconds of a load balancer in the input "+
+		"that has the addresses of the pods, if they are longer")
 	cli.ChoiceFlag(flags, &f.app, "app", string(course.Unsure), reactionNames(), "what the app does at its stop signal")
 	istioSidecarFlag(flags, &f.istio)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
@@ -110,7 +111,9 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	namespaces, services := map[string]inject.Namespace{}, map[string][]corev1.Service{}
+	var objects []*manifest.Object
 	for _, file := range files {
+		objects = append(objects, file.Objects...)
 		for _, object := range file.Objects {
 			var s corev1.Service
 			if object.Is("", "Service") && object.Decode(&s) == nil {
@@ -125,12 +128,23 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	out, style, failed := cmd.OutOrStdout(), console.StyleFor(os.Stdout), false
 	var plans []*plan.Plan
+	balancers := manifest.Balancers(objects)
 	for i, w := range all {
 		o.Namespace = inject.Namespace{Name: cmp.Or(w.Namespace, f.namespace)}
 		if ns, ok := namespaces[o.Namespace.Name]; ok {
 			o.Namespace = ns
 		}
-		o.Targets = targetsOf(services[w.Namespace], w)
+		o.Targets, o.Propagation = nil, f.propagation
+		late := ""
+		for _, s := range selecting(services[w.Namespace], w) {
+			o.Targets = append(o.Targets, pod.Targets(&s)...)
+			for _, b := range balancers {
+				isBefore := b.Namespace == w.Namespace && slices.Contains(b.Services, s.Name)
+				if isBefore && b.Notices > o.Propagation && !isSet("propagation") {
+					o.Propagation, late = b.Notices, b.String()+" ("+b.Field+"): "+b.Name
+				}
+			}
+		}
 		isText := f.advise || f.output == cli.PlainText
 		if isText && i > 0 {
 			_, _ = fmt.Fprintln(out)
@@ -144,6 +158,10 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 			continue
 		}
 		p := plan.New(w.String(), w.Pod, o)
+		if late != "" {
+			p.Notes = append(p.Notes, late+" sends new connections for up to "+terminal.Seconds(o.Propagation)+
+				" after the deletion")
+		}
 		plans = append(plans, p)
 		failed = failed || isSet("request") && p.Lost() > 0
 		if isText {
@@ -163,13 +181,12 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// targetsOf are the target ports of the Services that select a workload's pods.
-func targetsOf(services []corev1.Service, w *manifest.Workload) (targets []intstr.IntOrString) {
-	for i := range services {
-		s := &services[i]
+// selecting are the Services that select a workload's pods.
+func selecting(services []corev1.Service, w *manifest.Workload) (found []corev1.Service) {
+	for _, s := range services {
 		if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.Pod.Labels)) {
-			targets = append(targets, pod.Targets(s)...)
+			found = append(found, s)
 		}
 	}
-	return targets
+	return found
 }
