@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
@@ -32,7 +35,7 @@ func compares(t *testing.T, name string) bool {
 // TestOwnTLS replaces 4 replicas of an app that terminates its TLS, while 60 clients keep their connections and send POSTs
 // of 20 ms to 6 s whose bodies cannot be sent again. Only the app can end such connections between two requests.
 func TestOwnTLS(t *testing.T) {
-	const name, requests = "web", 1351
+	const name, requests, grace = "web", 1351, 30 * time.Second
 	own := func(app string) map[string]string {
 		return map[string]string{"lastcall.dev/app": app}
 	}
@@ -44,6 +47,7 @@ func TestOwnTLS(t *testing.T) {
 		most        [2]int // lost, with HTTP/1.1 and HTTP/2; -1: any number
 	}{
 		{"finishes", nil, own("finishes"), "shutdown", [2]int{2, 2}},
+		{"finishes, classic", nil, map[string]string{"lastcall.dev/app": "finishes", "lastcall.dev/sidecar": "classic"}, "shutdown", [2]int{2, -1}},
 		{"auto, an app that finishes", nil, nil, "shutdown", [2]int{2, -1}},
 		{"exits", nil, own("exits"), "exit", [2]int{10, -1}},
 		{"bare, an app that finishes", map[string]string{}, nil, "shutdown", [2]int{-1, -1}},
@@ -67,19 +71,47 @@ func TestOwnTLS(t *testing.T) {
 				old := n.pods(name)
 				n.Kubectl("rollout", "restart", "deployment", name)
 				n.Available(name)
-				for _, p := range old {
-					n.gone(p)
-				}
+				longest := n.ends(old, grace)
 				stop.Store(true)
 				r := <-loaded
 				ends := n.Kubectl("get", "events", "--field-selector", "reportingComponent=lastcall.dev/webhook", "-o", "custom-columns=REASON:.reason,MESSAGE:.message", "--no-headers")
-				t.Logf("%s, %s: %v\n%s", way.name, protocol, r, ends)
+				t.Logf("%s, %s: %v; gone after at most %.1f s\n%s", way.name, protocol, r, longest.Seconds(), ends)
+				if way.annotations["lastcall.dev/app"] == "finishes" && longest > grace-5*time.Second {
+					t.Errorf("a pod whose app finishes was held to its last call: gone after %v", longest)
+				}
 				if most := way.most[i]; most >= 0 && r.Failed() > most || r.Requests < requests {
 					t.Errorf("%v; want at most %d of at least %d", r, most, requests)
 				}
 			})
 		}
 	}
+}
+
+// ends waits until the pods are gone, and returns the longest time that one took from its deletion.
+func (n *namespace) ends(pods []corev1.Pod, grace time.Duration) (longest time.Duration) {
+	n.T.Helper()
+	began := map[string]time.Time{}
+	n.Until("lost the pods", func() error {
+		left := 0
+		for _, p := range pods {
+			now, err := client.CoreV1().Pods(n.Name).Get(n.T.Context(), p.Name, metav1.GetOptions{})
+			switch at, isBegun := began[p.Name]; {
+			case err == nil && now.DeletionTimestamp != nil:
+				began[p.Name] = now.DeletionTimestamp.Add(-grace)
+				fallthrough
+			case err == nil:
+				left++
+			case isBegun:
+				longest = max(longest, time.Since(at))
+				delete(began, p.Name)
+			}
+		}
+		if left > 0 {
+			return fmt.Errorf("%d remain", left)
+		}
+		return nil
+	})
+	return longest
 }
 
 // keptTLS has 60 clients with connections of their own; with HTTP/2 five of six share one. It ends when stop is set and
