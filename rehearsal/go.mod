@@ -37,4 +37,5 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	golang.org/x/tools v0.51.0 // indirect
+	pgregory.net/rapid v1.3.0
 )

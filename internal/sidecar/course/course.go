@@ -141,10 +141,13 @@ func (k *Container) isGoneAtOnce() bool {
 func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Moments {
 	m := Moments{HookEnds: min(p.hookEnds(k, tr, apps), p.Grace)}
 	m.Signal = m.HookEnds
-	if k.Native {
-		m.Signal = min(max(m.Signal, before), p.Grace)
+	left := p.Grace - m.HookEnds.Truncate(time.Second)
+	if k.Native && left > 0 {
+		wait := min(max(0, before-m.HookEnds), left)
+		m.Signal += wait
+		left -= wait.Truncate(time.Second)
 	}
-	m.Kill = m.Signal + max(p.Grace-m.Signal.Truncate(time.Second), drain.LeastGrace)
+	m.Kill = m.Signal + max(left, drain.LeastGrace)
 	if p.Grace == 0 {
 		m.Kill = m.Signal
 	}
