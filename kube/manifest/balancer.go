@@ -12,7 +12,7 @@ type Balancer struct {
 	*Object // that makes it so: a Service, an Ingress or a route of a Gateway
 
 	Name    string
-	Field   string        // that says so
+	Field   string        // that selects it
 	Value   string        // of the field; of a route's parentRefs the class of the Gateway
 	Notices time.Duration // how long it sends new connections to a pod that is being deleted
 
@@ -87,7 +87,7 @@ func Balancers(objects []*Object) (found []Balancer) {
 	return found
 }
 
-// traffic is what a Service, an Ingress, a Gateway or a route of one says of its requests.
+// traffic has the fields of a Service, an Ingress, a Gateway or a route of one that select a load balancer.
 type traffic struct {
 	Spec struct {
 		Type             string  `json:"type"`

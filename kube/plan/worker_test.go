@@ -11,7 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
-// TestWorker: a worker whose end waits for signals of its own serves nobody, and has no minimum drain but one that is
+// TestWorker: a worker whose end waits for signals of its own has no clients, and no minimum drain but one that is
 // set. With ports it serves as others do.
 func TestWorker(t *testing.T) {
 	hook := func(command string) string {
@@ -47,7 +47,7 @@ func TestWorker(t *testing.T) {
 				t.Errorf("%s, want %s; notes %q", got, tt.want, p.Notes)
 			}
 			isWorker := p.Phases[0].New == termination.None
-			idle := max(0, p.Idle.Containers[0].Signal-2*time.Second) // set by the pod, although nobody needs it
+			idle := max(0, p.Idle.Containers[0].Signal-2*time.Second) // set by the pod, although no client needs it
 			if n := len(p.Fates); (n == 1) != isWorker || isWorker && p.Waste() != idle {
 				t.Errorf("%d arrivals, waste %v", n, p.Waste())
 			}

@@ -56,7 +56,7 @@ func watches(flags []string) bool {
 	return Argument(flags, "--ports") != "" || Argument(flags, "--envoy") != ""
 }
 
-// IsWorker reports whether a container's hook waits for the signals of a worker alone, which serves nobody.
+// IsWorker reports whether a container's hook waits for the signals of a worker alone, which has no clients.
 func IsWorker(c *corev1.Container) bool {
 	flags, _ := WaitFlags(HookOf(c))
 	return Argument(flags, "--until") != "" && !watches(flags)

@@ -63,8 +63,8 @@ func (m *member) Run(ctx context.Context) error {
 	return nil
 }
 
-// TestCourseOfAnyPod: the computed course of a pod is what the kubelet does to it, whatever its hooks, reactions, order and
-// grace period.
+// TestCourseOfAnyPod: the computed course of a pod equals what the kubelet does to it, for all hooks, reactions, orders and
+// grace periods.
 func TestCourseOfAnyPod(t *testing.T) {
 	// No two durations end in the same millisecond, so that no exit meets a SIGKILL.
 	seconds := func(t *rapid.T, name string, most, odd int) time.Duration {

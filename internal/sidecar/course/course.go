@@ -51,7 +51,7 @@ const (
 	Refused     Refusal = "refused" // at TCP: safe to retry
 	Unavailable Refusal = "503"     // a proxy's, whose app has gone
 	BadGateway  Refusal = "502"     // a container's, whose other container has gone
-	Nobody      Refusal = "none"    // there is none: nobody connects to a worker
+	Nobody      Refusal = "none"    // there is none: no client connects to a worker
 )
 
 // Course is how a pod ends under given traffic. Times are since the deletion.

@@ -77,7 +77,7 @@ func (s *Settings) Drain() drain.Config {
 	return config
 }
 
-// DrainHook is Drain for a hook without an agent. No client has to notice the end of a worker, which serves nobody.
+// DrainHook is Drain for a hook without an agent. A worker has no clients that have to notice its end.
 func (s *Settings) DrainHook(isWorker bool) drain.Config {
 	config := s.Drain()
 	if isWorker && !s.MinimumDrain.IsSet() {
