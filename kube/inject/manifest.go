@@ -90,7 +90,7 @@ func inject(document []byte, objects []*manifest.Object,
 		if err != nil {
 			done = append(done, unread(o, err.Error()))
 		}
-		if why := o.Unread(); why != "" {
+		if why := o.Unread(all, err); why != "" {
 			done = append(done, Done{What: o, Result: Result{Outcome: LeftAlone, Reason: why}})
 		}
 		for _, w := range all {

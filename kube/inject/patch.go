@@ -1,15 +1,10 @@
 package inject
 
 import (
-	"encoding/json"
-	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-
-	kjson "sigs.k8s.io/json"
 )
 
 // Operation is one operation of a JSON Patch (RFC 6902): add, remove or replace.
@@ -19,114 +14,133 @@ type Operation struct {
 	Value any    `json:"value"` // a remove has none: null
 }
 
-// Diff is the patch from before to after; both are converted to JSON first.
+// Diff is the patch from before to after; both are compared as JSON.
 //
 // Both must have been decoded into the same types. A field that these types lack (of a newer API server) is then in
 // neither, and the patch does not change it. For the same reason list elements are identified by their names, and not
 // rewritten because others were inserted before them.
 func Diff(before, after any) ([]Operation, error) {
-	a, err := asTree(before)
-	if err != nil {
-		return nil, err
-	}
-	b, err := asTree(after)
-	if err != nil {
-		return nil, err
-	}
 	var d differ
-	d.compare("", a, b)
-	return d.operations, nil
+	d.compare(reflect.ValueOf(before), reflect.ValueOf(after))
+	return d.operations, d.err
 }
 
-func asTree(v any) (any, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("write as JSON: %w", err)
+type differ struct {
+	treeing
+	path       []string
+	operations []Operation
+}
+
+// under compares what is at a key, or adds or removes what only one has.
+func (d *differ) under(key string, a, b reflect.Value) {
+	d.path = append(d.path, key)
+	switch {
+	case !b.IsValid() && a.IsValid():
+		d.add("remove", b)
+	case !a.IsValid() && b.IsValid():
+		d.add("add", b)
+	case a.IsValid():
+		d.compare(a, b)
 	}
-	var out any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
-		return nil, fmt.Errorf("read own JSON: %w", err)
+	d.path = d.path[:len(d.path)-1]
+}
+
+func (d *differ) add(op string, value reflect.Value) {
+	path := ""
+	for _, key := range d.path {
+		path += "/" + inPointer.Replace(key)
 	}
-	return out, nil
+	d.operations = append(d.operations, Operation{op, path, d.of(value)})
 }
 
-type differ struct{ operations []Operation }
-
-func (d *differ) add(op, path string, value any) {
-	d.operations = append(d.operations, Operation{op, path, value})
-}
-
-func (d *differ) compare(path string, a, b any) {
-	switch a := a.(type) {
-	case map[string]any:
-		if b, ok := b.(map[string]any); ok {
-			d.compareMaps(path, a, b)
+func (d *differ) compare(a, b reflect.Value) {
+	a, b = inner(a), inner(b)
+	if !a.IsValid() && !b.IsValid() {
+		return
+	}
+	if a.IsValid() && b.IsValid() && a.Type() == b.Type() {
+		switch kind := a.Kind(); {
+		case kind == reflect.Struct && fieldsOf(a.Type()) != nil:
+			for _, f := range fieldsOf(a.Type()) {
+				d.under(f.name, f.in(a), f.in(b))
+			}
+			return
+		case kind == reflect.Map:
+			d.compareMaps(a, b)
+			return
+		case kind == reflect.Slice && d.compareLists(a, b):
+			return
+		case (kind == reflect.String || kind == reflect.Bool || a.CanInt()) && a.Equal(b):
 			return
 		}
-	case []any:
-		if b, ok := b.([]any); ok && d.compareLists(path, a, b) {
-			return
-		}
 	}
-	if !reflect.DeepEqual(a, b) {
-		d.add("replace", path, b)
+	if !reflect.DeepEqual(d.of(a), d.of(b)) {
+		d.add("replace", b)
 	}
 }
 
-func (d *differ) compareMaps(path string, a, b map[string]any) {
-	for _, key := range slices.Sorted(maps.Keys(a)) {
-		if _, ok := b[key]; !ok {
-			d.add("remove", at(path, key), nil)
+func (d *differ) compareMaps(a, b reflect.Value) {
+	keys := a.MapKeys()
+	for _, key := range b.MapKeys() {
+		if !a.MapIndex(key).IsValid() {
+			keys = append(keys, key)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(b)) {
-		if old, ok := a[key]; ok {
-			d.compare(at(path, key), old, b[key])
-		} else {
-			d.add("add", at(path, key), b[key])
-		}
+	slices.SortFunc(keys, func(x, y reflect.Value) int { return strings.Compare(x.String(), y.String()) })
+	for _, key := range keys {
+		d.under(key.String(), a.MapIndex(key), b.MapIndex(key))
 	}
 }
 
 // compareLists identifies elements by their names, or else by their positions. It returns false, without an operation,
 // if the elements of a are not those of b in the same order, with others between them.
-func (d *differ) compareLists(path string, a, b []any) bool {
+func (d *differ) compareLists(a, b reflect.Value) bool {
 	was, isNamed := names(a)
 	is, areNamed := names(b)
 	if !isNamed || !areNamed {
-		was, is = make([]string, len(a)), make([]string, len(b)) // only additions at the end
+		was, is = make([]string, a.Len()), make([]string, b.Len()) // only additions at the end
 	}
 	mark, from := len(d.operations), 0
-	for i := range b {
-		if here := at(path, strconv.Itoa(i)); from < len(a) && was[from] == is[i] {
-			d.compare(here, a[from], b[i])
+	for i := range is {
+		if from < len(was) && was[from] == is[i] {
+			d.under(strconv.Itoa(i), a.Index(from), b.Index(i))
 			from++
 		} else {
-			d.add("add", here, b[i])
+			d.under(strconv.Itoa(i), reflect.Value{}, b.Index(i))
 		}
 	}
-	if from < len(a) { // an element was removed, or its position has changed
+	if from < len(was) { // an element was removed, or its position has changed
 		d.operations = d.operations[:mark]
 	}
-	return from == len(a)
+	return from == len(was)
 }
 
 // names are the names of a list's elements, if all have different names.
-func names(list []any) (all []string, ok bool) {
-	seen := make(map[string]bool, len(list))
-	for _, element := range list {
-		fields, _ := element.(map[string]any)
-		name, ok := fields["name"].(string)
-		if seen[name] || !ok {
+func names(list reflect.Value) (all []string, ok bool) {
+	for i := range list.Len() {
+		name := inner(nameOf(inner(list.Index(i))))
+		if name.Kind() != reflect.String || slices.Contains(all, name.String()) {
 			return nil, false
 		}
-		seen[name] = true
-		all = append(all, name)
+		all = append(all, name.String())
 	}
 	return all, true
 }
 
-var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
+var nameKey = reflect.ValueOf("name")
 
-// at appends to a JSON pointer (RFC 6901).
-func at(path, key string) string { return path + "/" + inPointer.Replace(key) }
+func nameOf(element reflect.Value) (name reflect.Value) {
+	switch kind := element.Kind(); {
+	case kind == reflect.Map:
+		return element.MapIndex(nameKey)
+	case kind == reflect.Struct:
+		for _, f := range fieldsOf(element.Type()) {
+			if f.name == "name" {
+				return f.in(element)
+			}
+		}
+	}
+	return name
+}
+
+var inPointer = strings.NewReplacer("~", "~0", "/", "~1")

@@ -49,10 +49,10 @@ func (e *examination) readConfigMap(o *manifest.Object) {
 
 // readWorkloads takes the pods of an object with their settings and their mesh.
 func (e *examination) readWorkloads(o *manifest.Object) {
-	if why := o.Unread(); why != "" {
+	all, err := o.Workloads()
+	if why := o.Unread(all, err); why != "" {
 		e.result.Notes = append(e.result.Notes, fmt.Sprintf("%s: %s %s", o.File.Name, o, why))
 	}
-	all, err := o.Workloads()
 	if err != nil {
 		e.unreadable(o, err)
 	}

@@ -18,12 +18,12 @@ type Document struct {
 	Line int // of the stream, from 1
 	Text []byte
 
-	root     *yaml.Node // see node
+	root     *yaml.Node // see Node
 	isParsed bool
 }
 
-// node is the document's first YAML node, nil if it is not readable. It is parsed once, for all items of a List.
-func (d *Document) node() *yaml.Node {
+// Node is the document's first YAML node, nil if it is not readable. It is parsed once, for all items of a List.
+func (d *Document) Node() *yaml.Node {
 	if !d.isParsed {
 		d.isParsed = true
 		var whole yaml.Node
@@ -64,17 +64,27 @@ const maxNesting = 8
 
 // Objects reads the objects of a document: itself, or the items of a List, nested ones too. A document that is not a
 // Kubernetes object, such as comments only, has none. An item that is not readable is a problem; the others are there.
-func (d Document) Objects() ([]*Object, []*Problem) {
-	text := d.Text
-	if !json.Valid(text) {
-		js, err := sigs.YAMLToJSON(text)
-		if err != nil {
-			message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-			return nil, []*Problem{d.problem(errors.New(strings.TrimPrefix(message, "yaml: ")))}
-		}
-		text = js
+func (d *Document) Objects() ([]*Object, []*Problem) {
+	text, err := d.asJSON()
+	if err != nil {
+		message := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+		return nil, []*Problem{d.problem(errors.New(strings.TrimPrefix(message, "yaml: ")))}
 	}
 	return d.unlist(text, "", 0)
+}
+
+// asJSON is the document as the API server's parser reads it.
+func (d *Document) asJSON() ([]byte, error) {
+	if json.Valid(d.Text) {
+		return d.Text, nil
+	}
+	if n := d.Node(); n != nil && !bytes.ContainsAny(d.Text, "!\t\r") && !bytes.Contains(d.Text, []byte(" \n")) {
+		// The two parsers differ about tags, and about blank lines in scalars.
+		if text, ok := appendJSON(make([]byte, 0, len(d.Text)), n); ok {
+			return text, nil
+		}
+	}
+	return sigs.YAMLToJSON(d.Text)
 }
 
 // lineOf is the line of the parser's messages.
@@ -87,7 +97,7 @@ var placeholder = regexp.MustCompile(`\{\{|@[A-Z][A-Z0-9_]*@|\{[A-Z][A-Z0-9_]*\}
 var objectField = regexp.MustCompile(`(?m)^[\s{]*"?(?:kind|apiVersion)"?\s*:`)
 
 // problem gives an error of the YAML parser its line in the stream.
-func (d Document) problem(err error) *Problem {
+func (d *Document) problem(err error) *Problem {
 	p := &Problem{Line: d.Line, Err: err, IsTemplate: placeholder.Match(d.Text), IsForeign: !objectField.Match(d.Text)}
 	if m := lineOf.FindStringSubmatch(err.Error()); m != nil {
 		n, _ := strconv.Atoi(m[1])

@@ -86,7 +86,7 @@ func (o *Object) Decode(into any) error { return json.UnmarshalCaseSensitivePres
 
 // node is the YAML node of the object in its document; nil if there is none.
 func (o *Object) node() *yaml.Node {
-	n := o.document.node()
+	n := o.document.Node()
 	if n == nil {
 		return nil
 	}

@@ -68,7 +68,7 @@ func Serving(files []*File) (all []*Workload, unread []string) {
 			if err != nil {
 				unread = append(unread, fmt.Sprintf("%s: %s: %v", f.Name, o, err))
 			}
-			if why := o.Unread(); why != "" {
+			if why := o.Unread(found, err); why != "" {
 				unread = append(unread, fmt.Sprintf("%s: %s %s", f.Name, o, why))
 			}
 			for _, w := range found {
@@ -86,6 +86,7 @@ func Parse(name string, text []byte) *File {
 	f := &File{Name: name, Text: text}
 	for _, d := range Documents(text) {
 		objects, problems := d.Objects()
+		d.root, d.isParsed = nil, false // of much memory, and few need their lines
 		f.Problems = append(f.Problems, problems...)
 		for _, o := range objects {
 			o.File = f

@@ -154,7 +154,7 @@ func FuzzParse(f *testing.F) {
 				}
 				_ = w.Strays(o)
 			}
-			_ = o.Unread()
+			_ = o.Unread(o.Workloads())
 		}
 	})
 }

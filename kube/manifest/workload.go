@@ -244,11 +244,13 @@ func (w *Workload) readSteps() error {
 	return nil
 }
 
-// Unread is why the pods of an object are not read, or empty.
-func (o *Object) Unread() string {
+// Unread is why the pods of an object, in which Workloads has found these, are not read, or empty.
+func (o *Object) Unread(found []*Workload, err error) string {
 	if kindOf(o) != nil {
-		_, _, takes := o.TakesFrom()
-		if all, err := o.Workloads(); err != nil || len(all) > 0 || takes {
+		if err != nil || len(found) > 0 {
+			return ""
+		}
+		if _, _, takes := o.TakesFrom(); takes {
 			return ""
 		}
 		return "has no pod where its kind has it: nothing in it is examined or injected"
