@@ -47,7 +47,8 @@ func (p *Plan) json() object {
 	}
 	for _, a := range p.Fates {
 		requests = append(requests, object{
-			"arrives_ms": ms(a.At), "served": a.IsServed, "result": a.Result, "at_ms": ms(a.Fate.At), "why": a.Why,
+			"arrives_ms": ms(a.At), "served": a.IsServed, "result": a.Result, "at_ms": ms(a.Fate.From),
+			"at_latest_ms": ms(a.Fate.At), "why": a.Why,
 		})
 	}
 	return object{

@@ -96,6 +96,7 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 	}
 	r := newReading(spec, c)
 	r.call(command)
+	r.hold()
 	out := known(course.ScriptHook, text, r.steps...)
 	switch {
 	case out.OnlySleeps():

@@ -49,6 +49,7 @@ type reading struct {
 type later struct {
 	Hook
 	from time.Duration
+	text string
 }
 
 func newReading(spec *corev1.PodSpec, c *corev1.Container) *reading {
@@ -157,7 +158,11 @@ func (r *reading) statement(s *syntax.Stmt) result {
 		if h.StopsAt == 0 && (h.Stops || h.MayStop) {
 			r.steps = append(r.steps, Step{Do: Unknown, Most: 1, MayStop: true, Text: child.steps[0].Text})
 		}
-		r.later = append(r.later, later{h, summarize(r.steps).Duration})
+		l := later{h, summarize(r.steps).Duration, ""}
+		if !isSilent(s) {
+			l.text = "a command in the background that has the hook's output"
+		}
+		r.later = append(r.later, l)
 		return succeeds
 	}
 	out := r.command(s.Cmd)
@@ -172,6 +177,45 @@ func (r *reading) statement(s *syntax.Stmt) result {
 		out = out.not()
 	}
 	return out
+}
+
+// isSilent reports whether a command has neither of the outputs of its shell.
+func isSilent(s *syntax.Stmt) bool {
+	isOut, isErr := false, false
+	for _, to := range s.Redirs {
+		switch n := to.N; {
+		case to.Op == syntax.RdrAll || to.Op == syntax.AppAll:
+			return true
+		case to.Op == syntax.DplOut && n != nil && n.Value == "2" && to.Word.Lit() == "1":
+			isErr = isOut
+		case to.Op != syntax.RdrOut && to.Op != syntax.AppOut && to.Op != syntax.RdrClob:
+		case n == nil || n.Value == "1":
+			isOut = true
+		case n.Value == "2":
+			isErr = true
+		}
+	}
+	return isOut && isErr
+}
+
+// hold adds what the runtime may wait for when the hook's own process has ended: containerd awaits the end of its
+// output, which commands in the background have too, and CRI-O does not.
+func (r *reading) hold() {
+	for _, l := range r.later {
+		end := summarize(r.steps).Duration
+		most := l.from + l.Duration
+		if l.Most > 0 {
+			most = l.from + l.Most
+		}
+		switch {
+		case l.text == "":
+		case !l.IsKnown && l.Most == 0:
+			r.add(Step{Do: Unknown, MayStop: l.Stops || l.MayStop, Text: l.text})
+		case most > end:
+			r.add(Step{Do: Unknown, Most: most - end, MayStop: l.Stops || l.MayStop, Text: l.text})
+		}
+	}
+	r.later = nil
 }
 
 // wait waits for the commands in the background.
@@ -248,10 +292,13 @@ func (r *reading) command(cmd syntax.Command) result {
 
 // inside reads commands of which an exit ends only themselves.
 func (r *reading) inside(read func(*reading) result) result {
-	child := r.fork()
+	child, before := r.fork(), summarize(r.steps).Duration
 	out := read(child)
 	for _, s := range child.steps {
 		r.add(s)
+	}
+	for i := range child.later {
+		child.later[i].from += before
 	}
 	r.later, r.awaitsSockets = append(r.later, child.later...), r.awaitsSockets || child.awaitsSockets
 	return out

@@ -18,9 +18,9 @@ func (t *Termination) Best() *course.Pod {
 		case course.ClosesPort:
 			k.Reaction = course.Finishes
 		}
-		k.Hook = best(k.Hook, t.Grace, k.Role)
+		k.Hook = best(k.Hook, out.Grace, k.Role)
 		if own := k.Hook.Own; own != nil {
-			with := best(*own, t.Grace, course.App)
+			with := best(*own, out.Grace, course.App)
 			k.Hook.Own = &with
 		}
 	}

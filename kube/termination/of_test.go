@@ -122,7 +122,7 @@ func TestFates(t *testing.T) {
 		{sleep5, "", -1, 3, "200"},
 		{sleep5, "", 4, 3, "unknown at 5s: 200, or cut at 5 s: web may exit"},
 		{sleep5, "", 6, 1, "unknown at 6s: 200, or refused at 6 s: the pod no longer accepts"},
-		{sleep5, "", -1, 60, "cut at 30s: SIGKILL of web, if not before: web may exit"},
+		{sleep5, "", -1, 60, "from 5s cut at 30s: SIGKILL of web, if not before: web may exit"},
 		{sleep5, course.Exits, 4, 3, "cut at 5s: web exits"},
 		{sleep5, course.Exits, 6, 1, "refused at 6s: the pod no longer accepts"},
 		{sleep5, course.Finishes, 4, 30, "cut at 30s: SIGKILL of web"},
@@ -141,6 +141,9 @@ func TestFates(t *testing.T) {
 		got := f.Result
 		if !f.IsServed {
 			got += " at " + f.At.String() + ": " + f.Why
+			if f.From != f.At {
+				got = "from " + f.From.String() + " " + got
+			}
 		}
 		if got != tt.want {
 			t.Errorf("%s, app %q, arrives at %d s, takes %d s: %s, want %s", tt.pod, tt.app, tt.arrives, tt.takes, got, tt.want)

@@ -118,7 +118,8 @@ func (t *Termination) beginnings(c course.Course) string {
 type Fate struct {
 	IsServed bool
 	Result   string        // "200", "refused", "503", "cut" or "unknown"
-	At       time.Duration // of the result, since the deletion
+	From     time.Duration // of the result at the earliest, since the deletion
+	At       time.Duration // of the result, no later than this
 	Why      string        // of a loss
 }
 
@@ -126,15 +127,17 @@ type Fate struct {
 // takes. It is the only request; other requests can keep the pod accepting for longer.
 func (t *Termination) Fate(arrives, takes time.Duration) Fate {
 	worst := fate(&t.Pod, arrives, takes)
+	worst.From = worst.At
 	if worst.IsServed {
 		return worst
 	}
 	switch best := fate(t.Best(), arrives, takes); {
 	case best.IsServed:
-		return Fate{Result: Unknown, At: worst.At, Why: fmt.Sprintf("200, or %s at %s: %s", worst.Result,
-			terminal.Seconds(worst.At), worst.Why)}
+		worst.Why = fmt.Sprintf("200, or %s at %s: %s", worst.Result, terminal.Seconds(worst.At), worst.Why)
+		worst.Result = Unknown
 	case best.At > worst.At:
-		return Fate{Result: best.Result, At: best.At, Why: best.Why + ", if not before: " + worst.Why}
+		best.From, best.Why = worst.At, best.Why+", if not before: "+worst.Why
+		return best
 	}
 	return worst
 }

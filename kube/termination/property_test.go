@@ -23,7 +23,7 @@ func TestAnyPod(t *testing.T) {
 		plan := termination.Of(pod, termination.Options{App: app})
 		c := plan.Course(course.Traffic{Busy: busy, Last: last, Idle: rapid.Bool().Draw(t, "idle")})
 		for i, m := range c.Containers {
-			if m.Signal > plan.Grace || m.Gone > m.Kill || m.Gone < 0 {
+			if m.Signal > max(plan.Grace, course.LeastPeriod) || m.Gone > m.Kill || m.Gone < 0 {
 				t.Fatalf("%s: %+v", plan.Containers[i].Name, m)
 			}
 		}

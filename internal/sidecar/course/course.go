@@ -148,9 +148,6 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 		left -= wait.Truncate(time.Second)
 	}
 	m.Kill = m.Signal + max(left, drain.LeastGrace)
-	if p.Grace == 0 {
-		m.Kill = m.Signal
-	}
 	if at, stops := p.stopsAt(k, tr); stops {
 		m.Signal = min(m.Signal, at)
 	}
@@ -158,7 +155,11 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 	case Exits, ClosesPort, Unsure:
 		m.Gone = m.Signal
 	case Finishes, ServesOn:
-		if m.Gone = max(m.Signal, tr.Busy); k.Drain > 0 {
+		m.Gone = m.Signal
+		if k.Role != Aside && k.Role != Sidecar { // those have no requests to finish
+			m.Gone = max(m.Signal, tr.Busy)
+		}
+		if k.Drain > 0 {
 			m.Gone = min(m.Gone, m.Signal+k.Drain)
 		}
 	case Ignores, Reloads:

@@ -21,6 +21,8 @@ func TestCourse(t *testing.T) {
 	native := Container{Name: "proxy", Role: Proxy, Native: true, Hook: Hook{Kind: NotifyHook}, Reaction: Exits}
 	ours := Container{Name: "proxy", Role: Proxy, Reaction: Waits}
 	waits := Hook{Kind: DrainHook}
+	sleep5 := Hook{Kind: SleepHook, Duration: 5 * s, IsKnown: true}
+	helper := Container{Name: "helper", Role: Aside, Reaction: Finishes, Hook: sleep5}
 	for _, tt := range []struct {
 		name      string
 		grace     time.Duration
@@ -40,6 +42,9 @@ func TestCourse(t *testing.T) {
 		{"native sidecar, the app exits", 30 * s, app(Exits, Hook{}), native, Traffic{Busy: 10 * s}, 0, 0, false},
 		{"a sleep as long as the grace period", 12 * s, app(Exits, Hook{Kind: SleepHook, Duration: 15 * s}), fixed, Traffic{Busy: 3 * s}, 5 * s, 12 * s, false},
 		{"an app that continues", 8 * s, app(Finishes, Hook{}), polls, Traffic{Busy: 10 * s}, 8 * s, 8 * s, true},
+		{"a grace period of zero", 0, app(Finishes, Hook{}), helper, Traffic{Busy: 8 * s}, 2 * s, 2 * s, true},
+		{"a grace period of zero and a hook", 0, app(Finishes, sleep5), helper, Traffic{Busy: 8 * s}, 3 * s, 3 * s, true},
+		{"a helper that finishes has nothing to finish", 30 * s, app(Exits, Hook{}), helper, Traffic{Busy: 8 * s}, 0, 5 * s, false},
 		{"lastcall", 30 * s, app(Exits, waits), ours, Traffic{Busy: 10 * s, Idle: true}, 10 * s, 10 * s, false},
 		{"lastcall, the minimum drain", 30 * s, app(Exits, waits), ours, Traffic{Busy: 1 * s}, 5 * s, 5 * s, false},
 		{"lastcall, the last call", 7 * s, app(Exits, waits), ours, Traffic{Busy: 10 * s}, 5250 * time.Millisecond, 5250 * time.Millisecond, false},

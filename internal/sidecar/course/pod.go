@@ -133,7 +133,7 @@ func (h Hook) String() string {
 
 // Pod has the settings that decide how a pod ends.
 type Pod struct {
-	Grace time.Duration // from the deletion to SIGKILL; 0 kills at once
+	Grace time.Duration // from the deletion to SIGKILL; less than LeastPeriod is as much
 
 	// Containers in the order in which they stop: the ordinary ones, which stop together, then native sidecars in reverse
 	// order.

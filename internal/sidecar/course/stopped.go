@@ -5,9 +5,14 @@ import (
 	"time"
 )
 
-// Stopped is the pod in which each app reacts to what its own hook does to it.
+// LeastPeriod is the kubelet's shortest grace period (calculateEffectiveGracePeriod of pkg/kubelet): a pod whose own is 0
+// has its hooks run for so long, then its stop signals, and 2 s later SIGKILL.
+const LeastPeriod = time.Second
+
+// Stopped is the pod as the kubelet stops it, in which each app reacts to what its own hook does to it.
 func (p *Pod) Stopped() *Pod {
 	out := *p
+	out.Grace = max(p.Grace, LeastPeriod)
 	out.Containers = slices.Clone(p.Containers)
 	for i := range out.Containers {
 		if h := out.Containers[i].Hook.own(); h.Stops && h.Stop != "" {
