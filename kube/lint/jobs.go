@@ -115,7 +115,7 @@ func runsAnother(c *corev1.Container) bool {
 
 // isForever reports whether a container's command waits without an end.
 func isForever(c *corev1.Container) bool {
-	return containsAny(c, []string{"sleep infinity", "sleep inf", "tail -f ", "tail -F ", "while true", "while :"})
+	return pod.IsIdle(c) || containsAny(c, []string{"while true", "while :"})
 }
 
 // quitsBeside reports whether another container ends a helper.

@@ -136,7 +136,7 @@ func (l *linting) shellAsPID1() {
 		if process := pod.ShellAsPID1(spec, c); process != "" {
 			l.find("LC029", Warning, path+".command",
 				"%s is PID 1 and does not pass SIGTERM on: the app does not learn of its end, "+
-					"and SIGKILL cuts its requests at the end of the grace period; "+
+					"and SIGKILL cuts its work at the end of the grace period; "+
 					"start the app itself or by exec (sh -c \"exec …\"), put tini or another init in front, "+
 					"set shareProcessNamespace: true, or handle the signal (trap)",
 				process)

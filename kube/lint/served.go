@@ -82,8 +82,8 @@ func (w *workload) unprotected() {
 	for _, s := range w.services {
 		serves, _ := pod.Serves(&w.Pod.Spec, pod.Targets(&s.Service))
 		for _, c := range serves {
-			hook := pod.ReadHook(&w.Pod.Spec, c)
-			if !s.isForRequests() || hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 { // other findings
+			hook := pod.ReadHook(&w.Pod.Spec, c) // of one that stops the app or fails, other rules tell
+			if !s.isForRequests() || hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 || pod.IsIdle(c) {
 				continue
 			}
 			lacks := "has no preStop hook"

@@ -61,7 +61,7 @@ var runners = []string{"npm", "npx", "yarn", "pnpm"}
 // the app receives no SIGTERM then.
 var keepsShell = regexp.MustCompile(`(?:^|[;&|({\s])(?:trap|exec)\s`)
 
-// idle matches a script that serves no one: what ends it does not matter.
+// idle matches a command that serves no client and does no work.
 var idle = regexp.MustCompile(`sleep\s+(?:infinity|[0-9]{4,}|inf)|tail\s+-[fF]`)
 
 // Reacts is the reaction of a container's program to a signal, without SIG, and its reason: PID 1 gets
@@ -89,6 +89,11 @@ func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 boo
 		}
 	}
 	return course.Unsure, ""
+}
+
+// IsIdle reports whether a container's command only waits, such as sleep infinity.
+func IsIdle(c *corev1.Container) bool {
+	return idle.MatchString(strings.Join(slices.Concat(c.Command, c.Args), " "))
 }
 
 // FromLifecycle is the source of a stop signal that the manifest sets.
