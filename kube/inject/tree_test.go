@@ -10,7 +10,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
-// TestTreeIsJSON: a pod's tree is what its JSON says.
+// TestTreeIsJSON: a pod's tree equals its JSON.
 func TestTreeIsJSON(t *testing.T) {
 	for _, pod := range podgen.Pods(2, 500) {
 		for _, injected := range []bool{false, true} {

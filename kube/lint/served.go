@@ -82,7 +82,7 @@ func (w *workload) unprotected() {
 	for _, s := range w.services {
 		serves, _ := pod.Serves(&w.Pod.Spec, pod.Targets(&s.Service))
 		for _, c := range serves {
-			hook := pod.ReadHook(&w.Pod.Spec, c) // of one that stops the app or fails, other rules tell
+			hook := pod.ReadHook(&w.Pod.Spec, c) // other rules report one that stops the app or fails
 			if !s.isForRequests() || hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 || pod.IsIdle(c) {
 				continue
 			}

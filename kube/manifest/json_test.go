@@ -8,7 +8,7 @@ import (
 	sigs "sigs.k8s.io/yaml"
 )
 
-// FuzzJSON: what is read of a node is what the API server's parser reads of the text.
+// FuzzJSON: a node is read as the API server's parser reads its text.
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{
 		"a: 1\nb: [yes, no, 0x1f, 1e3, 100m, -1, -.5, ~, , '', 08, 1.25, 1.2.3, -f, --f, -_1, -]\n",
