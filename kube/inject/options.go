@@ -145,7 +145,6 @@ const (
 	annotationLinkerdShutdown = "lastcall.dev/linkerd-shutdown"
 	annotationIgnoreInbound   = "lastcall.dev/ignore-inbound-ports"
 	annotationQuietTime       = "lastcall.dev/quiet-time"
-	annotationMinimumDrain    = "lastcall.dev/minimum-drain"
 	annotationIdleGrace       = "lastcall.dev/idle-grace"
 	annotationMargin          = "lastcall.dev/last-call-margin"
 	annotationStreams         = "lastcall.dev/streams"
@@ -173,7 +172,7 @@ func Keys() []string {
 	return []string{
 		AnnotationInject, annotationProxy, annotationSidecar, annotationCapture, annotationPreStop, annotationPorts,
 		annotationUntil, annotationLinkerdShutdown,
-		annotationIgnoreInbound, annotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin,
+		annotationIgnoreInbound, pod.AnnotationMinimumDrain, annotationQuietTime, annotationIdleGrace, annotationMargin,
 		annotationStreams, annotationCompat, annotationRestartWait,
 		annotationApp, annotationCPU, annotationCPULimit, annotationMemory, annotationMemoryLimit,
 		AnnotationStatus, AnnotationNotes,

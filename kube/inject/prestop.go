@@ -94,7 +94,7 @@ func (j *injection) keepSleeps() (changed bool) {
 		return false
 	}
 	j.env.set(meshconfig.VariableMinimumDrain, d.String())
-	j.pod.Annotations[annotationMinimumDrain] = d.String()
+	j.pod.Annotations[pod.AnnotationMinimumDrain] = d.String()
 	return true
 }
 

@@ -18,11 +18,15 @@ import (
 // Resolve returns the settings of an agent in the pod: from the MeshConfig's text, then the pod's annotations, then env
 // in the form of os.Environ. The error lists all problems; the settings are never nil.
 func Resolve(mesh string, annotations map[string]string, env []string) (*meshconfig.Settings, error) {
-	if err := checkAnnotations(annotations); err != nil {
-		settings, _ := Resolve(mesh, nil, env)
+	return resolve(mesh, meshconfig.Input{Annotations: annotations, Env: env})
+}
+
+func resolve(mesh string, in meshconfig.Input) (*meshconfig.Settings, error) {
+	if err := checkAnnotations(in.Annotations); err != nil {
+		in.Annotations = nil
+		settings, _ := resolve(mesh, in)
 		return settings, err
 	}
-	in := meshconfig.Input{Env: env, Annotations: annotations}
 	if mesh != "" {
 		in.MeshFile, in.ReadFile = meshconfig.DefaultMeshFile, func(string) ([]byte, error) { return []byte(mesh), nil }
 	}
@@ -34,8 +38,7 @@ func Resolve(mesh string, annotations map[string]string, env []string) (*meshcon
 // for one that is not injected yet.
 func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Container) (*meshconfig.Settings, error) {
 	var env environment
-	for _, o := range append(slices.Clone(own), struct{ annotation, variable string }{
-		annotationMinimumDrain, meshconfig.VariableMinimumDrain}) {
+	for _, o := range own {
 		if value := annotations[o.annotation]; value != "" {
 			env.set(o.variable, value)
 		}
@@ -52,18 +55,13 @@ func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Contai
 	if !isAgent {
 		arguments, _ = pod.WaitFlags(pod.HookOf(agent))
 	}
-	if leave := pod.Argument(arguments, "--leave"); leave != "" {
-		env.set(meshconfig.VariableMargin, leave)
-	}
-	for _, s := range meshconfig.Table() {
-		if s.Flag == "" {
-			continue
-		}
-		if value := pod.Argument(arguments, "--"+s.Flag); value != "" {
-			env.set(s.Name, value)
+	flags := map[string]meshconfig.Flag{}
+	for _, s := range append(meshconfig.Table(), meshconfig.Setting{Name: meshconfig.VariableMargin, Flag: "leave"}) {
+		if value := pod.Argument(arguments, "--"+s.Flag); value != "" && s.Flag != "" {
+			flags[s.Name] = meshconfig.Flag{Name: "--" + s.Flag, Text: value}
 		}
 	}
-	return Resolve(mesh, annotations, env.pairs())
+	return resolve(mesh, meshconfig.Input{Annotations: annotations, Env: env.pairs(), Flags: flags})
 }
 
 // Limits of annotations, in bytes. Kubernetes checks its own limit only after the webhooks.
@@ -146,11 +144,22 @@ func unescape(value string) string { return strings.ReplaceAll(value, "$$(", "$(
 
 // own are lastcall's annotations that set a variable of the agent.
 var own = []struct{ annotation, variable string }{
+	{pod.AnnotationMinimumDrain, meshconfig.VariableMinimumDrain},
 	{annotationQuietTime, meshconfig.VariableQuietTime},
 	{annotationIdleGrace, meshconfig.VariableIdleGrace},
 	{annotationMargin, meshconfig.VariableMargin},
 	{annotationCompat, meshconfig.VariableCompat},
 	{annotationRestartWait, meshconfig.VariableRestartWait},
+}
+
+// AnnotationOf is lastcall's annotation that sets a variable of the agent; empty if there is none.
+func AnnotationOf(variable string) string {
+	for _, o := range own {
+		if o.variable == variable {
+			return o.annotation
+		}
+	}
+	return ""
 }
 
 // settle computes the effective settings and the environment that passes them to the agent. They are resolved twice:
@@ -203,7 +212,7 @@ func (j *injection) settle() (err error) {
 		minimum = ""
 	}
 	grace = j.aliases(grace, minimum)
-	if text := annotations[annotationMinimumDrain]; text != "" {
+	if text := annotations[pod.AnnotationMinimumDrain]; text != "" {
 		env.set(meshconfig.VariableMinimumDrain, text)
 	}
 	env.set(meshconfig.VariableGracePeriod, strconv.Itoa(int(grace/time.Second)))

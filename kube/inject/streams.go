@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 const (
@@ -32,7 +33,7 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 		j.env.set(meshconfig.VariableMargin, streamsMargin.String())
 	}
 	env := j.env.pairs()
-	if minimum := j.pod.Annotations[annotationMinimumDrain]; minimum != "" {
+	if minimum := j.pod.Annotations[pod.AnnotationMinimumDrain]; minimum != "" {
 		env = append(env, meshconfig.VariableMinimumDrain+"="+minimum)
 	}
 	s, err := Resolve(j.MeshConfig, j.pod.Annotations, env)

@@ -23,7 +23,7 @@ func TestStreams(t *testing.T) {
 		{"shorter than the manifest's", map[string]string{annotationStreams: "10m"}, 3600, 3600, "5s"},
 		{"longer than the manifest's", map[string]string{annotationStreams: "90s"}, 60, 5 + 2 + 90 + 5, "5s"},
 		{"with timers of its own", map[string]string{
-			annotationStreams: "1m", annotationMargin: "20s", annotationMinimumDrain: "15s", annotationQuietTime: "3s",
+			annotationStreams: "1m", annotationMargin: "20s", pod.AnnotationMinimumDrain: "15s", annotationQuietTime: "3s",
 		}, 0, 15 + 3 + 60 + 20, "20s"},
 		{"no duration", map[string]string{annotationStreams: "600"}, 0, 0, ""},
 		{"too long", map[string]string{annotationStreams: "25h"}, 0, 0, ""},

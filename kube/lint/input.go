@@ -13,7 +13,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
-	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // Options of an examination.
@@ -56,7 +55,6 @@ type workload struct {
 	*manifest.Workload
 	*linting
 	object   *manifest.Object
-	end      *termination.Termination
 	services []*service
 
 	replicas    int         // in its manifest

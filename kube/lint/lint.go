@@ -12,6 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
+	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // Severity is the consequence of a finding.
@@ -51,8 +52,10 @@ type linting struct {
 
 	// settings are resolved from the pod's annotations and the mesh config. err is the error of doing so; wrong settings
 	// have their default then.
-	settings *meshconfig.Settings
-	err      error
+	settings   *meshconfig.Settings
+	err        error
+	configured string                   // the path of the container with the settings; empty if there is none
+	end        *termination.Termination // of the pod as injected
 
 	grace     time.Duration
 	expansion manifest.Expansion
@@ -60,15 +63,18 @@ type linting struct {
 	findings  []Finding
 }
 
-func newLinting(p *corev1.Pod, job bool, meshConfig string) *linting {
-	l := &linting{pod: p, job: job, grace: inject.GraceOf(&p.Spec)}
+func newLinting(p *corev1.Pod, job bool, o termination.Options) *linting {
+	l := &linting{pod: p, job: job, grace: inject.GraceOf(&p.Spec), end: termination.Of(p, o)}
 	var agent *corev1.Container
-	for _, c := range pod.Containers(&p.Spec) {
-		if _, isAgent := pod.AgentArguments(c); isAgent {
-			agent = c
+	l.containers(func(c *corev1.Container, path string) {
+		_, isAgent := pod.AgentArguments(c)
+		flags, _ := pod.WaitFlags(pod.HookOf(c))
+		isHook := pod.HasNoAgent(flags) && !pod.IsProxy(&p.Spec, c)
+		if isAgent || agent == nil && isHook {
+			agent, l.configured = c, path
 		}
-	}
-	l.settings, l.err = inject.SettingsOf(meshConfig, p.Annotations, agent)
+	})
+	l.settings, l.err = inject.SettingsOf(o.MeshConfig, p.Annotations, agent)
 	return l
 }
 
@@ -89,7 +95,7 @@ var rules = []func(*linting){
 
 // Pod examines one pod. job is true if it is expected to end by itself; meshConfig is the text of Istio's MeshConfig.
 func Pod(pod *corev1.Pod, job bool, meshConfig string) []Finding {
-	l := newLinting(pod, job, meshConfig)
+	l := newLinting(pod, job, termination.Options{MeshConfig: meshConfig})
 	l.examine()
 	return l.findings
 }

@@ -71,13 +71,13 @@ func (e *examination) readWorkloads(o *manifest.Object) {
 	for _, base := range all {
 		w := &workload{Workload: base, object: o, replicas: int(ptr.Deref(spec.Spec.Replicas, 1))}
 		w.isRecreated = spec.Spec.Strategy.Type == "Recreate"
-		w.linting = newLinting(w.Pod, w.IsJob(), e.MeshConfig)
+		namespace := e.namespaces[o.Namespace]
+		namespace.Name = o.Namespace
+		w.linting = newLinting(w.Pod, w.IsJob(),
+			termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio})
 		w.settings.Warnings = slices.DeleteFunc(w.settings.Warnings, func(w meshconfig.Warning) bool {
 			return w.Source.Origin == meshconfig.MeshFile // reported once, not for each pod
 		})
-		namespace := e.namespaces[o.Namespace]
-		namespace.Name = o.Namespace
-		w.end = termination.Of(w.Pod, termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio})
 		e.workloads = append(e.workloads, w)
 	}
 }

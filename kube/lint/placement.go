@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -51,10 +52,16 @@ func (l *linting) exitOnZero() {
 // misplaced repeats the errors and warnings of the settings.
 func (l *linting) misplaced() {
 	const where = "metadata.annotations[proxy.istio.io/config]"
-	if l.err != nil {
-		for line := range strings.SplitSeq(l.err.Error(), "\n") {
-			l.find("LC007", Error, where, "%s", line)
+	for _, err := range split(l.err) {
+		at := where
+		if wrong, ok := errors.AsType[*meshconfig.FieldError](err); ok && wrong.Source.Origin >= meshconfig.Environment {
+			var annotation string
+			at, annotation = l.whereSet(wrong.Source.Name)
+			if annotation != "" {
+				wrong.Source = meshconfig.Source{Origin: meshconfig.Annotation, Name: annotation}
+			}
 		}
+		l.find("LC007", Error, at, "%s", err)
 	}
 	for _, w := range l.settings.Warnings {
 		if strings.HasPrefix(w.Field, "terminationDrainDuration") {
@@ -82,6 +89,26 @@ func (l *linting) misplaced() {
 	if l.expansion.IsCut {
 		l.find("LC007", Error, "spec.containers", "%s", manifest.CutText)
 	}
+}
+
+// whereSet is the field that sets a variable of the agent, and lastcall's annotation if it is one.
+func (l *linting) whereSet(variable string) (field, annotation string) {
+	if key := inject.AnnotationOf(variable); l.pod.Annotations[key] != "" {
+		return "metadata.annotations[" + key + "]", key
+	}
+	return l.configured, ""
+}
+
+// split are the errors that are joined in one.
+func split(err error) []error {
+	var joined interface{ Unwrap() []error }
+	switch {
+	case errors.As(err, &joined):
+		return joined.Unwrap()
+	case err != nil:
+		return []error{err}
+	}
+	return nil
 }
 
 // aboutIstio takes lastcall out of the warnings about a pod that does not have it.

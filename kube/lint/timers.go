@@ -36,9 +36,10 @@ func (l *linting) budget() {
 		return
 	}
 	minimum, exits := l.settings.MinimumDrain, l.settings.ExitOnZero
-	c, applies := l.config(), true
-	if !l.hasLastcall() { // Istio's agent has no last call, and none of lastcall's defaults
-		c.Mode, applies = drain.IstioExitOnZero, minimum.IsSet() && exits.IsSet() && exits.Value
+	c, applies := l.end.Drain, l.end.HasLastcall
+	if !applies { // Istio's agent has no last call, and none of lastcall's defaults
+		applies = minimum.IsSet() && exits.IsSet() && exits.Value
+		c = drain.Config{Mode: drain.IstioExitOnZero, MinimumDrain: minimum.Value, GracePeriod: l.grace}
 	}
 	if applies {
 		for _, text := range c.Contradictions() {
@@ -53,15 +54,6 @@ func (l *linting) budget() {
 					"replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
 		}
 	})
-}
-
-// config is the drain's, with the pod's own grace period.
-func (l *linting) config() drain.Config {
-	c := l.settings.Drain()
-	if !l.settings.GracePeriod.IsSet() {
-		c.GracePeriod = l.grace
-	}
-	return c
 }
 
 func (l *linting) drains() {

@@ -26,8 +26,7 @@ const (
 // defaultMinDrain is lastcall's default minimum drain, seconds: it accepts new connections for so long.
 const defaultMinDrain = 5
 
-// holdAnnotation sets the minimum drain of a pod (docs/configuration.md).
-const holdAnnotation = `proxy.istio.io/config: '{"proxyMetadata": {"MINIMUM_DRAIN_DURATION": "%ds"}}'`
+const holdAnnotation = pod.AnnotationMinimumDrain + ": %ds"
 
 // Advise lists remedies for a workload, the most important first. A workload without a loss, a SIGKILL or a waste of
 // time gets none.

@@ -79,8 +79,8 @@ func TestAdvise(t *testing.T) {
 	}{
 		{"nothing lost", bare, func(*Workload) {}, nil},
 		{"lost without a proxy", bare, func(w *Workload) { w.Reset = 3 }, []string{`lastcall.dev/inject: "true"`}},
-		{"refused later than the default drain", bare, func(w *Workload) { w.Refused, w.Lateness = 3, 7.2 }, []string{`"MINIMUM_DRAIN_DURATION": "9s"`}},
-		{"refused behind lastcall", ours, func(w *Workload) { w.Refused, w.Lateness = 1, 6 }, []string{`"MINIMUM_DRAIN_DURATION": "7s"`}},
+		{"refused later than the default drain", bare, func(w *Workload) { w.Refused, w.Lateness = 3, 7.2 }, []string{"lastcall.dev/minimum-drain: 9s"}},
+		{"refused behind lastcall", ours, func(w *Workload) { w.Refused, w.Lateness = 1, 6 }, []string{"lastcall.dev/minimum-drain: 7s"}},
 		{"SIGKILL", bare, func(w *Workload) { w.Killed, w.Longest = 1, 30 }, []string{"terminationGracePeriodSeconds: 36"}},
 		{"a fixed sleep", bare, func(w *Workload) { w.Seconds, w.Idle = 80, 76 }, []string{"fixed sleep"}},
 		{"not seen", bare, func(w *Workload) { w.Unknown = 2 }, []string{"do not call it clean"}},

@@ -62,7 +62,7 @@ func (a *Advice) apply(p *corev1.Pod) *corev1.Pod {
 	if a.Lastcall {
 		metav1.SetMetaDataLabel(&p.ObjectMeta, inject.AnnotationInject, "true")
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "lastcall.dev/pre-stop", "replace")
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "proxy.istio.io/config", a.config())
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, pod.AnnotationMinimumDrain, a.Wait.String())
 		return p
 	}
 	delete(p.Labels, inject.AnnotationInject)
@@ -74,11 +74,6 @@ func (a *Advice) apply(p *corev1.Pod) *corev1.Pod {
 		pod.SetHook(&p.Spec.Containers[i], sleep)
 	}
 	return p
-}
-
-// config is the annotation that sets the minimum drain.
-func (a *Advice) config() string {
-	return fmt.Sprintf("proxyMetadata: {MINIMUM_DRAIN_DURATION: %v}", a.Wait)
 }
 
 // Why is the reasoning, one sentence each.
@@ -105,7 +100,7 @@ func (a *Advice) Patch() string {
 	b.WriteString("spec:\n  template:\n")
 	if a.Lastcall {
 		fmt.Fprintf(&b, "    metadata:\n      labels: {lastcall.dev/inject: \"true\"}\n      annotations:\n"+
-			"        lastcall.dev/pre-stop: replace\n        proxy.istio.io/config: |\n          %s\n", a.config())
+			"        lastcall.dev/pre-stop: replace\n        %s: %v\n", pod.AnnotationMinimumDrain, a.Wait)
 	}
 	fmt.Fprintf(&b, "    spec:\n      terminationGracePeriodSeconds: %d\n", int(a.Grace.Seconds()))
 	if !a.Lastcall && a.Wait > 0 {
@@ -122,7 +117,7 @@ func (a *Advice) Patch() string {
 func (a *Advice) headline() string {
 	wait := "preStop sleep"
 	if a.Lastcall {
-		wait = "lastcall: MINIMUM_DRAIN_DURATION"
+		wait = "lastcall: " + pod.AnnotationMinimumDrain
 	}
 	return fmt.Sprintf("With %s %v, terminationGracePeriodSeconds %d", wait, a.Wait, int(a.Grace.Seconds()))
 }

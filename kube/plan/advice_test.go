@@ -61,7 +61,7 @@ func TestNoAdvice(t *testing.T) {
 	o.Istio = inject.Classic
 	var out strings.Builder
 	isFound, err := plan.WriteAdvice(&out, "Pod web", pod, o)
-	if err != nil || !isFound || !strings.Contains(out.String(), "no grace period suffices: requests in flight") || !strings.Contains(out.String(), "With lastcall: MINIMUM_DRAIN_DURATION 2s") {
+	if err != nil || !isFound || !strings.Contains(out.String(), "no grace period suffices: requests in flight") || !strings.Contains(out.String(), "With lastcall: lastcall.dev/minimum-drain 2s") {
 		t.Errorf("found %v, %v:\n%s", isFound, err, &out)
 	}
 }

@@ -39,7 +39,7 @@ func Argument(args []string, flag string) (value string) {
 	for i, arg := range args {
 		if v, ok := strings.CutPrefix(arg, flag+"="); ok {
 			value = v
-		} else if arg == flag && i+1 < len(args) {
+		} else if arg == flag && i+1 < len(args) && !strings.HasPrefix(args[i+1], "--") {
 			value = args[i+1]
 		}
 	}

@@ -18,6 +18,9 @@ const (
 	PortStatus = "http-lastcall" // the name of its status port
 	HookToken  = "LASTCALL_HOOK_TOKEN"
 
+	// AnnotationMinimumDrain sets the minimum drain of an injected pod (docs/configuration.md).
+	AnnotationMinimumDrain = "lastcall.dev/minimum-drain"
+
 	// AnnotationStatus is the result of injection, and the reason; it begins with Injected.
 	AnnotationStatus = "lastcall.dev/status"
 	Injected         = "injected"

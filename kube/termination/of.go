@@ -222,11 +222,12 @@ func (r *reader) readHook(c *corev1.Container) {
 	if err != nil {
 		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	leave := hook.DefaultLeave
+	leave := min(hook.DefaultLeave, r.Grace/4)
 	if s.Margin.IsSet() {
 		leave = s.Margin.Value
 	}
 	timers := hook.Until(s.DrainHook(pod.IsWorker(c)), leave)
+	timers.Margin = leave
 	flags, _ := pod.WaitFlags(pod.HookOf(c))
 	timeout, err := time.ParseDuration(pod.Argument(flags, "--timeout"))
 	if err == nil && timeout > 0 && timeout < timers.LastCallAfter() {
