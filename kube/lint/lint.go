@@ -65,6 +65,9 @@ type linting struct {
 
 func newLinting(p *corev1.Pod, job bool, o termination.Options) *linting {
 	l := &linting{pod: p, job: job, grace: inject.GraceOf(&p.Spec), end: termination.Of(p, o)}
+	if o.Knative {
+		l.pod = pod.Knative(p)
+	}
 	var agent *corev1.Container
 	l.containers(func(c *corev1.Container, path string) {
 		_, isAgent := pod.AgentArguments(c)

@@ -74,7 +74,7 @@ func (e *examination) readWorkloads(o *manifest.Object) {
 		namespace := e.namespaces[o.Namespace]
 		namespace.Name = o.Namespace
 		w.linting = newLinting(w.Pod, w.IsJob(),
-			termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio})
+			termination.Options{Namespace: namespace, MeshConfig: e.MeshConfig, Istio: e.Istio, Knative: w.IsKnative()})
 		w.settings.Warnings = slices.DeleteFunc(w.settings.Warnings, func(w meshconfig.Warning) bool {
 			return w.Source.Origin == meshconfig.MeshFile // reported once, not for each pod
 		})

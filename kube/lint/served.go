@@ -25,6 +25,11 @@ func (e *examination) examineWorkload(w *workload) {
 		w.sidecarEndsFirst()
 		w.ignoredExitOnZero()
 	}
+	for i := range w.Pod.Spec.Containers {
+		if c := &w.Pod.Spec.Containers[i]; w.IsKnative() && pod.HookOf(c) != nil {
+			w.find("LC007", Error, "spec.containers["+c.Name+"].lifecycle", "is refused: %s", pod.KnativeNote)
+		}
+	}
 	for _, s := range w.Strays(w.object) {
 		w.findings = append(w.findings, Finding{ID: "LC007", Severity: Warning, Path: s.Path, Text: s.Text, isOfObject: true})
 	}

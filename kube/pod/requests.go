@@ -58,6 +58,9 @@ func (r *reading) request(host string, port int, at string, isGet bool, text str
 	parts := strings.FieldsFunc(where, func(c rune) bool { return c == '/' })
 	isEnd := slices.ContainsFunc(parts, ends.MatchString)
 	switch {
+	case isOwn && at == knativeWait:
+		r.add(Step{Do: Unknown, For: knativeQuiet, Text: text})
+		return open
 	case isOwn && isGet && strings.HasSuffix(where, "/actuator/shutdown"):
 		return r.fail("Spring Boot's /actuator/shutdown takes POST alone, and answers 405 to GET")
 	case isOwn && isEnd && !slices.Contains(admins, port) && !r.isOthers(port):

@@ -22,6 +22,10 @@ import (
 // own settings become notes; the settings concerned then have their defaults. It does not change its arguments.
 func Of(p *corev1.Pod, o Options) *Termination {
 	t := &Termination{}
+	if o.Knative {
+		p = pod.Knative(p)
+		t.note(pod.KnativeNote)
+	}
 	if injected, done := inject.Pod(p, inject.Options{
 		Image: "lastcall", Token: "0000000000000000", MeshConfig: o.MeshConfig,
 		Namespace: o.Namespace, Sidecar: o.Istio, Offline: true,
@@ -33,6 +37,8 @@ func Of(p *corev1.Pod, o Options) *Termination {
 	t.Grace, t.GraceSource = inject.GraceOf(&p.Spec), "spec"
 	if p.Spec.TerminationGracePeriodSeconds == nil {
 		t.GraceSource = "default"
+	} else if o.Knative {
+		t.GraceSource = "timeoutSeconds"
 	}
 	r := reader{Termination: t, pod: p, options: o}
 	r.serves, r.behind = pod.Serves(&p.Spec, o.Targets)

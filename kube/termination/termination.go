@@ -23,6 +23,9 @@ type Options struct {
 	// manifest shows it.
 	App course.Reaction
 
+	// Knative makes the pod, and adds its hooks.
+	Knative bool
+
 	// Targets are the target ports of the Services that send the pod requests; empty if they are unknown.
 	Targets []intstr.IntOrString
 }

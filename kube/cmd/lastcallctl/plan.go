@@ -157,6 +157,7 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 			failed = failed || !isFound
 			continue
 		}
+		o.Knative = w.IsKnative()
 		p := plan.New(w.String(), w.Pod, o)
 		if late != "" {
 			p.Notes = append(p.Notes, late+" sends new connections for up to "+terminal.Seconds(o.Propagation)+
