@@ -82,13 +82,20 @@ func (l *linting) reloads() {
 	})
 }
 
-// ownTimers: a server that waits for longer than is left of the grace period.
+// ownTimers: a server that waits for longer than is left of the grace period. One that exits at its signal waits for no
+// timer.
 func (l *linting) ownTimers() {
 	l.containers(func(c *corev1.Container, where string) {
 		if pod.IsProxy(&l.pod.Spec, c) && c.Name != "daprd" {
 			return
 		}
-		hook := pod.ReadHook(&l.pod.Spec, c).Duration
+		own := pod.ReadHook(&l.pod.Spec, c)
+		signal, _ := pod.StopSignal(c)
+		reaction, _ := pod.Reacts(&l.pod.Spec, c, signal, true)
+		if reaction == course.Exits && !own.Stops || own.Stop == course.Exits {
+			return
+		}
+		hook := own.Duration
 		if l.hasLastcall() {
 			hook = 0 // the drain comes first, and the rest is the last call's
 		}

@@ -42,7 +42,6 @@ var timers = []timer{
 	row("puma", `(?:puma-)?(?:worker-shutdown-timeout|force-shutdown-after)`, time.Second, "Puma's DSL"),
 	row("traefik", `.*lifecycle-gracetimeout|.*lifecycle-requestacceptgracetimeout`, time.Second,
 		"Traefik, EntryPoints: lifeCycle"),
-	row("envoy", `drain-time-s|parent-shutdown-time-s`, time.Second, "Envoy, Command line options"),
 	row("cloudflared", `grace-period|tunnel-grace-period`, time.Second, "Cloudflare Tunnel, Run parameters: grace-period"),
 	row("haproxy", `hard-stop-after`, time.Millisecond, "HAProxy, Configuration Manual: hard-stop-after"),
 	row("caddy", `grace-period|shutdown-delay`, 0, "Caddy, Global options: grace_period"),
