@@ -72,8 +72,9 @@ func newLinting(p *corev1.Pod, job bool, o termination.Options) *linting {
 	l.containers(func(c *corev1.Container, path string) {
 		_, isAgent := pod.AgentArguments(c)
 		flags, _ := pod.WaitFlags(pod.HookOf(c))
-		isHook := pod.HasNoAgent(flags) && !pod.IsProxy(&p.Spec, c)
-		if isAgent || agent == nil && isHook {
+		_, isLibrary := pod.Variable(c, meshconfig.VariableMinimumDrain)
+		isApp := (pod.HasNoAgent(flags) || isLibrary) && !pod.IsProxy(&p.Spec, c) && !isIstios(c)
+		if isAgent || agent == nil && isApp {
 			agent, l.configured = c, path
 		}
 	})
@@ -148,13 +149,8 @@ func (l *linting) serves() (found bool) {
 
 // hasLastcall reports whether the pod has lastcall, or asks for it.
 func (l *linting) hasLastcall() bool {
-	found := isInjected(l.pod) || l.hooksWait() ||
+	return l.end.HasLastcall ||
 		l.pod.Labels[inject.AnnotationInject] == "true" || l.pod.Annotations[inject.AnnotationInject] == "true"
-	l.containers(func(c *corev1.Container, _ string) {
-		_, isLastcall := pod.AgentArguments(c)
-		found = found || isLastcall
-	})
-	return found
 }
 
 // ownHook is a container's preStop hook, unless lastcall's replaces it.

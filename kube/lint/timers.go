@@ -37,7 +37,12 @@ func (l *linting) budget() {
 	}
 	minimum, exits := l.settings.MinimumDrain, l.settings.ExitOnZero
 	c, applies := l.end.Drain, l.end.HasLastcall
-	if !applies { // Istio's agent has no last call, and none of lastcall's defaults
+	switch {
+	case applies:
+	case l.configured != "": // the library's
+		c, applies = l.settings.Drain(), true
+		c.GracePeriod = l.grace
+	default: // Istio's agent has no last call, and none of lastcall's defaults
 		applies = minimum.IsSet() && exits.IsSet() && exits.Value
 		c = drain.Config{Mode: drain.IstioExitOnZero, MinimumDrain: minimum.Value, GracePeriod: l.grace}
 	}
