@@ -79,14 +79,13 @@ type examination struct {
 	named      map[string][]*workload // by name, also that of a Rollout
 	services   []*service
 	called     map[string][]*service // by name
-	isBalanced map[*manifest.Object]bool
-	meshes     []string // texts of MeshConfigs
+	meshes     []string              // texts of MeshConfigs
 }
 
 // Examine examines all objects of an input together.
 func Examine(files []*manifest.File, o Options) *Result {
 	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{},
-		named: map[string][]*workload{}, called: map[string][]*service{}, isBalanced: map[*manifest.Object]bool{}}
+		named: map[string][]*workload{}, called: map[string][]*service{}}
 	e.problems(files)
 	var objects []*manifest.Object
 	for _, f := range files {
@@ -108,9 +107,6 @@ func Examine(files []*manifest.File, o Options) *Result {
 	}
 	for _, b := range manifest.Balancers(objects) {
 		e.examineBalancer(b)
-	}
-	for _, s := range e.services {
-		e.examineLocal(s)
 	}
 	e.finish(files)
 	return e.result

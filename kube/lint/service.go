@@ -11,34 +11,10 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
-// noticed is how long a load balancer sends new connections to a node without pods of a Service with Local, at least: GKE
-// checks a node every 3 s and acts on the second failure.
-const noticed = 6 * time.Second
-
-// examineLocal examines a Service with externalTrafficPolicy Local together with the workloads that it selects: the
-// load balancer removes a node after its last pod has ended and the node's health check has failed. Until then the node
-// sends new connections only to that pod, if it is terminating and still ready (KEP-1669).
-func (e *examination) examineLocal(s *service) {
-	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || e.isBalanced[s.object] {
-		return
-	}
-	for _, w := range s.workloads {
-		if stays := w.stays(); stays < noticed {
-			e.found(s.object, "Service "+s.Name+" over "+w.String(), nil, Finding{
-				ID: "LC016", Severity: Warning, Path: "spec.externalTrafficPolicy", Text: fmt.Sprintf(
-					"Local sends connections to a node until its health check has failed, for at least %v, "+
-						"and its pods exit after %v: connections in between are refused; "+
-						"use Cluster, or delay the exit (lastcall.dev/minimum-drain, preStop sleep)",
-					noticed, stays)})
-			return // the same for each
-		}
-	}
-}
-
-// examineBalancer compares the times of a load balancer whose targets are the addresses of the pods.
+// examineBalancer compares the times of a load balancer with those of the pods behind it.
 func (e *examination) examineBalancer(b manifest.Balancer) {
 	isService := b.Is("", "Service")
-	if e.isBalanced[b.Object] = true; !isService {
+	if !isService {
 		e.result.Examined++
 	}
 	for _, name := range b.Services {

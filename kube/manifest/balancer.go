@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Balancer is a load balancer that has the addresses of pods as its targets.
+// Balancer is a load balancer whose targets are the addresses of pods, or the nodes of a Service's pods (Local).
 type Balancer struct {
 	*Object // that makes it so: a Service, an Ingress or a route of a Gateway
 
@@ -36,6 +36,9 @@ var balancers = []struct {
 		regexp.MustCompile(`"ingress"\s*:\s*true|"exposed_ports"`)},
 	{"GKE's load balancer", 15 * time.Second, annotationClass, regexp.MustCompile(`^gce-internal$`)},
 	{"GKE's load balancer", 15 * time.Second, fieldParents, regexp.MustCompile(`^gke-`)},
+	// It removes a node after its last pod has ended and the node's health check has failed, on GKE twice in 3 s. Until then
+	// the node sends new connections only to that pod, if it is terminating and still ready (KEP-1669).
+	{"a load balancer of nodes", 6 * time.Second, fieldPolicy, regexp.MustCompile(`^Local$`)},
 }
 
 const (
@@ -43,6 +46,7 @@ const (
 	annotationClass = "kubernetes.io/ingress.class"
 	fieldClass      = "spec.ingressClassName"
 	fieldParents    = "spec.parentRefs"
+	fieldPolicy     = "spec.externalTrafficPolicy"
 	gatewayGroup    = "gateway.networking.k8s.io"
 )
 
@@ -63,7 +67,7 @@ func Balancers(objects []*Object) (found []Balancer) {
 		if !isService && !isIngress && !isRoute || o.Decode(&t) != nil {
 			continue
 		}
-		fields := map[string]string{fieldClass: t.Spec.IngressClassName}
+		fields := map[string]string{fieldClass: t.Spec.IngressClassName, fieldPolicy: t.Spec.Policy}
 		for _, p := range t.Spec.ParentRefs {
 			class := classes[named{cmp.Or(p.Namespace, o.Namespace), p.Name}]
 			fields[fieldParents] = cmp.Or(class, fields[fieldParents])
@@ -91,6 +95,7 @@ func Balancers(objects []*Object) (found []Balancer) {
 type traffic struct {
 	Spec struct {
 		Type             string  `json:"type"`
+		Policy           string  `json:"externalTrafficPolicy"`
 		IngressClassName string  `json:"ingressClassName"`
 		GatewayClassName string  `json:"gatewayClassName"`
 		ParentRefs       []named `json:"parentRefs"`
