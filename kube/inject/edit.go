@@ -2,6 +2,7 @@ package inject
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,30 +11,60 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// editNodes applies operations to a YAML document and keeps its comments, the order of its fields and their styles. It
-// returns false for a document with anchors, whose nodes stand for several places.
-func editNodes(document []byte, operations []Operation) ([]byte, bool, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(document, &root); err != nil || len(root.Content) != 1 || hasAnchors(&root) {
-		return nil, false, nil //nolint:nilerr // another parser has read it
+// editing changes a YAML document where its nodes stand: lines without a change stay byte for byte.
+type editing struct {
+	text    []byte
+	lines   []int                       // where each begins
+	current map[*yaml.Node][]*yaml.Node // what has a change in it, with its content by now
+	added   map[*yaml.Node]addition     // what the text lacks
+	err     error
+
+	out []byte
+	at  int // of the text, up to where out has it
+}
+
+// addition is the value of a new node, and the node that it replaces, if any.
+type addition struct {
+	value any
+	old   *yaml.Node
+}
+
+// editNodes applies operations to a YAML document. It returns false for a document with anchors, whose nodes stand for
+// several places, and for one whose lines are not where the parser counts them.
+func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bool, error) {
+	has := func(odd string) bool { return bytes.Contains(text, []byte(odd)) }
+	if root == nil || hasAnchors(root) || slices.ContainsFunc(otherBreaks, has) ||
+		bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) {
+		return nil, false, nil
 	}
+	e := &editing{text: text, current: map[*yaml.Node][]*yaml.Node{}, added: map[*yaml.Node]addition{}}
+	for line := range bytes.Lines(text) {
+		e.lines = append(e.lines, e.at)
+		e.at += len(line)
+	}
+	e.at, e.lines[0] = 0, len(text)-len(bytes.TrimPrefix(text, []byte("\ufeff")))
 	for _, o := range operations {
-		if err := o.apply(root.Content[0]); err != nil {
+		if err := e.apply(root, o); err != nil {
 			return nil, false, err
 		}
 	}
-	var out bytes.Buffer
-	if bytes.HasPrefix(document, []byte("---")) {
-		out.WriteString("---\n")
+	if !e.collection(root, 0, len(text)) {
+		start := e.offset(root)
+		e.copyTo(e.lineStart(start))
+		if bytes.HasPrefix(text[e.at:], []byte("---")) {
+			e.out = append(e.out, "---\n"...)
+		}
+		e.at = e.trim(start, len(text), 1, root)
+		whole := e.whole(root)
+		whole.HeadComment, whole.FootComment = "", "" // which stay in the text
+		e.encode(whole, 0)
 	}
-	encoder := yaml.NewEncoder(&out)
-	encoder.SetIndent(2)
-	encoder.CompactSeqIndent()
-	if err := encoder.Encode(&root); err != nil {
-		return nil, false, err
-	}
-	return out.Bytes(), true, encoder.Close()
+	e.copyTo(len(text))
+	return e.out, true, e.err
 }
+
+// otherBreaks end lines in YAML 1.1 too, or the document.
+var otherBreaks = []string{"\u0085", "\u2028", "\u2029", "\n..."}
 
 func hasAnchors(n *yaml.Node) bool {
 	return n.Anchor != "" || n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAnchors)
@@ -42,59 +73,90 @@ func hasAnchors(n *yaml.Node) bool {
 var outOfPointer = strings.NewReplacer("~1", "/", "~0", "~")
 
 // apply does to a YAML tree what the operation does to JSON.
-func (o Operation) apply(n *yaml.Node) error {
-	var value yaml.Node
-	if err := value.Encode(o.Value); err != nil {
-		return err
-	}
+func (e *editing) apply(n *yaml.Node, o Operation) error {
 	keys := strings.Split(strings.TrimPrefix(o.Path, "/"), "/")
 	for i, key := range keys {
-		n.Style &^= yaml.FlowStyle // of one line, which would become long
 		key = outOfPointer.Replace(key)
-		at := child(n, key)
+		content, isChanged := e.current[n]
+		if !isChanged {
+			content = slices.Clone(n.Content)
+			e.current[n] = content
+		}
+		at := child(n.Kind, content, key)
 		if isLast := i == len(keys)-1; !isLast && at >= 0 {
-			n = n.Content[at]
+			n = content[at]
 			continue
 		} else if !isLast {
 			return fmt.Errorf("no %s at %s", key, o.Path)
 		}
+		value := &yaml.Node{}
+		e.added[value] = addition{value: o.Value}
 		switch isMap := n.Kind == yaml.MappingNode; {
 		case at >= 0 && o.Op == "remove" && isMap:
-			n.Content = slices.Delete(n.Content, at-1, at+1)
+			content = slices.Delete(content, at-1, at+1)
 		case at >= 0 && o.Op == "remove":
-			n.Content = slices.Delete(n.Content, at, at+1)
+			content = slices.Delete(content, at, at+1)
 		case at >= 0 && (o.Op == "replace" || isMap):
-			value.LineComment = n.Content[at].LineComment
-			n.Content[at] = &value
+			e.added[value] = addition{o.Value, content[at]}
+			value.LineComment = content[at].LineComment
+			content[at] = value
 		case o.Op == "add" && isMap:
-			var name yaml.Node
-			name.SetString(key)
-			n.Content = append(n.Content, &name, &value)
+			content = append(content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 		case o.Op == "add" && n.Kind == yaml.SequenceNode:
 			index, err := strconv.Atoi(key)
-			if err != nil || index > len(n.Content) {
+			if err != nil || index > len(content) {
 				return fmt.Errorf("no position %s at %s", key, o.Path)
 			}
-			n.Content = slices.Insert(n.Content, index, &value)
+			content = slices.Insert(content, index, value)
 		default:
 			return fmt.Errorf("no %s at %s", key, o.Path)
 		}
+		e.current[n] = content
 	}
 	return nil
 }
 
 // child is the position in Content of a key's value, or of a list's element, or -1.
-func child(n *yaml.Node, key string) int {
-	if n.Kind == yaml.SequenceNode {
-		if i, err := strconv.Atoi(key); err == nil && i < len(n.Content) {
+func child(kind yaml.Kind, content []*yaml.Node, key string) int {
+	if kind == yaml.SequenceNode {
+		if i, err := strconv.Atoi(key); err == nil && i < len(content) {
 			return i
 		}
 		return -1
 	}
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
+	for i := 0; kind == yaml.MappingNode && i+1 < len(content); i += 2 {
+		if content[i].Value == key {
 			return i + 1
 		}
 	}
 	return -1
+}
+
+// origin is the node of the text where a node stands, or nil.
+func (e *editing) origin(n *yaml.Node) *yaml.Node {
+	if n.Line > 0 {
+		return n
+	}
+	return e.added[n].old
+}
+
+// whole is a node with all changes in it, in block style where they are.
+func (e *editing) whole(n *yaml.Node) *yaml.Node {
+	if a, isNew := e.added[n]; isNew {
+		var value yaml.Node
+		e.err = cmp.Or(e.err, value.Encode(a.value))
+		value.LineComment = n.LineComment
+		return &value
+	}
+	content, isChanged := e.current[n]
+	if !isChanged {
+		return n
+	}
+	out := *n
+	out.Style &^= yaml.FlowStyle // of one line, which would become long
+	out.Content = nil
+	for _, c := range content {
+		out.Content = append(out.Content, e.whole(c))
+	}
+	return &out
 }

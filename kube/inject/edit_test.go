@@ -2,14 +2,18 @@ package inject
 
 import (
 	"bytes"
+	"errors"
+	"math/rand/v2"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 const commented = `# The shop's front.
@@ -38,21 +42,39 @@ spec:
 
 // TestCommentsStay: each line of a manifest is in the injected one, in its order, comments and styles too.
 func TestCommentsStay(t *testing.T) {
-	out, _, err := Manifest([]byte(commented), offline)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest := string(out)
-	for line := range strings.Lines(commented) {
-		_, after, found := strings.Cut(rest, line)
-		if !found {
-			t.Fatalf("%q is not in the rest, or not in its place:\n%s", line, out)
+	for name, text := range map[string]string{
+		"as it is":       commented,
+		"lists indented": strings.NewReplacer("\n      - ", "\n        -   ", "\n        ", "\n            ").Replace(commented),
+		"CRLF":           strings.ReplaceAll(commented, "\n", "\r\n"),
+		"a BOM":          "\ufeff" + commented,
+		"wide":           strings.ReplaceAll(strings.ReplaceAll(commented, " # ", "   # "), "\n  ", "\n\n     "),
+	} {
+		out, _, err := Manifest([]byte(text), offline)
+		if err != nil || string(out) == text {
+			t.Fatalf("%s: %v", name, err)
 		}
-		rest = after
+		rest := string(out)
+		for line := range strings.Lines(text) {
+			_, after, found := strings.Cut(rest, line)
+			if !found {
+				t.Fatalf("%s: %q is not in the rest, or not in its place:\n%s", name, line, out)
+			}
+			rest = after
+		}
 	}
 }
 
-// TestEditsAgree: the YAML that keeps comments says the same as the JSON Patch.
+// TestFlowKeepsComments: a document in flow style becomes one in block style, with its comments once.
+func TestFlowKeepsComments(t *testing.T) {
+	const text = "--- # doc\n# top\n" + deployment + "\n# end"
+	out, _, err := Manifest([]byte(text), offline)
+	if err != nil || !strings.HasPrefix(string(out), "--- # doc\n# top\napiVersion") || !strings.HasSuffix(string(out), "\n# end") ||
+		strings.Count(string(out), "#") != 3 {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// TestEditsAgree: the YAML that keeps its lines says the same as the JSON Patch, whatever layout the text has.
 func TestEditsAgree(t *testing.T) {
 	files, err := filepath.Glob("testdata/manifests/*")
 	if err != nil || len(files) == 0 {
@@ -61,35 +83,116 @@ func TestEditsAgree(t *testing.T) {
 	edited := 0
 	for _, file := range files {
 		for _, d := range manifest.Documents(readFile(t, file)) {
-			objects, _ := d.Objects()
-			got, _, err := inject(d.Text, objects, offline)
-			if err != nil {
-				t.Fatal(err)
+			if editsAgree(t, d.Text) != nil {
+				edited++
 			}
-			if bytes.Equal(got, d.Text) {
-				continue
-			}
-			// An anchor makes the other way the only one.
-			anchored := append([]byte("x-anchor: &a b\n"), bytes.TrimPrefix(d.Text, []byte("---\n"))...)
-			want, _, err := inject(anchored, objects, offline)
-			if err != nil {
-				continue // the document is not in block style
-			}
-			var a, b map[string]any
-			if err := yaml.Unmarshal(got, &a); err != nil {
-				t.Fatal(err)
-			}
-			if err := yaml.Unmarshal(want, &b); err != nil {
-				t.Fatal(err)
-			}
-			delete(b, "x-anchor")
-			if !reflect.DeepEqual(a, b) {
-				t.Errorf("%s, line %d: the two ways differ:\n%s\n%s", file, d.Line, got, want)
-			}
-			edited++
 		}
 	}
 	if edited < 5 {
 		t.Errorf("%d documents compared", edited)
 	}
+}
+
+// TestLayoutStays: the same with any layout, of which the comments stay.
+func TestLayoutStays(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	edited, kept, all := 0, 0, 0
+	for i, pod := range podgen.Pods(3, 400) {
+		text := laidOut(t, random, pod, i)
+		out := editsAgree(t, text)
+		if out == nil {
+			continue
+		}
+		edited++
+		comment := []byte("# a comment")
+		kept, all = kept+bytes.Count(out, comment), all+bytes.Count(text, comment)
+	}
+	t.Logf("of %d documents, %d of %d comments stay", edited, kept, all) // not those within what is removed
+	if edited < 250 || kept*100 < all*95 {
+		t.Error("too few")
+	}
+}
+
+// laidOut is a pod in one of the layouts that people give it, with comments and blank lines anywhere.
+func laidOut(t *testing.T, random *rand.Rand, pod any, i int) []byte {
+	t.Helper()
+	text, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root yamlv3.Node
+	if err := yamlv3.Unmarshal(text, &root); err != nil {
+		t.Fatal(err)
+	}
+	var style func(n *yamlv3.Node)
+	style = func(n *yamlv3.Node) {
+		if n.Kind != yamlv3.ScalarNode && random.IntN(12) == 0 && n != &root && n != root.Content[0] {
+			n.Style |= yamlv3.FlowStyle
+		}
+		for _, c := range n.Content {
+			style(c)
+		}
+	}
+	style(&root)
+	var out bytes.Buffer
+	encoder := yamlv3.NewEncoder(&out)
+	encoder.SetIndent(2 + 2*(i%2))
+	if i%3 == 0 {
+		encoder.CompactSeqIndent()
+	}
+	if err := errors.Join(encoder.Encode(&root), encoder.Close()); err != nil {
+		t.Fatal(err)
+	}
+	result := "apiVersion: v1\nkind: Pod # a pod\n"
+	if i%5 == 0 {
+		result = "--- # first\n" + result
+	}
+	for line := range strings.Lines(out.String()) {
+		switch random.IntN(8) {
+		case 0:
+			result += "\n"
+		case 1:
+			result += strings.Repeat(" ", random.IntN(12)) + "# a comment: [of {no use\n"
+		}
+		result += line
+	}
+	switch i % 7 {
+	case 0:
+		result = strings.ReplaceAll(result, "\n", "\r\n")
+	case 1:
+		result = strings.TrimSuffix(result, "\n")
+	}
+	return []byte(result)
+}
+
+// editsAgree returns a document with its edits, if there are any.
+func editsAgree(t *testing.T, text []byte) []byte {
+	t.Helper()
+	d := &manifest.Document{Text: text, Line: 1}
+	objects, problems := d.Objects()
+	got, _, err := inject(d, objects, offline)
+	if err != nil {
+		t.Fatalf("%v of\n%s", err, text)
+	}
+	if bytes.Equal(got, text) || len(problems) > 0 {
+		return nil
+	}
+	// An anchor makes the other way the only one.
+	_, rest, _ := bytes.Cut(append([]byte("\n"), bytes.TrimPrefix(text, []byte("---"))...), []byte("\n"))
+	want, _, err := inject(&manifest.Document{Text: append([]byte("x-anchor: &a b\n"), rest...)}, objects, offline)
+	if err != nil {
+		return nil // the document is not in block style
+	}
+	var a, b map[string]any
+	if err := yaml.Unmarshal(got, &a); err != nil {
+		t.Fatalf("%v:\n%s", err, got)
+	}
+	if err := yaml.Unmarshal(want, &b); err != nil {
+		t.Fatal(err)
+	}
+	delete(b, "x-anchor")
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("the two ways differ:\n%s\n%s\nof\n%s", got, want, text)
+	}
+	return got
 }

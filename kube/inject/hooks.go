@@ -76,7 +76,7 @@ func (j *injection) sidecarToken() string {
 // order of the endings.
 func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
 	for _, c := range apps(&j.pod.Spec) {
-		p, err := JoinOf(j.pod, c)
+		p, err := j.joinOf(c)
 		if err != nil {
 			return err
 		}

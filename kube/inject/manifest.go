@@ -26,8 +26,8 @@ type Done struct {
 }
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
-// change, are returned byte for byte; the others keep their comments and the order of fields. options returns those of
-// one workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless
+// change, are returned byte for byte, as are all lines of the others that have no change. options returns those of one
+// workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless
 // options set others. What is not readable stays as it is, with the reason.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	return injectAll(text, true, options)
@@ -35,12 +35,13 @@ func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []
 
 func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	documents := manifest.Documents(text)
-	objects := make([][]*manifest.Object, len(documents))
-	problems := make([][]*manifest.Problem, len(documents))
 	namespaces := map[string]*manifest.Object{}
-	for i, d := range documents {
-		objects[i], problems[i] = d.Objects()
-		for _, o := range objects[i] {
+	for _, d := range documents {
+		if !bytes.Contains(d.Text, []byte("Namespace")) {
+			continue
+		}
+		objects, _ := d.Objects()
+		for _, o := range objects {
 			if o.Kind == "Namespace" && o.APIVersion == "v1" {
 				namespaces[o.Name] = o
 				if o.Labels == nil { // it is known to have none
@@ -53,7 +54,8 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 	var all []Done
 	for i, d := range documents {
 		where := fmt.Sprintf("document %d (line %d)", i+1, d.Line)
-		edited, done, err := inject(d.Text, objects[i], func(w *manifest.Workload) Options {
+		objects, problems := d.Objects()
+		edited, done, err := inject(&d, objects, func(w *manifest.Workload) Options {
 			o := options(w)
 			o.Offline = isOffline
 			if ns := namespaces[o.Namespace.Name]; ns != nil && o.Namespace.Labels == nil {
@@ -64,7 +66,7 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", where, err)
 		}
-		for _, p := range problems[i] {
+		for _, p := range problems {
 			done = append(done, unread(p, "is not readable"))
 		}
 		for i := range done {
@@ -81,7 +83,7 @@ func unread(what fmt.Stringer, why string) Done {
 }
 
 // inject injects into the workloads among the objects of a document.
-func inject(document []byte, objects []*manifest.Object,
+func inject(document *manifest.Document, objects []*manifest.Object,
 	options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	var patch []Operation
 	var done []Done
@@ -106,7 +108,7 @@ func inject(document []byte, objects []*manifest.Object,
 		}
 	}
 	if len(patch) == 0 {
-		return document, done, nil
+		return document.Text, done, nil
 	}
 	edited, err := edit(document, patch)
 	return edited, done, err
@@ -121,21 +123,23 @@ func operate(w *manifest.Workload, o Options) ([]Operation, Result, error) {
 	operations, err := Diff(w.Pod, after)
 	// The Go types have metadata in any case.
 	if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) {
-		operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: struct{}{}})
+		operations = slices.DeleteFunc(operations, func(o Operation) bool { return strings.HasPrefix(o.Path, "/metadata/") })
+		whole := new(treeing).of(reflect.ValueOf(after.ObjectMeta))
+		operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: whole})
 	}
 	return operations, result, err
 }
 
 // edit applies a patch to a document's YAML, or else to its JSON, and writes it as JSON if it was, or as YAML with its
 // fields by name.
-func edit(document []byte, operations []Operation) ([]byte, error) {
-	isJSON := json.Valid(document) // and not only YAML's flow style
+func edit(d *manifest.Document, operations []Operation) ([]byte, error) {
+	isJSON := json.Valid(d.Text) // and not only YAML's flow style
 	if !isJSON {
-		if out, ok, err := editNodes(document, operations); ok || err != nil {
+		if out, ok, err := editNodes(d.Text, d.Node(), operations); ok || err != nil {
 			return out, err
 		}
 	}
-	text, err := sigs.YAMLToJSON(document)
+	text, err := sigs.YAMLToJSON(d.Text)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +163,7 @@ func edit(document []byte, operations []Operation) ([]byte, error) {
 		return append(out, '\n'), err
 	}
 	out, err := sigs.Marshal(root)
-	if bytes.HasPrefix(document, []byte("---")) {
+	if bytes.HasPrefix(d.Text, []byte("---")) {
 		out = append([]byte("---\n"), out...)
 	}
 	return out, err

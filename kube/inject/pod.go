@@ -26,8 +26,9 @@ type injection struct {
 	capture  Capture
 	token    string
 	notes    []string
-	until    []string         // the signals of the worker
-	watched  []watched        // ports by annotation, for hooks without an agent
+	until    []string  // the signals of the worker
+	watched  []watched // ports by annotation, for hooks without an agent
+	joins    map[*corev1.LifecycleHandler]Join
 	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
 }
 
@@ -65,7 +66,7 @@ func Pod(p *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if reason := Unfit(p); reason != "" {
 		return leave(p, unableError{reason})
 	}
-	j := &injection{Options: o, pod: p.DeepCopy()}
+	j := &injection{Options: o, pod: p.DeepCopy(), joins: map[*corev1.LifecycleHandler]Join{}}
 	if j.pod.Annotations == nil {
 		j.pod.Annotations = map[string]string{}
 	}

@@ -63,6 +63,19 @@ func JoinOf(p *corev1.Pod, c *corev1.Container) (Join, error) {
 	return Join{Merge: runs}, nil
 }
 
+// joinOf is JoinOf, which reads each hook once.
+func (j *injection) joinOf(c *corev1.Container) (Join, error) {
+	own := pod.HookOf(c)
+	if known, isKnown := j.joins[own]; isKnown {
+		return known, nil
+	}
+	p, err := JoinOf(j.pod, c)
+	if err == nil && own != nil {
+		j.joins[own] = p
+	}
+	return p, err
+}
+
 // The values of annotationPreStop; empty merges.
 const (
 	preStopKeep    = "keep"
@@ -87,7 +100,7 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 func (j *injection) keepSleeps() (changed bool) {
 	var d time.Duration
 	for _, c := range pod.Containers(&j.pod.Spec) {
-		p, _ := JoinOf(j.pod, c)
+		p, _ := j.joinOf(c)
 		d = max(d, p.Sleep)
 	}
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
@@ -110,7 +123,7 @@ func (j *injection) isReplaceable(c *corev1.Container) bool {
 
 // own is the command that the hook of a container must run in addition to its wait; nil for none.
 func (j *injection) own(c *corev1.Container) []string {
-	if p, err := JoinOf(j.pod, c); err != nil || p.Merge != MergeRuns && p.Merge != MergeRunsFirst {
+	if p, err := j.joinOf(c); err != nil || p.Merge != MergeRuns && p.Merge != MergeRunsFirst {
 		return nil
 	}
 	own := pod.HookOf(c)
@@ -143,7 +156,7 @@ func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
 	limit time.Duration) *corev1.LifecycleHandler {
 	if own := j.own(c); len(own) > 0 {
 		flag := "--after"
-		if p, _ := JoinOf(j.pod, c); p.Merge == MergeRunsFirst {
+		if p, _ := j.joinOf(c); p.Merge == MergeRunsFirst {
 			flag = "--before"
 		}
 		h.Exec.Command = append(append(h.Exec.Command, flag, limit.String(), "--"), own...)

@@ -114,7 +114,7 @@ func probesText(probers map[string]corev1.Probe) (string, error) {
 
 // keepsPreStop reports whether the kubelet runs the container's own hook, not lastcall's.
 func (j *injection) keepsPreStop(c *corev1.Container) bool {
-	p, err := JoinOf(j.pod, c)
+	p, err := j.joinOf(c)
 	return err != nil || p.Merge == MergeKeeps || !j.merges()
 }
 

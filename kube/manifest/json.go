@@ -2,6 +2,7 @@ package manifest
 
 import (
 	stdjson "encoding/json"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -53,7 +54,7 @@ func appendScalar(out []byte, n *yaml.Node) ([]byte, bool) {
 	switch isPlain := n.Style == 0; {
 	case isPlain && (text == "true" || text == "false" || isWhole(text)):
 		return append(out, text...), true
-	case isPlain && !isText(text):
+	case isPlain && !IsText(text):
 		js, err := sigs.YAMLToJSON([]byte(text))
 		return append(out, js...), err == nil
 	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
@@ -68,14 +69,16 @@ func isWhole(text string) bool {
 	return len(text) > 0 && len(text) < 18 && text[0] != '0' && strings.Trim(text, "0123456789") == "" || text == "0"
 }
 
-// isText reports whether a plain scalar is certainly a text.
-func isText(text string) bool {
+var words = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "<<"}
+
+// IsText reports whether a plain scalar is certainly a text.
+func IsText(text string) bool {
 	if text == "" {
 		return false
 	}
 	switch first, last := text[0], text[len(text)-1]|0x20; {
 	case strings.IndexByte("yYnNtTfFoO~<", first) >= 0:
-		return len(text) > len("false")
+		return len(text) > len("false") || !slices.Contains(words, strings.ToLower(text))
 	case first >= '0' && first <= '9' && last > 'f' && last < 'z': // 100m: no digit, not even a hexadecimal one
 		return true
 	case first == '-' && len(text) > 1 && (text[1] == '-' || text[1]|0x20 >= 'a' && text[1]|0x20 <= 'z'): // --flag, -f
