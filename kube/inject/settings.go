@@ -34,8 +34,8 @@ func resolve(mesh string, in meshconfig.Input) (*meshconfig.Settings, error) {
 }
 
 // SettingsOf returns the settings that a manifest shows of an agent: the MeshConfig's, then those of the pod's
-// annotations, then the container's literal variables and its flags, or those of its hook without an agent. agent is nil
-// for one that is not injected yet.
+// annotations, then the container's literal variables and its flags, or those of its hook without an agent. agent is
+// nil for one that is not injected yet.
 func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Container) (*meshconfig.Settings, error) {
 	var env environment
 	for _, o := range own {

@@ -36,8 +36,8 @@ var balancers = []struct {
 		regexp.MustCompile(`"ingress"\s*:\s*true|"exposed_ports"`)},
 	{"GKE's load balancer", 15 * time.Second, annotationClass, regexp.MustCompile(`^gce-internal$`)},
 	{"GKE's load balancer", 15 * time.Second, fieldParents, regexp.MustCompile(`^gke-`)},
-	// It removes a node after its last pod has ended and the node's health check has failed, on GKE twice in 3 s. Until then
-	// the node sends new connections only to that pod, if it is terminating and still ready (KEP-1669).
+	// It removes a node after its last pod has ended and the node's health check has failed, on GKE twice in 3 s. Until
+	// then the node sends new connections only to that pod, if it is terminating and still ready (KEP-1669).
 	{"a load balancer of nodes", 6 * time.Second, fieldPolicy, regexp.MustCompile(`^Local$`)},
 }
 

@@ -42,8 +42,7 @@ func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 		a.Pod = a.apply(pod)
 		t := termination.Of(a.Pod, o.Options)
 		a.lastCall = t.LastCall
-		if c = t.Course(course.Traffic{Busy: end, Last: o.Propagation}); (c.Refusal == course.Nobody || c.Accepts >= o.Propagation) &&
-			c.Cut >= end {
+		if c = t.Course(course.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
 			return a, nil
 		}
 	}
@@ -126,6 +125,9 @@ func (a *Advice) headline() string {
 // suffice.
 func WriteAdvice(w io.Writer, name string, pod *corev1.Pod, o Options) (isFound bool, err error) {
 	var b strings.Builder
+	if termination.Of(pod, o.Options).Course(course.Traffic{}).Refusal == course.Nobody { // a worker
+		o.Propagation = 0
+	}
 	fmt.Fprintf(&b, "%s: requests take up to %s, clients connect for up to %s after the deletion\n",
 		terminal.Printable(name), terminal.Seconds(o.Request), terminal.Seconds(o.Propagation))
 	for _, lastcall := range []bool{false, true} {

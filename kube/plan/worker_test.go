@@ -54,3 +54,16 @@ func TestWorker(t *testing.T) {
 		})
 	}
 }
+
+// TestWorkerAdvice: no client has to learn of a worker's end, so nothing is advised to wait for one.
+func TestWorkerAdvice(t *testing.T) {
+	pod := web(0)
+	pod.Spec.Containers[0].Ports = nil
+	pod.Labels = map[string]string{"lastcall.dev/inject": "true"}
+	pod.Annotations = map[string]string{"lastcall.dev/until": "file:/idle"}
+	var out strings.Builder
+	isFound, err := plan.WriteAdvice(&out, "Pod work", pod, plan.Options{Request: 10 * time.Second, Propagation: 4 * time.Second})
+	if err != nil || !isFound || !strings.Contains(out.String(), "lastcall.dev/minimum-drain: 0s") || strings.Contains(out.String(), "4 s after") {
+		t.Errorf("found %v, %v:\n%s", isFound, err, &out)
+	}
+}

@@ -65,8 +65,8 @@ func planCommand() *cobra.Command {
 	flags.BoolVar(&f.advise, "advise", false,
 		"print the smallest timers that lose no request; needs --request and --propagation")
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
-	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion; without the flag the seconds of a load balancer in the input "+
-		"that has the addresses of the pods, if they are longer")
+	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion; "+
+		"without the flag at least as long as a load balancer in the input does")
 	cli.ChoiceFlag(flags, &f.app, "app", string(course.Unsure), reactionNames(), "what the app does at its stop signal")
 	istioSidecarFlag(flags, &f.istio)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
