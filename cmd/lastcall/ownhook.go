@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
@@ -28,9 +29,6 @@ type own struct {
 	args          []string      // a command, or a URL and header fields
 	took          time.Duration // before the wait
 }
-
-// leastAfter is how long a command of --after may take, however long the wait was.
-const leastAfter = time.Second
 
 func (b *own) register(flags *pflag.FlagSet) {
 	const what = "the command behind --, or request the URL there " +
@@ -68,7 +66,7 @@ func (b *own) around(cmd *cobra.Command, wait func() error) error {
 		return wait()
 	case b.after > 0:
 		err := wait()
-		return errors.Join(err, b.run(cmd, max(b.after-time.Since(began), leastAfter)))
+		return errors.Join(err, b.run(cmd, max(b.after-time.Since(began), hook.LeastAfter)))
 	}
 	err := b.run(cmd, b.before)
 	b.took = time.Since(began)

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -99,7 +100,9 @@ func (l *linting) ownTimers() {
 		if l.hasLastcall() {
 			hook = 0 // the drain comes first, and the rest is the last call's
 		}
-		for _, t := range pod.TimersOf(c) {
+		var values manifest.Expansion
+		expanded := values.Container(*c)
+		for _, t := range pod.TimersOf(&expanded) {
 			if left := l.grace - hook; hook < l.grace && t.Wait > left {
 				l.find("LC038", Warning, where,
 					"waits for up to %v at its end (%s), and %v of the grace period of %v are left after its preStop: "+

@@ -83,6 +83,7 @@ func (r *reading) call(args []string) result {
 		return r.fail(why)
 	}
 	r.awaitsSockets = r.awaitsSockets || program == "netstat" || program == "ss"
+	r.traps = r.traps || program == "trap"
 	rest := args[1:]
 	switch {
 	case program == "exit":

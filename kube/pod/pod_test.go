@@ -121,6 +121,8 @@ func TestReacts(t *testing.T) {
 		`image: "web:1", command: [npm, start]`:                                       "SIGTERM ignores",
 		`image: "web:1", command: [tini, --, gunicorn, app]`:                          "SIGTERM finishes",
 		`image: "web:1", command: [python3, -m, gunicorn, app]`:                       "SIGTERM finishes",
+		`image: "web:1", command: [bash, -c, "gunicorn app; true"]`:                   "SIGTERM ignores",
+		`image: "web:1", command: [bash, -c, "migrate; gunicorn app"]`:                "SIGTERM finishes",
 		`image: "web:1", command: [bash, -c, "migrate && exec gunicorn app"]`:         "SIGTERM finishes",
 		`image: "web:1", command: [uwsgi, --master]`:                                  "SIGTERM reloads",
 		`image: "web:1", command: [uwsgi, --ini, app.ini]`:                            "SIGTERM unknown",

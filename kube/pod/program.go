@@ -249,7 +249,9 @@ func childless(command []string) string {
 		commands, _ := scriptOf(command)
 		if len(commands) > 0 && !strings.ContainsAny(strings.Join(commands[len(commands)-1], " "), dynamic) &&
 			isSequence(line) {
-			return childless(commands[len(commands)-1])
+			if last := commands[len(commands)-1]; !slices.Contains(pure, path.Base(last[0])) { // or an earlier one serves
+				return childless(last)
+			}
 		}
 	}
 	return program + " -c"

@@ -43,6 +43,7 @@ type reading struct {
 	mayExit, mayBreak   bool
 	isContinue, errexit bool
 	awaitsSockets       bool // it looks at the kernel's list of connections
+	traps               bool // it may survive the signal of timeout
 }
 
 // later is a command in the background.
@@ -301,6 +302,7 @@ func (r *reading) inside(read func(*reading) result) result {
 		child.later[i].from += before
 	}
 	r.later, r.awaitsSockets = append(r.later, child.later...), r.awaitsSockets || child.awaitsSockets
+	r.traps = r.traps || child.traps
 	return out
 }
 

@@ -75,6 +75,9 @@ func (r *reading) limited(limit string, command []string, text string) result {
 			r.add(s)
 		}
 		return out
+	case child.traps && !strings.Contains(text, "KILL") && !strings.Contains(text, "-9"):
+		r.add(Step{Do: Unknown, For: min(h.Duration, d), MayStop: h.Stops || h.MayStop, Text: text})
+		return open
 	case h.IsKnown && !h.Stops:
 		r.add(Step{Do: Sleep, For: d})
 		return fails

@@ -55,6 +55,7 @@ func Of(p *corev1.Pod, o Options) *Termination {
 			r.add(c, true)
 		}
 	}
+	r.readBlind()
 	if r.expansion.IsCut {
 		t.note(manifest.CutText)
 	}
@@ -99,6 +100,29 @@ func (r *reader) readMesh() {
 		r.note("the annotation proxy.istio.io/config is taken as a sign that Istio injects its sidecar")
 	}
 	r.Mesh = r.mesh
+}
+
+// readBlind finds a classic sidecar of lastcall that does not see the apps' end: neither by their processes nor by a hook
+// in each of them.
+func (r *reader) readBlind() {
+	spec := &r.pod.Spec
+	isShared := spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
+	isUnhooked := func(k Container) bool { return k.Role != course.Proxy && !k.Native && k.Hook.Kind != course.DrainHook }
+	if isShared || !slices.ContainsFunc(r.Containers, isUnhooked) {
+		return
+	}
+	for i := range r.Containers {
+		k := &r.Containers[i]
+		agent := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == k.Name && isAgent(&c) })
+		if k.Native || agent < 0 || k.Reaction != course.Waits || k.Hook.Kind != course.NoHook {
+			continue
+		}
+		if arguments, _ := pod.AgentArguments(&spec.Containers[agent]); slices.Contains(arguments, "--capture") {
+			k.Blind = true
+			r.note(k.Name + " is a classic sidecar and does not learn when an app without lastcall's hook has ended: " +
+				"the pod stays until the end of the grace period")
+		}
+	}
 }
 
 // isAgent reports whether a container runs lastcall's agent, or lastcall run around an app.
@@ -165,6 +189,8 @@ func (r *reader) react(out *Container, c *corev1.Container) {
 		return
 	}
 	var why string
+	expanded := r.expansion.Container(*c)
+	c = &expanded
 	out.Reaction, why = pod.Reacts(&r.pod.Spec, c, out.StopSignal.Value, true)
 	switch out.Reaction {
 	case course.Finishes:

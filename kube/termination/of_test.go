@@ -96,6 +96,34 @@ func TestMeshes(t *testing.T) {
 	}
 }
 
+// TestBlind: a classic sidecar of lastcall sees the end of apps that have its hook, or share their processes.
+func TestBlind(t *testing.T) {
+	const classic = `metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {lastcall.dev/sidecar: classic`
+	const web = `containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 2}}}}]`
+	for _, tt := range []struct {
+		pod  string
+		gone time.Duration
+	}{
+		{`{` + classic + `}}, spec: {` + web + `}}`, 8 * time.Second},
+		{`{` + classic + `, lastcall.dev/pre-stop: none}}, spec: {` + web + `}}`, 30 * time.Second},
+		{`{` + classic + `, lastcall.dev/pre-stop: none}}, spec: {shareProcessNamespace: true, ` + web + `}}`, 8 * time.Second},
+	} {
+		plan := termination.Of(read(t, tt.pod), termination.Options{App: course.Finishes})
+		if got := plan.Course(course.Traffic{Busy: 8 * time.Second}).Gone; got != tt.gone {
+			t.Errorf("%s: gone at %v, want %v; notes %q", tt.pod, got, tt.gone, plan.Notes)
+		}
+	}
+}
+
+// TestTimerInAVariable: a container's arguments have the values of its variables, as the kubelet sets them.
+func TestTimerInAVariable(t *testing.T) {
+	plan := termination.Of(read(t, `spec: {containers: [{name: web, env: [{name: T, value: "3"}], command: [gunicorn, --graceful-timeout, $(T), app]}]}`),
+		termination.Options{})
+	if got := plan.Course(course.Traffic{Busy: 8 * time.Second}).Cut; got != 3*time.Second {
+		t.Errorf("cut at %v, want 3s", got)
+	}
+}
+
 // TestNotes: TLS of the app's own is noted, unless the app finishes its requests by itself.
 func TestNotes(t *testing.T) {
 	for app, want := range map[string]int{"auto": 1, "exits": 1, "finishes": 0} {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,8 @@ func hooked(hook string) string {
 
 func exec1(command string) string { return hooked(`{exec: {command: ` + command + `}}`) }
 
+func cmdWeb(command string) string { return `containers: [{` + web + `, command: ` + command + `}]` }
+
 func nginxWith(command string) string {
 	return `containers: [{name: web, image: "nginx:1.27", ports: [{name: http, containerPort: 8080}], ` +
 		`lifecycle: {preStop: {exec: {command: ` + command + `}}}}]`
@@ -55,7 +58,6 @@ var shapes = []shape{
 	{name: "no hook, ignores", spec: graceOf("10", `containers: [{`+web+`}]`), does: does("ignores"), app: "ignores"},
 	{name: "exec sleep", spec: exec1(`[sleep, "3"]`), app: "exits"},
 	{name: "sleep action", spec: hooked(`{sleep: {seconds: 3}}`), does: does("finishes"), app: "finishes"},
-	{name: "sleep as long as the request", spec: hooked(`{sleep: {seconds: 11}}`), app: "exits"},
 	{name: "sleep, then nginx quits", spec: nginxWith(`[sh, -c, "sleep 3 && nginx -s quit"]`), does: does("finishes")},
 	{name: "folded block", spec: nginxWith(`[sh, -c, "sleep 20 nginx -s quit"]`), does: does("finishes")},
 	{name: "image without the hook's program", app: "exits",
@@ -63,9 +65,7 @@ var shapes = []shape{
 			`lifecycle: {preStop: {exec: {command: [sleep, "10"]}}}}]`},
 	{name: "script in several arguments", spec: exec1(`[sh, -c, sleep, "10"]`), app: "exits"},
 	{name: "quoted command line", spec: exec1(`["sleep 10"]`), app: "exits"},
-	{name: "no such program", spec: exec1(`[/no/such/program]`), app: "exits"},
 	{name: "timeout", spec: exec1(`[timeout, "2", sleep, "10"]`), app: "exits"},
-	{name: "loop of three", spec: exec1(`[sh, -c, "for i in 1 2 3; do sleep 1; done"]`), app: "exits"},
 	{name: "loop without end", spec: graceOf("4", exec1(`[sh, -c, "while true; do sleep 1; done"]`)), app: "exits"},
 	{name: "in the background", spec: exec1(`[sh, -c, "sleep 5 & sleep 2"]`), app: "exits"},
 	{name: "exec in a script", spec: exec1(`[sh, -c, "exec sleep 3; sleep 9"]`), app: "exits"},
@@ -96,54 +96,108 @@ var shapes = []shape{
 		spec: graceOf("10", `containers: [{`+web+`, command: [uwsgi, --http-socket, ":8080", --master]}]`)},
 	{name: "gunicorn's own time", does: does("finishes within 3s"),
 		spec: `containers: [{` + web + `, command: [gunicorn, --graceful-timeout, "3", "app:app"]}]`},
+	{name: "timeout of a script with a trap", spec: exec1(`[timeout, "1", sh, -c, "trap '' TERM; sleep 4"]`), app: "exits"},
+	{name: "variable in a hook", app: "exits",
+		spec: `containers: [{` + web + `, env: [{name: PAUSE, value: "5"}], lifecycle: {preStop: {exec: {command: [sleep, "$(PAUSE)"]}}}}]`},
+	{name: "variable in arguments", does: does("finishes within 3s"),
+		spec: `containers: [{` + web + `, env: [{name: T, value: "3"}], command: [gunicorn], args: [--graceful-timeout, "$(T)", "app:app"]}]`},
+	{name: "pipe", spec: exec1(`[sh, -c, "sleep 3 | sleep 1"]`), app: "exits"},
+	{name: "SIGKILL from inside", spec: exec1(`[sh, -c, "kill -9 1; sleep 3"]`), app: "exits"},
+	{name: "bash and a command after the server", spec: graceOf("10", cmdWeb(`[bash, -c, "server; true"]`))},
+	{name: "helper first", app: "exits",
+		spec: `containers: [{name: logs, image: "logs:1", lifecycle: {preStop: {sleep: {seconds: 5}}}}, {` + web + `}]`},
+	{name: "sidecar with a hook", app: "exits",
+		spec: `initContainers: [{name: logs, image: "logs:1", restartPolicy: Always, lifecycle: {preStop: {sleep: {seconds: 4}}}}], ` +
+			`containers: [{` + web + `, lifecycle: {preStop: {sleep: {seconds: 2}}}}]`},
 	{name: "native lastcall", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, app: "exits"},
 	{name: "classic lastcall", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, app: "exits", more: `lastcall.dev/sidecar: classic`},
 	{name: "lastcall and a hook", spec: graceOf("16", exec1(`[sh, -c, "sleep 3"]`)), inject: true, app: "finishes", does: does("finishes")},
+	{name: "lastcall and an endless hook", spec: graceOf("9", exec1(`[sh, -c, "while true; do sleep 1; done"]`)), inject: true, app: "exits"},
+	{name: "lastcall and a hook of its own", spec: graceOf("14", hooked(`{sleep: {seconds: 3}}`)), inject: true, more: `lastcall.dev/pre-stop: keep`,
+		app: "finishes", does: does("finishes")},
+	{name: "classic lastcall without a hook", spec: graceOf("12", hooked(`{sleep: {seconds: 2}}`)), inject: true,
+		more: `lastcall.dev/sidecar: classic, lastcall.dev/pre-stop: none`, app: "finishes", does: does("finishes")},
+	{name: "lastcall with a short grace", spec: graceOf("5", `containers: [{`+web+`}]`), inject: true, app: "exits"},
+	{name: "lastcall by sockets", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, more: `lastcall.dev/proxy: sockets`, app: "exits"},
 	{name: "lastcall and nginx", spec: graceOf("14", nginxWith(`[sh, -c, "sleep 3; nginx -s quit"]`)), inject: true, does: does("finishes")},
 }
 
 // TestPlanIsTheTruth deletes pods with a request of 8 s in flight while a client connects every 100 ms, and compares their
-// ends with their plans: each time within 1.5 s, each verdict right or unknown.
+// ends with their plans: each time within 1.5 s, each verdict right or unknown. A machine with much to do is late: a pod
+// that ended otherwise is tried again, alone.
 func TestPlanIsTheTruth(t *testing.T) {
 	n := newNamespace(t, map[string]string{})
 	n.configMap()
 	for _, s := range shapes {
-		if _, err := client.CoreV1().Pods(n.Name).Create(t.Context(), s.pod(t), metav1.CreateOptions{}); err != nil {
-			t.Fatalf("%s: %v", s.name, err)
-		}
+		s.create(n)
 	}
 	pods := make([]*corev1.Pod, len(shapes))
 	for i, s := range shapes { // the node is idle before the first is deleted
-		pods[i] = n.Ready(s.id())
-		n.Until("answered in "+s.name, func() error {
-			if result := ask(t.Context(), url(*pods[i], "/get"), tolerance); result != "200" {
-				return errors.New(result)
-			}
-			return nil
+		pods[i] = s.serving(n)
+	}
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 10)
+	isWrong := make([]bool, len(shapes))
+	for i, s := range shapes {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			t.Run(s.name, func(t *testing.T) { isWrong[i] = len(s.try(t, existing(t, n.Name), pods[i])) > 0 })
 		})
 	}
-	t.Run("pods", func(t *testing.T) {
-		for i, s := range shapes {
-			t.Run(s.name, func(t *testing.T) {
-				t.Parallel()
-				n := existing(t, n.Name)
-				plans := map[string]planned{"plan": planOf(t, s.manifest(), "")}
-				if s.app != "" {
-					plans["plan --app "+s.app] = planOf(t, s.manifest(), s.app)
-				}
-				connect := patience
-				if s.inject {
-					connect = connects
-				}
-				e := n.finish(pods[i], connect)
-				t.Logf("%s: node: %v", s.name, e)
-				for name, plan := range plans {
-					t.Logf("%s: %s: %v", s.name, name, plan)
-					for _, text := range plan.wrong(e) {
-						t.Errorf("%s: %s is wrong: %s", s.name, name, text)
-					}
-				}
-			})
+	all.Wait()
+	for i, s := range shapes {
+		if !isWrong[i] {
+			continue
 		}
+		s.name += " again"
+		t.Run(s.name, func(t *testing.T) {
+			n := existing(t, n.Name)
+			s.create(n)
+			for _, text := range s.try(t, n, s.serving(n)) {
+				t.Error(text)
+			}
+		})
+	}
+}
+
+func (s shape) create(n *namespace) {
+	n.T.Helper()
+	if _, err := client.CoreV1().Pods(n.Name).Create(n.T.Context(), s.pod(n.T), metav1.CreateOptions{}); err != nil {
+		n.T.Fatalf("%s: %v", s.name, err)
+	}
+}
+
+// serving is the shape's pod when it answers.
+func (s shape) serving(n *namespace) *corev1.Pod {
+	n.T.Helper()
+	p := n.Ready(s.id())
+	n.Until("answered in "+s.name, func() error {
+		if got := ask(n.T.Context(), url(*p, "/get"), tolerance); got != "200" {
+			return errors.New(got)
+		}
+		return nil
 	})
+	return p
+}
+
+// try deletes a shape's pod, and returns what its plans have otherwise.
+func (s shape) try(t *testing.T, n *namespace, p *corev1.Pod) (wrong []string) {
+	plans := map[string]planned{"plan": planOf(t, s.manifest(), "")}
+	if s.app != "" {
+		plans["plan --app "+s.app] = planOf(t, s.manifest(), s.app)
+	}
+	connect := patience
+	if s.inject {
+		connect = connects
+	}
+	e := n.finish(p, connect)
+	t.Logf("%s: node: %v", s.name, e)
+	for name, plan := range plans {
+		t.Logf("%s: %s: %v", s.name, name, plan)
+		for _, text := range plan.wrong(e) {
+			wrong = append(wrong, name+" is wrong: "+text)
+		}
+	}
+	return wrong
 }

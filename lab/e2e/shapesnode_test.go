@@ -147,7 +147,11 @@ func (s shape) pod(t *testing.T) *corev1.Pod {
 		}
 	}
 	for i := range p.Spec.Containers {
-		fill(&p.Spec.Containers[i], strconv.Itoa(8080+i))
+		port := 8081 + i
+		if p.Spec.Containers[i].Name == "web" {
+			port = 8080
+		}
+		fill(&p.Spec.Containers[i], strconv.Itoa(port))
 	}
 	for i := range p.Spec.InitContainers {
 		fill(&p.Spec.InitContainers[i], strconv.Itoa(8090+i))

@@ -184,13 +184,16 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 		}
 	case Waits:
 		m.Gone = max(m.Signal, p.drained(tr), apps)
-		if k.Native {
+		switch {
+		case k.Native:
 			m.Gone = m.Signal
+		case k.Blind:
+			m.Gone = m.Kill
 		}
 	}
 	// An exit at the moment of SIGKILL may come before it.
 	isDue := m.Gone > m.Kill || m.Gone == m.Kill && tr.Polls != Early
-	if m.Killed = isDue && !k.isGoneAtOnce() && !(k.Native && k.Reaction == Waits); m.Killed {
+	if m.Killed = isDue && !k.isGoneAtOnce() && !(k.Reaction == Waits && (k.Native || k.Blind)); m.Killed {
 		m.Gone = m.Kill
 	}
 	return m
@@ -200,7 +203,7 @@ func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Durati
 	switch k.Hook.Kind {
 	case DrainHook:
 		if k.Hook.Own != nil && !k.Hook.OwnFirst {
-			return min(p.drained(tr)+k.Hook.Own.Duration, p.LastCall)
+			return p.after(tr, k.Hook.Own.Duration)
 		}
 		return min(max(k.Hook.Duration, p.drained(tr)), p.LastCall)
 	case AppEndHook:
@@ -219,6 +222,12 @@ func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Durati
 		return end
 	}
 	return k.Hook.Duration
+}
+
+// after is a moment of the app's own hook, which lastcall's runs after its wait, or the end of its time.
+func (p *Pod) after(tr Traffic, at time.Duration) time.Duration {
+	waited := p.drained(tr)
+	return waited + min(at, max(p.LastCall-waited, hook.LeastAfter))
 }
 
 // app is the first app container.

@@ -22,6 +22,8 @@ func TestCourse(t *testing.T) {
 	ours := Container{Name: "proxy", Role: Proxy, Reaction: Waits}
 	waits := Hook{Kind: DrainHook}
 	sleep5 := Hook{Kind: SleepHook, Duration: 5 * s, IsKnown: true}
+	after := Hook{Kind: DrainHook, Own: &Hook{Kind: ScriptHook, Duration: 60 * s, IsKnown: true}}
+	blind := Container{Name: "proxy", Role: Proxy, Reaction: Waits, Blind: true}
 	helper := Container{Name: "helper", Role: Aside, Reaction: Finishes, Hook: sleep5}
 	for _, tt := range []struct {
 		name      string
@@ -47,6 +49,9 @@ func TestCourse(t *testing.T) {
 		{"a helper that finishes has nothing to finish", 30 * s, app(Exits, Hook{}), helper, Traffic{Busy: 8 * s}, 0, 5 * s, false},
 		{"lastcall", 30 * s, app(Exits, waits), ours, Traffic{Busy: 10 * s, Idle: true}, 10 * s, 10 * s, false},
 		{"lastcall, the minimum drain", 30 * s, app(Exits, waits), ours, Traffic{Busy: 1 * s}, 5 * s, 5 * s, false},
+		{"lastcall, and the app's own hook without an end", 30 * s, app(Exits, after), ours, Traffic{Busy: 10 * s}, 28 * s, 28 * s, false},
+		{"lastcall, the last call, and such a hook", 9 * s, app(Exits, after), ours, Traffic{Busy: 10 * s}, 7 * s, 8 * s, false},
+		{"lastcall that does not see the app's end", 14 * s, app(Finishes, sleep5), blind, Traffic{Busy: 8 * s}, 12 * s, 14 * s, false},
 		{"lastcall, the last call", 7 * s, app(Exits, waits), ours, Traffic{Busy: 10 * s}, 5250 * time.Millisecond, 5250 * time.Millisecond, false},
 	} {
 		p := Pod{Grace: tt.grace, Containers: []Container{tt.app, tt.side}}

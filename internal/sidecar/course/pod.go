@@ -67,6 +67,9 @@ type Container struct {
 	Hook     Hook
 	Reaction Reaction
 	Drain    time.Duration // of FixedDrain, of Refuses, and the minimum of PollsZero; of Finishes if it has a limit
+
+	// Blind, of Waits: it does not learn of the apps' end, and stays until the end of the grace period.
+	Blind bool
 }
 
 // HookKind is the action of a preStop hook.

@@ -35,7 +35,7 @@ func (p *Pod) stopsAt(k *Container, tr Traffic) (time.Duration, bool) {
 	h := k.Hook.own()
 	at := h.StopsAt
 	if k.Hook.Own != nil && !k.Hook.OwnFirst {
-		at = min(p.drained(tr)+at, p.LastCall)
+		at = p.after(tr, at)
 	}
 	return min(at, p.Grace), h.Stops || h.MayStop
 }

@@ -100,6 +100,9 @@ func (n *narrator) see(a drain.Activity) {
 // and 5 s for itself, as in Istio's ambient mode. At most a quarter of the grace period is taken.
 const DefaultLeave = 5 * time.Second
 
+// LeastAfter is how long the app's own hook may take after the wait, however long the wait was.
+const LeastAfter = time.Second
+
 // EnvoyEnd is how long Envoy may take to exit at the end of a sidecar's hook. The hook leaves it of the grace period.
 const EnvoyEnd = time.Second
 
