@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // Name is the name of both tables.
@@ -69,7 +71,7 @@ var (
 	}
 	linkLocal = netip.MustParsePrefix("fe80::/10")
 	// source is the address from which Istio's proxy, and an Envoy of lastcall's, connect to the app.
-	source = map[family]netip.Prefix{ipv4: netip.MustParsePrefix("127.0.0.6/32"), ipv6: netip.MustParsePrefix("::6/128")}
+	source = map[family]netip.Prefix{ipv4: netip.PrefixFrom(istio.Source4, 32), ipv6: netip.PrefixFrom(istio.Source6, 128)}
 )
 
 // rules are the rules of c in one family.

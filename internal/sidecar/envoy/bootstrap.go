@@ -8,6 +8,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // Bootstrap is our own configuration for an Envoy that serves the pipe's inbound listeners. It is made as JSON, not by
@@ -105,7 +107,7 @@ func (r Route) cluster(name string) (m, error) {
 		// sidecar. IPv6 has no such address; there it is the pod's own.
 		c["type"], c["lb_policy"] = "ORIGINAL_DST", "CLUSTER_PROVIDED"
 		c["upstream_bind_config"] = m{
-			"source_address":         m{"address": "127.0.0.6", "port_value": 0},
+			"source_address":         m{"address": istio.Source4, "port_value": 0},
 			"extra_source_addresses": []m{{"address": m{"address": "::", "port_value": 0}}},
 		}
 		return c, nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
@@ -196,16 +197,9 @@ func (c *connection) part(now time.Time) {
 // client with an error, and only the inner one ends without an answer; if the sidecar ends first, only the client's
 // does.
 
-// Istio's sidecar connects to the app from these addresses, which it gives the loopback interface; lastcall's from
-// tcp.Sources4 and Sources6.
-var (
-	istioSource  = netip.MustParseAddr("127.0.0.6")
-	istioSource6 = netip.MustParseAddr("::6")
-)
-
 // isWithin reports whether a connection to an address of the namespace comes from the namespace itself.
 func isWithin(to, from netip.Addr) bool {
-	return to.IsLoopback() || from.IsLoopback() || to == from || from == istioSource6 ||
+	return to.IsLoopback() || from.IsLoopback() || to == from || from == istio.Source6 ||
 		tcp.Sources4.Contains(from) || tcp.Sources6.Contains(from)
 }
 
@@ -213,7 +207,7 @@ func isWithin(to, from netip.Addr) bool {
 // container of the pod asks, such as the app its cache.
 func (g *ledger) isInner(from netip.Addr, port uint16) bool {
 	return len(g.options.ProxyPorts) > 0 && g.ports[port] && !slices.Contains(g.options.ProxyPorts, port) &&
-		(!from.IsLoopback() || from == istioSource)
+		(!from.IsLoopback() || from == istio.Source4)
 }
 
 // isAttempt reports whether a destroyed socket is an attempt of the sidecar to connect, which the app's port refused:

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
 
 // Sources4 and Sources6 are the addresses from which captured connections reach the app, of ranges that are reserved
@@ -23,10 +25,6 @@ var (
 	Sources4 = netip.MustParsePrefix("198.51.100.0/24")
 	Sources6 = netip.MustParsePrefix("2001:db8:6c63::/120")
 )
-
-// istioSource is Istio's source address for forwarded connections. Istio's ::6 exists only if its init container has
-// added it; the capture rules match the user instead.
-var istioSource = netip.MustParseAddr("127.0.0.6")
 
 // DialCaptured connects to the app that a client's captured connection was meant for, at the address that the client
 // used and never at loopback instead: a server on loopback alone (a debug port, an admin API) must not become reachable
@@ -98,7 +96,7 @@ func localSources(to netip.Addr) netip.Prefix {
 	case to.Is4() && isLocal(Sources4.Addr().Next()):
 		return Sources4
 	case to.Is4():
-		return netip.PrefixFrom(istioSource, 32)
+		return netip.PrefixFrom(istio.Source4, 32)
 	case hasRoute6(Sources6):
 		return Sources6
 	}
