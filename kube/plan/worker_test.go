@@ -46,6 +46,9 @@ func TestWorker(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("%s, want %s; notes %q", got, tt.want, p.Notes)
 			}
+			if s := p.Containers[0].Settings; len(s) == 0 || s[0].Name != "MINIMUM_DRAIN_DURATION" || s[0].Value != p.Idle.Containers[0].Signal.String() {
+				t.Errorf("settings %v", s)
+			}
 			isWorker := p.Phases[0].New == termination.None
 			idle := max(0, p.Idle.Containers[0].Signal-2*time.Second) // set by the pod, although no client needs it
 			if n := len(p.Fates); (n == 1) != isWorker || isWorker && p.Waste() != idle {

@@ -164,7 +164,7 @@ func (r *reader) add(c *corev1.Container, native bool) {
 		r.note("the preStop hook of " + c.Name + " ends the app itself: " + stopper)
 	}
 	if out.Hook.Kind == course.DrainHook && (!r.HasLastcall || r.isWorkers && !pod.IsWorker(c)) {
-		r.readHook(c)
+		r.readHook(&out, c)
 		r.isWorkers = pod.IsWorker(c)
 	}
 	switch out.Hook.Kind {
@@ -221,21 +221,25 @@ func (t *Termination) noteUnknown(what string, h course.Hook) {
 	t.note(text)
 }
 
-// readLastcall takes over the settings of lastcall's agent.
-func (r *reader) readLastcall(c *Container, from *corev1.Container) {
-	agent := r.expansion.Container(*from)
-	s, err := inject.SettingsOf(r.options.MeshConfig, r.pod.Annotations, &agent)
+// settings are lastcall's in a container.
+func (r *reader) settings(mesh string, annotations map[string]string, c *corev1.Container) *meshconfig.Settings {
+	own := r.expansion.Container(*c)
+	s, err := inject.SettingsOf(mesh, annotations, &own)
 	if err != nil {
 		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
+	return s
+}
+
+// readLastcall takes over the settings of lastcall's agent.
+func (r *reader) readLastcall(c *Container, from *corev1.Container) {
+	s := r.settings(r.options.MeshConfig, r.pod.Annotations, from)
 	timers := s.Drain()
 	if !s.GracePeriod.IsSet() {
 		timers.GracePeriod = r.Grace
 	}
 	r.SetDrain(timers)
-	c.Settings = append(c.Settings,
-		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
-		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
+	c.list(s)
 	if arguments, _ := pod.AgentArguments(from); pod.Argument(arguments, "--proxy") == "envoy" {
 		c.Settings = append(c.Settings, settingOf("parentShutdownDuration", s.ParentShutdown))
 	}
@@ -248,24 +252,31 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 }
 
 // readHook takes over the settings of lastcall wait without an agent: the container's variables, then its flags.
-func (r *reader) readHook(c *corev1.Container) {
-	own := r.expansion.Container(*c)
-	s, err := inject.SettingsOf("", nil, &own)
-	if err != nil {
-		r.note("lastcall's settings: " + strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
+func (r *reader) readHook(out *Container, c *corev1.Container) {
+	s := r.settings("", nil, c)
 	leave := min(hook.DefaultLeave, r.Grace/4)
 	if s.Margin.IsSet() {
 		leave = s.Margin.Value
 	}
 	timers := hook.Until(s.DrainHook(pod.IsWorker(c)), leave)
 	timers.Margin = leave
+	s.MinimumDrain.Value, s.QuietTime.Value, s.Margin.Value = timers.MinimumDrain, timers.QuietTime, leave
 	flags, _ := pod.WaitFlags(pod.HookOf(c))
+	if pod.HasNoAgent(flags) {
+		out.list(s)
+	}
 	timeout, err := time.ParseDuration(pod.Argument(flags, "--timeout"))
 	if err == nil && timeout > 0 && timeout < timers.LastCallAfter() {
 		timers = hook.Within(timers, timeout)
 	}
 	r.SetDrain(timers)
+}
+
+// list adds the settings that decide how lastcall's wait ends.
+func (c *Container) list(s *meshconfig.Settings) {
+	c.Settings = append(c.Settings,
+		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain), settingOf("LASTCALL_QUIET_TIME", s.QuietTime),
+		settingOf("LASTCALL_LAST_CALL_MARGIN", s.Margin), settingOf("TERMINATION_GRACE_PERIOD_SECONDS", s.GracePeriod))
 }
 
 func settingOf[T any](name string, v meshconfig.Value[T]) Setting {
