@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ type editing struct {
 	added   map[*yaml.Node]addition     // what the text lacks
 	err     error
 
+	hasReturns bool // in front of each line's end
+
 	out []byte
 	at  int // of the text, up to where out has it
 }
@@ -33,11 +36,13 @@ type addition struct {
 // several places, and for one whose lines are not where the parser counts them.
 func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bool, error) {
 	has := func(odd string) bool { return bytes.Contains(text, []byte(odd)) }
+	returns := bytes.Count(text, []byte("\r"))
 	if root == nil || hasAnchors(root) || slices.ContainsFunc(otherBreaks, has) ||
-		bytes.Count(text, []byte("\r")) != bytes.Count(text, []byte("\r\n")) {
+		returns != bytes.Count(text, []byte("\r\n")) {
 		return nil, false, nil
 	}
-	e := &editing{text: text, current: map[*yaml.Node][]*yaml.Node{}, added: map[*yaml.Node]addition{}}
+	e := &editing{text: text, hasReturns: returns > 0, out: make([]byte, 0, len(text)+4096),
+		current: map[*yaml.Node][]*yaml.Node{}, added: map[*yaml.Node]addition{}}
 	for line := range bytes.Lines(text) {
 		e.lines = append(e.lines, e.at)
 		e.at += len(line)
@@ -74,16 +79,20 @@ var outOfPointer = strings.NewReplacer("~1", "/", "~0", "~")
 
 // apply does to a YAML tree what the operation does to JSON.
 func (e *editing) apply(n *yaml.Node, o Operation) error {
-	keys := strings.Split(strings.TrimPrefix(o.Path, "/"), "/")
-	for i, key := range keys {
-		key = outOfPointer.Replace(key)
+	key, rest := "", strings.TrimPrefix(o.Path, "/")
+	for isLast := false; !isLast; {
+		var more bool
+		key, rest, more = strings.Cut(rest, "/")
+		if isLast = !more; strings.Contains(key, "~") {
+			key = outOfPointer.Replace(key)
+		}
 		content, isChanged := e.current[n]
 		if !isChanged {
 			content = slices.Clone(n.Content)
 			e.current[n] = content
 		}
 		at := child(n.Kind, content, key)
-		if isLast := i == len(keys)-1; !isLast && at >= 0 {
+		if !isLast && at >= 0 {
 			n = content[at]
 			continue
 		} else if !isLast {
@@ -144,7 +153,7 @@ func (e *editing) origin(n *yaml.Node) *yaml.Node {
 func (e *editing) whole(n *yaml.Node) *yaml.Node {
 	if a, isNew := e.added[n]; isNew {
 		var value yaml.Node
-		e.err = cmp.Or(e.err, value.Encode(a.value))
+		e.err = cmp.Or(e.err, value.Encode(new(treeing).of(reflect.ValueOf(a.value))))
 		value.LineComment = n.LineComment
 		return &value
 	}

@@ -89,11 +89,8 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 }
 
 // join sets one container's hook, and notes the use of its own.
-func (j *injection) join(c *corev1.Container, p Join, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own, stopper := pod.HookOf(c), ""
-	if p.Merge == MergeReplaces && p.Sleep > 0 {
-		stopper = pod.ReadHook(&j.pod.Spec, c).Stopper()
-	}
+func (j *injection) join(c *corev1.Container, p join, hook func(*corev1.Container) *corev1.LifecycleHandler) {
+	own := pod.HookOf(c)
 	if p.Merge == MergeKeeps {
 		if own != nil && j.pod.Annotations[annotationPreStop] == preStopKeep {
 			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; "+
@@ -110,8 +107,8 @@ func (j *injection) join(c *corev1.Container, p Join, hook func(*corev1.Containe
 	switch {
 	case isOurHook(own):
 	case p.Merge == MergeReplaces && p.Sleep > 0:
-		if j.noteReplaced(c, p.Sleep); stopper != "" {
-			j.note("container %s: its SIGTERM follows, in place of its own %s", c.Name, stopper)
+		if j.noteReplaced(c, p.Sleep); p.stopper != "" {
+			j.note("container %s: its SIGTERM follows, in place of its own %s", c.Name, p.stopper)
 		}
 	case p.Merge == MergeRuns:
 		j.note("container %s: lastcall's hook waits for the requests in flight, and then runs its own preStop in the time that is left; "+

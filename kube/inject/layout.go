@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"reflect"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -94,7 +95,7 @@ func (e *editing) fresh(entry []*yaml.Node, indent int) []byte {
 		out = append(appendScalar(nil, entry[0].Value, indent, true), ':')
 	}
 	at := len(out)
-	out = append(appendYAML(out, e.added[value].value, indent, len(entry) == 1), '\n')
+	out = append(appendYAML(out, reflect.ValueOf(e.added[value].value), indent, len(entry) == 1), '\n')
 	if comment != "" {
 		line := at + bytes.IndexByte(out[at:], '\n')
 		out = slices.Insert(out, line, []byte(" "+comment)...)
@@ -104,7 +105,7 @@ func (e *editing) fresh(entry []*yaml.Node, indent int) []byte {
 
 // broken has the document's line breaks.
 func (e *editing) broken(out []byte) []byte {
-	if bytes.Contains(e.text, []byte("\r\n")) {
+	if e.hasReturns {
 		return bytes.ReplaceAll(out, []byte("\n"), []byte("\r\n"))
 	}
 	return out

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +30,8 @@ type Done struct {
 
 // Manifest injects into the workloads of a text of YAML documents (or JSON). Documents without a workload, or without a
 // change, are returned byte for byte, as are all lines of the others that have no change. options returns those of one
-// workload. The labels and annotations of a Namespace in the text apply to its workloads, at any position, unless
-// options set others. What is not readable stays as it is, with the reason.
+// workload, and is called by several goroutines. The labels and annotations of a Namespace in the text apply to its
+// workloads, at any position, unless options set others. What is not readable stays as it is, with the reason.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	return injectAll(text, true, options)
 }
@@ -50,12 +53,16 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 			}
 		}
 	}
-	var out []byte
-	var all []Done
-	for i, d := range documents {
+	type result struct {
+		text []byte
+		done []Done
+		err  error
+	}
+	results := make([]result, len(documents))
+	one := func(d *manifest.Document, i int) (r result) {
 		where := fmt.Sprintf("document %d (line %d)", i+1, d.Line)
 		objects, problems := d.Objects()
-		edited, done, err := inject(&d, objects, func(w *manifest.Workload) Options {
+		r.text, r.done, r.err = inject(d, objects, func(w *manifest.Workload) Options {
 			o := options(w)
 			o.Offline = isOffline
 			if ns := namespaces[o.Namespace.Name]; ns != nil && o.Namespace.Labels == nil {
@@ -63,16 +70,35 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 			}
 			return o
 		})
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", where, err)
+		if r.err != nil {
+			r.err = fmt.Errorf("%s: %w", where, r.err)
 		}
 		for _, p := range problems {
-			done = append(done, unread(p, "is not readable"))
+			r.done = append(r.done, unread(p, "is not readable"))
 		}
-		for i := range done {
-			done[i].Where = where
+		for i := range r.done {
+			r.done[i].Where = where
 		}
-		out, all = append(out, edited...), append(all, done...)
+		return r
+	}
+	var next atomic.Int32
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(documents); i = int(next.Add(1)) - 1 {
+				d := documents[i] // a copy, whose nodes do not stay
+				results[i] = one(&d, i)
+			}
+		})
+	}
+	workers.Wait()
+	var out []byte
+	var all []Done
+	for _, r := range results {
+		if r.err != nil {
+			return nil, nil, r.err
+		}
+		out, all = append(out, r.text...), append(all, r.done...)
 	}
 	return out, all, nil
 }
@@ -100,8 +126,9 @@ func inject(document *manifest.Document, objects []*manifest.Object,
 			if err != nil {
 				return nil, nil, err
 			}
+			at := strings.Join(append([]string{o.Path}, w.Path...), "/")
 			for _, op := range operations {
-				op.Path = strings.Join(append([]string{o.Path}, w.Path...), "/") + op.Path
+				op.Path = at + op.Path
 				patch = append(patch, op)
 			}
 			done = append(done, Done{What: w, Workload: w, Result: result})
@@ -124,8 +151,7 @@ func operate(w *manifest.Workload, o Options) ([]Operation, Result, error) {
 	// The Go types have metadata in any case.
 	if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) {
 		operations = slices.DeleteFunc(operations, func(o Operation) bool { return strings.HasPrefix(o.Path, "/metadata/") })
-		whole := new(treeing).of(reflect.ValueOf(after.ObjectMeta))
-		operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: whole})
+		operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: after.ObjectMeta})
 	}
 	return operations, result, err
 }

@@ -50,7 +50,11 @@ func (d *differ) add(op string, value reflect.Value) {
 	for _, key := range d.path {
 		path += "/" + inPointer.Replace(key)
 	}
-	d.operations = append(d.operations, Operation{op, path, d.of(value)})
+	o := Operation{Op: op, Path: path}
+	if value = inner(value); value.IsValid() {
+		o.Value = value.Interface()
+	}
+	d.operations = append(d.operations, o)
 }
 
 func (d *differ) compare(a, b reflect.Value) {
@@ -74,7 +78,8 @@ func (d *differ) compare(a, b reflect.Value) {
 			return
 		}
 	}
-	if !reflect.DeepEqual(d.of(a), d.of(b)) {
+	if isSame := a.IsValid() && b.IsValid() && reflect.DeepEqual(a.Interface(), b.Interface()); !isSame &&
+		!reflect.DeepEqual(d.of(a), d.of(b)) {
 		d.add("replace", b)
 	}
 }
@@ -86,10 +91,14 @@ func (d *differ) compareMaps(a, b reflect.Value) {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(x, y reflect.Value) int { return strings.Compare(x.String(), y.String()) })
-	for _, key := range keys {
+	for _, key := range sorted(keys) {
 		d.under(key.String(), a.MapIndex(key), b.MapIndex(key))
 	}
+}
+
+func sorted(keys []reflect.Value) []reflect.Value {
+	slices.SortFunc(keys, func(x, y reflect.Value) int { return strings.Compare(x.String(), y.String()) })
+	return keys
 }
 
 // compareLists identifies elements by their names, or else by their positions. It returns false, without an operation,

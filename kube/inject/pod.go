@@ -28,7 +28,7 @@ type injection struct {
 	notes    []string
 	until    []string  // the signals of the worker
 	watched  []watched // ports by annotation, for hooks without an agent
-	joins    map[*corev1.LifecycleHandler]Join
+	joins    map[*corev1.LifecycleHandler]join
 	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
 }
 
@@ -66,7 +66,7 @@ func Pod(p *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if reason := Unfit(p); reason != "" {
 		return leave(p, unableError{reason})
 	}
-	j := &injection{Options: o, pod: p.DeepCopy(), joins: map[*corev1.LifecycleHandler]Join{}}
+	j := &injection{Options: o, pod: p.DeepCopy(), joins: map[*corev1.LifecycleHandler]join{}}
 	if j.pod.Annotations == nil {
 		j.pod.Annotations = map[string]string{}
 	}

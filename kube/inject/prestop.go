@@ -35,9 +35,21 @@ type Join struct {
 // JoinOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
 // sleeps waits for what lastcall's sees; any other may do something that the app needs.
 func JoinOf(p *corev1.Pod, c *corev1.Container) (Join, error) {
+	known, err := readJoin(p, c)
+	return known.Join, err
+}
+
+// join is a Join with what the hook does apart from sleeping, if lastcall's replaces it.
+type join struct {
+	Join
+	stopper string
+}
+
+func readJoin(p *corev1.Pod, c *corev1.Container) (join, error) {
+	is := func(merge Merge) (join, error) { return join{Join: Join{Merge: merge}}, nil }
 	word, err := preStopWord(p)
 	if err != nil {
-		return Join{Merge: MergeKeeps}, err
+		return join{Join: Join{Merge: MergeKeeps}}, err
 	}
 	own := pod.HookOf(c)
 	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
@@ -47,29 +59,29 @@ func JoinOf(p *corev1.Pod, c *corev1.Container) (Join, error) {
 	}
 	switch before := pod.Own(own); {
 	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
-		return Join{Merge: MergeKeeps}, nil
+		return is(MergeKeeps)
 	case len(before) > 0 && word != preStopReplace:
-		return Join{Merge: runs}, nil
+		return is(runs)
 	case isIdle, isOurHook(own):
-		return Join{Merge: MergeAdds}, nil
+		return is(MergeAdds)
 	case word == preStopReplace:
-		return Join{Merge: MergeReplaces}, nil
+		return is(MergeReplaces)
 	}
 	if hook := pod.ReadHook(&p.Spec, c); hook.OnlySleeps() && hook.Duration < pod.Forever {
-		return Join{Merge: MergeReplaces, Sleep: hook.Duration}, nil
+		return join{Join: Join{MergeReplaces, hook.Duration}}, nil
 	} else if sleep := hook.SleepsAndStops(); sleep > 0 {
-		return Join{Merge: MergeReplaces, Sleep: sleep}, nil
+		return join{Join{MergeReplaces, sleep}, hook.Stopper()}, nil
 	}
-	return Join{Merge: runs}, nil
+	return is(runs)
 }
 
-// joinOf is JoinOf, which reads each hook once.
-func (j *injection) joinOf(c *corev1.Container) (Join, error) {
+// joinOf is readJoin, which reads each hook once.
+func (j *injection) joinOf(c *corev1.Container) (join, error) {
 	own := pod.HookOf(c)
 	if known, isKnown := j.joins[own]; isKnown {
 		return known, nil
 	}
-	p, err := JoinOf(j.pod, c)
+	p, err := readJoin(j.pod, c)
 	if err == nil && own != nil {
 		j.joins[own] = p
 	}

@@ -62,8 +62,12 @@ func isMergeOn(text string) bool {
 	var m struct {
 		EnablePrometheusMerge *bool `json:"enablePrometheusMerge"`
 	}
+	const name = "enablePrometheusMerge"
+	if !strings.Contains(text, name) {
+		return true
+	}
 	if err := yaml.Unmarshal([]byte(text), &m); err != nil || m.EnablePrometheusMerge == nil {
-		return !strings.Contains(text, "enablePrometheusMerge: false") // a ConfigMap's wrapper, as users paste it
+		return !strings.Contains(text, name+": false") // a ConfigMap's wrapper, as users paste it
 	}
 	return *m.EnablePrometheusMerge
 }

@@ -2,8 +2,7 @@ package inject
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
+	"reflect"
 	"strings"
 	"unicode"
 
@@ -12,38 +11,55 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
-// appendYAML writes a tree of JSON after a key or a dash at an indentation, in block style and with its keys in order.
-func appendYAML(out []byte, value any, indent int, isElement bool) []byte {
-	below := indent + 2
-	begin := func(first bool) []byte {
-		if first && isElement {
-			return append(out, ' ')
+// appendYAML writes a value after a key or a dash at an indentation, as its JSON says, in block style and with its keys
+// in order.
+func appendYAML(out []byte, value reflect.Value, indent int, isElement bool) []byte {
+	value = inner(value)
+	first, below := isElement, indent+2
+	entry := func(key string, v reflect.Value) {
+		if first {
+			out = append(out, ' ')
+		} else {
+			out = appendSpaces(append(out, '\n'), below)
 		}
-		return appendSpaces(append(out, '\n'), below)
+		if first = false; key == "" {
+			out = append(out, '-')
+		} else {
+			out = append(appendScalar(out, key, below, true), ':')
+		}
+		out = appendYAML(out, v, below, key == "")
 	}
-	switch v := value.(type) {
-	case map[string]any:
-		for i, key := range slices.Sorted(maps.Keys(v)) {
-			out = append(appendScalar(begin(i == 0), key, below, true), ':')
-			out = appendYAML(out, v[key], below, false)
+	begin := len(out)
+	switch kind := value.Kind(); {
+	case kind == reflect.Struct && fieldsOf(value.Type()) != nil:
+		for _, f := range fieldsOf(value.Type()) {
+			if v := f.in(value); v.IsValid() {
+				entry(f.name, v)
+			}
 		}
-		if len(v) > 0 {
-			return out
+	case kind == reflect.Map:
+		for _, key := range sorted(value.MapKeys()) {
+			entry(key.String(), value.MapIndex(key))
 		}
-	case []any:
+	case kind == reflect.Slice:
 		if !isElement {
 			below = indent
 		}
-		for i, element := range v {
-			out = appendYAML(append(begin(i == 0), '-'), element, below, true)
+		for i := range value.Len() {
+			entry("", value.Index(i))
 		}
-		if len(v) > 0 {
-			return out
-		}
-	case string:
-		return appendScalar(append(out, ' '), v, indent, false)
+	case kind == reflect.String:
+		return appendScalar(append(out, ' '), value.String(), indent, false)
+	case kind == reflect.Struct:
+		return appendYAML(out, reflect.ValueOf(new(treeing).read(value.Interface())), indent, isElement)
 	}
-	text, _ := json.Marshal(value) // a number, a truth value, null, or empty
+	if len(out) > begin {
+		return out
+	}
+	text := []byte("null")
+	if value.IsValid() {
+		text, _ = json.Marshal(value.Interface()) // a number, a truth value, or empty
+	}
 	return append(append(out, ' '), text...)
 }
 

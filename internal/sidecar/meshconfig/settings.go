@@ -92,6 +92,9 @@ func (s *Settings) DrainHook(isWorker bool) drain.Config {
 // ProxyConfig is the merged ProxyConfig as JSON, proxyMetadata included, as Istio's injector writes PROXY_CONFIG; empty
 // when it has nothing but defaults.
 func (s *Settings) ProxyConfig() string {
+	if len(s.Proxy)+len(s.Metadata) == 0 {
+		return ""
+	}
 	config := maps.Clone(s.Proxy)
 	defaults, _ := Resolve(Input{})
 	for i := range settings {
