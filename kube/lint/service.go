@@ -13,6 +13,10 @@ import (
 
 // examineBalancer compares the times of a load balancer with those of the pods behind it.
 func (e *examination) examineBalancer(b manifest.Balancer) {
+	what, remedy := b.Value+": "+b.Name, "set"
+	if b.Name == b.Value {
+		what, remedy = b.Name, "use Cluster, or set"
+	}
 	isService := b.Is("", "Service")
 	if !isService {
 		e.result.Examined++
@@ -26,10 +30,10 @@ func (e *examination) examineBalancer(b manifest.Balancer) {
 				if stays := w.stays(); stays < b.Notices {
 					e.found(b.Object, b.Object.String()+" over "+w.String(), nil, Finding{
 						ID: "LC016", Severity: Warning, Path: b.Field, Text: fmt.Sprintf(
-							"%s: %s sends new connections to a pod until it has learned of its end, "+
-								"and the pods accept them for %v: set a preStop sleep or lastcall.dev/minimum-drain of %v, "+
+							"%s sends new connections to a pod until it has learned of its end, "+
+								"and the pods accept them for %v: %s a preStop sleep or lastcall.dev/minimum-drain of %v, "+
 								"and a longer terminationGracePeriodSeconds",
-							b.Value, b.Name, stays, b.Notices)})
+							what, stays, remedy, b.Notices)})
 					return // the same for each
 				}
 			}

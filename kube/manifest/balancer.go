@@ -38,7 +38,7 @@ var balancers = []struct {
 	{"GKE's load balancer", 15 * time.Second, fieldParents, regexp.MustCompile(`^gke-`)},
 	// It removes a node after its last pod has ended and the node's health check has failed, on GKE twice in 3 s. Until
 	// then the node sends new connections only to that pod, if it is terminating and still ready (KEP-1669).
-	{"a load balancer of nodes", 6 * time.Second, fieldPolicy, regexp.MustCompile(`^Local$`)},
+	{"Local", 6 * time.Second, fieldPolicy, regexp.MustCompile(`^Local$`)},
 }
 
 const (
