@@ -63,7 +63,6 @@ type Row struct {
 
 	lastcall bool
 	istio    bool
-	lag      time.Duration // beyond the last byte and the minimum drain
 }
 
 func milliseconds(d time.Duration) float64 {
@@ -118,7 +117,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
 		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
 		AllowanceMS: milliseconds(c.allowance),
-		lastcall:    r.strategy.Sidecar.IsLastcall(), istio: r.strategy.Sidecar.IsIstio(), lag: r.lag(e.stays),
+		lastcall:    r.strategy.Sidecar.IsLastcall(), istio: r.strategy.Sidecar.IsIstio(),
 	}
 	if r.answer.Status != 200 {
 		row.Body = string(r.answer.Tail)

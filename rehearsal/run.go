@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/lag"
@@ -96,7 +97,6 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 	}
 
 	scaled := time.Now()
-	p.progress.Print(func(console.Style) string { return columns() })
 	p.progress.Show(func() string { return p.status(scaled) })
 	errs := make([]error, len(p.rows))
 	results := make([]Row, len(p.rows))
@@ -110,8 +110,6 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 			}
 			if errs[i] = r.settle(path); errs[i] == nil {
 				results[i] = p.judge(r, path)
-				// As soon as the row is complete; the table comes when all are.
-				p.progress.Print(func(s console.Style) string { return line(results[i], s) })
 			}
 		})
 	}
@@ -158,7 +156,7 @@ func (p *experiment) start(ctx context.Context) error {
 // status is the progress line after the scale-down.
 func (p *experiment) status(scaled time.Time) string {
 	answered, gone := 0, 0
-	names := ""
+	last, names := time.Duration(0), ""
 	for _, r := range p.rows {
 		select {
 		case <-r.answered:
@@ -169,12 +167,14 @@ func (p *experiment) status(scaled time.Time) string {
 			gone++
 		} else {
 			names += ", " + r.strategy.Name
+			last = max(last, r.strategy.GraceOr(p.options.Grace)+drain.LeastGrace)
 		}
 	}
-	text := fmt.Sprintf("%d s after the scale-down: %d of %s ended, %s gone",
-		int(time.Since(scaled).Seconds()), answered, terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"))
+	passed := time.Since(scaled)
+	text := fmt.Sprintf("scaled down %d s ago: %d of %s ended, %s gone",
+		int(passed.Seconds()), answered, terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"))
 	if names != "" {
-		text += "; running: " + names[2:]
+		text += fmt.Sprintf("; at most %d s left: %s", int(max(0, last-passed).Seconds()), names[2:])
 	}
 	return text
 }

@@ -105,7 +105,7 @@ func columns() string {
 		console.Right("pod stayed", stayWidth), console.Right("idle", lagWidth), "ended by")
 }
 
-// line is a row's first line in the table, also shown as soon as the row is complete.
+// line is a row's first line in the table: the client's result in its colour, and a mark if it is not as expected.
 func line(r Row, s console.Style) string {
 	answer := console.Left(console.Answer(r.Status, r.Error != "", r.TookMS), answerWidth)
 	if r.Status == http.StatusOK && r.Error == "" {
@@ -117,14 +117,48 @@ func line(r Row, s console.Style) string {
 	if r.Killed {
 		end = s.Bad("SIGKILL")
 	}
-	return fmt.Sprintf("%s %s%s%s%s  %s", s.Mark(r.OK), console.Left(r.Strategy, nameWidth), answer,
+	mark := " "
+	if !r.OK {
+		mark = s.Mark(false)
+	}
+	return fmt.Sprintf("%s %s%s%s%s  %s", mark, console.Left(r.Strategy, nameWidth), answer,
 		console.Right(console.Millis(r.StayedMS), stayWidth), console.Right(console.Lag(r.LagMS), lagWidth), end)
+}
+
+// groups writes for each group of rows how many requests were answered, and how long a pod stayed for nothing.
+func (t *table) groups(rows []Row) {
+	t.line("  %s%s%s", console.Left("of all ways", nameWidth), console.Left("answered", answerWidth),
+		console.Right("idle, at most", stayWidth+lagWidth))
+	for len(rows) > 0 {
+		all, answered, idle := 0, 0, 0.0
+		for _, r := range rows {
+			if r.Group != rows[0].Group {
+				break
+			}
+			all++
+			if idle = max(idle, r.LagMS); r.Status == http.StatusOK && r.Error == "" {
+				answered++
+			}
+		}
+		count := console.Left(fmt.Sprintf("%d of %d", answered, all), answerWidth)
+		if answered == all {
+			count = t.style.Good(count)
+		} else {
+			count = t.style.Bad(count)
+		}
+		t.line("  %s%s%s", console.Left(console.Cut(rows[0].Group, nameWidth-1), nameWidth), count,
+			console.Right(console.Lag(idle), stayWidth+lagWidth))
+		rows = rows[all:]
+	}
+	t.line("")
 }
 
 func (t *table) foot(r *Result) {
 	s := t.style
-	good, unjudged, ours, answered, named := 0, 0, 0, 0, 0
-	var worst time.Duration
+	if len(r.Rows) > 1 {
+		t.groups(r.Rows)
+	}
+	good, unjudged, named := 0, 0, 0
 	for _, row := range r.Rows {
 		if row.OK {
 			good++
@@ -132,16 +166,8 @@ func (t *table) foot(r *Result) {
 		if row.Unjudged {
 			unjudged++
 		}
-		switch {
-		case !row.lastcall:
-		case row.Report != nil && len(row.Report.Open) > 0 && row.OK:
+		if row.lastcall && row.Report != nil && len(row.Report.Open) > 0 && row.OK {
 			named++
-		default:
-			ours++
-			if row.Status == http.StatusOK && row.Error == "" {
-				answered++
-				worst = max(worst, row.lag)
-			}
 		}
 	}
 	text := fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))
@@ -149,11 +175,6 @@ func (t *table) foot(r *Result) {
 	if unjudged > 0 {
 		t.line("%s", console.Wrap("  ", fmt.Sprintf(
 			"%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged)))
-	}
-	if answered > 0 {
-		t.line("%s", console.Wrap("  ", fmt.Sprintf(
-			"With lastcall %d of %d requests were answered, and no pod stayed more than %d ms after the last byte%s.",
-			answered, ours, max(1, worst.Round(time.Millisecond).Milliseconds()), minimumText(r))))
 	}
 	if named > 0 {
 		t.line("%s", console.Wrap("  ", fmt.Sprintf(
@@ -171,14 +192,4 @@ func (t *table) foot(r *Result) {
 	if r.Logs != "" {
 		t.line("  %s", s.Dim("All logs are in "+r.Logs+"."))
 	}
-}
-
-// minimumText is for rows whose minimum drain outlasts the request.
-func minimumText(r *Result) string {
-	for _, row := range r.Rows {
-		if row.lastcall && row.LastByteMS < 5000 && row.Status == http.StatusOK {
-			return " and the minimum drain (5 s)"
-		}
-	}
-	return ""
 }

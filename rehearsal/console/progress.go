@@ -41,22 +41,6 @@ func NewProgress(f *os.File, line func() string) *Progress {
 	return p
 }
 
-// Print writes a line that stays, above the one that is rewritten.
-func (p *Progress) Print(line func(Style) string) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.terminal {
-		_, _ = fmt.Fprintln(p.f, Cut(line(p.style), Width))
-		return
-	}
-	_, _ = fmt.Fprint(p.f, "\r", line(p.style), "\x1b[K\n")
-	p.drawn = ""
-	p.draw()
-}
-
 // Show replaces the line: at once on a terminal.
 func (p *Progress) Show(line func() string) {
 	if p == nil {
