@@ -11,7 +11,7 @@ import (
 )
 
 // collection writes a mapping or list with a change in it, which begins after one offset and ends before another. It
-// returns false, and writes nothing, if it is not in block style, or has to begin anew within a line.
+// returns false, and writes nothing, if it is not in block style, or has to begin again within a line.
 func (e *editing) collection(n *yaml.Node, from, end int) bool {
 	content, indent, width := e.current[n], n.Column-1, 1
 	if n.Kind == yaml.MappingNode {
