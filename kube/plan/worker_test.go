@@ -33,6 +33,8 @@ func TestWorker(t *testing.T) {
 		{"injected", injected("", bare), "none 0s 0s, last call 25s"},
 		{"injected, with a minimum drain", injected(", lastcall.dev/minimum-drain: 7s", bare), "none 0s 7s, last call 25s"},
 		{"injected, with a port", injected("", "containers: [{name: work, image: w, ports: [{containerPort: 80}]}]"), "accepted 5s 5s, last call 25s"},
+		{"injected, with a port for metrics, which the hook watches", injected("", "containers: [{name: work, image: w, ports: [{name: metrics, containerPort: 90}]}]"), "none 0s 5s, last call 25s"},
+		{"injected, in Istio's mesh, whose Envoy the hook watches", strings.Replace(injected("", bare), "labels: {", `labels: {sidecar.istio.io/inject: "true", `, 1), "none 0s 5s, last call 25s"},
 		{"injected, with a helper", injected("", "containers: [{name: work, image: w}, {name: logs, image: l}]"), "none 0s 0s, last call 25s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -47,19 +47,22 @@ func Argument(args []string, flag string) (value string) {
 }
 
 // HasNoAgent reports whether lastcall wait, with these flags, watches the app itself instead of calling an agent.
-func HasNoAgent(flags []string) bool {
-	return Argument(flags, "--until") != "" || watches(flags)
-}
+func HasNoAgent(flags []string) bool { return Argument(flags, "--until") != "" || watches(flags) }
 
-// watches reports whether lastcall wait, with these flags, watches connections without an agent.
+// AwaitsSignals reports whether lastcall wait, with these flags, watches the signals of a worker alone.
+func AwaitsSignals(flags []string) bool { return Argument(flags, "--until") != "" && !watches(flags) }
+
 func watches(flags []string) bool {
 	return Argument(flags, "--ports") != "" || Argument(flags, "--envoy") != ""
 }
 
-// IsWorker reports whether a container's hook waits for the signals of a worker alone, which has no clients.
+// IsWorker reports whether a container's hook waits for the signals of a worker, and no port of it is for requests: it
+// serves nobody.
 func IsWorker(c *corev1.Container) bool {
 	flags, _ := WaitFlags(HookOf(c))
-	return Argument(flags, "--until") != "" && !watches(flags)
+	isUnlisted := Argument(flags, "--ports") != "" && len(c.Ports) == 0
+	isForRequests := func(p corev1.ContainerPort) bool { return IsForRequests(p.Name) }
+	return Argument(flags, "--until") != "" && !isUnlisted && !slices.ContainsFunc(c.Ports, isForRequests)
 }
 
 // Own is the argument of lastcall wait --after or --before, a command or a URL with header fields; nil for none.

@@ -258,10 +258,10 @@ func (r *reader) readHook(out *Container, c *corev1.Container) {
 	if s.Margin.IsSet() {
 		leave = s.Margin.Value
 	}
-	timers := hook.Until(s.DrainHook(pod.IsWorker(c)), leave)
+	flags, _ := pod.WaitFlags(pod.HookOf(c))
+	timers := hook.Until(s.DrainHook(pod.AwaitsSignals(flags)), leave)
 	timers.Margin = leave
 	s.MinimumDrain.Value, s.QuietTime.Value, s.Margin.Value = timers.MinimumDrain, timers.QuietTime, leave
-	flags, _ := pod.WaitFlags(pod.HookOf(c))
 	if pod.HasNoAgent(flags) {
 		out.list(s)
 	}

@@ -1,6 +1,7 @@
 package course
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -103,7 +104,10 @@ func (p *Pod) Course(tr Traffic) Course {
 	for i := range p.Containers {
 		p.limit(&c, &p.Containers[i], &c.Containers[i], tr)
 	}
-	if c.Accepts < 0 {
+	has := func(role Role) bool {
+		return slices.ContainsFunc(p.Containers, func(k Container) bool { return k.Role == role })
+	}
+	if has(Worker) && !has(App) { // whatever its proxy accepts
 		c.Accepts, c.Refusal = 0, Nobody
 	}
 	return c
