@@ -115,7 +115,8 @@ func isWord(text string) bool {
 // isAmbiguous reports whether a parser of YAML 1.1 or 1.2 reads a plain text as something else: a number, also one to
 // the base 60, a truth value, a time or null.
 func isAmbiguous(text string) bool {
-	return text == "" || text[0] >= 'A' && !manifest.IsText(text) || strings.Contains(text, ":") && strings.Trim(text, "0123456789_:+-") == "" ||
+	return text == "" || text[0] >= 'A' && !manifest.IsText(text) ||
+		strings.Contains(text, ":") && strings.Trim(text, "0123456789_:+-") == "" ||
 		(&yaml.Node{Kind: yaml.ScalarNode, Value: text}).ShortTag() != "!!str"
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
-	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // Options of an examination.
@@ -55,7 +54,7 @@ type workload struct {
 	*manifest.Workload
 	*linting
 	object   *manifest.Object
-	services []*service
+	backends []*backends // that it is one of
 
 	replicas    int         // in its manifest
 	scaled      []string    // what else sets the number of pods, or ends some
@@ -66,8 +65,9 @@ type workload struct {
 // service is a Service of the input.
 type service struct {
 	corev1.Service
-	object    *manifest.Object
-	workloads []*workload
+	object   *manifest.Object
+	order    int       // among the Services
+	backends *backends // nil if it has none
 }
 
 // examination is the state of Examine.
@@ -76,16 +76,16 @@ type examination struct {
 	result     *Result
 	namespaces map[string]inject.Namespace
 	workloads  []*workload
-	named      map[string][]*workload // by name, also that of a Rollout
+	named      map[[2]string][]*workload // by namespace and name, also that of a Rollout
 	services   []*service
-	called     map[string][]*service // by name
-	meshes     []string              // texts of MeshConfigs
+	called     map[[2]string][]*service // by namespace and name
+	meshes     []string                 // texts of MeshConfigs
 }
 
 // Examine examines all objects of an input together.
 func Examine(files []*manifest.File, o Options) *Result {
 	e := &examination{Options: o, result: &Result{Files: len(files)}, namespaces: map[string]inject.Namespace{},
-		named: map[string][]*workload{}, called: map[string][]*service{}}
+		named: map[[2]string][]*workload{}, called: map[[2]string][]*service{}}
 	e.problems(files)
 	var objects []*manifest.Object
 	for _, f := range files {
@@ -152,7 +152,8 @@ func (e *examination) unreadable(o *manifest.Object, err error) {
 func (e *examination) connect(objects []*manifest.Object) {
 	twins := map[[2]string]int{} // Services of one name in one folder
 	for _, w := range e.workloads {
-		e.named[w.Name] = append(e.named[w.Name], w)
+		at := [2]string{w.Namespace, w.Name}
+		e.named[at] = append(e.named[at], w)
 	}
 	for _, o := range objects {
 		if o.Is("", "Service") {
@@ -167,30 +168,32 @@ func (e *examination) connect(objects []*manifest.Object) {
 			e.readScaler(o)
 		}
 	}
-	labelled := map[string][]*workload{} // by namespace
+	labelled := map[label][]*workload{}
 	for _, w := range e.workloads {
-		labelled[w.Namespace] = append(labelled[w.Namespace], w)
+		for key, value := range w.Pod.Labels {
+			at := label{w.Namespace, key, value}
+			labelled[at] = append(labelled[at], w)
+		}
 	}
 	selected := map[[2]string]*selection{} // Services often have one selector
-	seen := map[string]bool{}
-	for _, s := range e.services {
+	behind := map[*workload][]*backends{}  // by the first of their workloads
+	for i, s := range e.services {
 		key := [2]string{s.Namespace, labels.Set(s.Spec.Selector).String()}
 		if selected[key] == nil {
-			selected[key] = newSelection(s.Spec.Selector, labelled[s.Namespace])
+			selected[key] = newSelection(s.Namespace, s.Spec.Selector, labelled)
 		}
-		s.workloads = selected[key].nearby(s.object, twins[keyOf(s.object)] > 1)
-		if len(s.workloads) == 0 {
+		workloads := selected[key].nearby(s.object, twins[keyOf(s.object)] > 1)
+		if s.order = i; len(workloads) == 0 {
 			continue
 		}
-		// A Service that sends the same requests to the same pods adds nothing to what they get.
-		same := fmt.Sprint(&s.workloads[0], len(s.workloads), s.isForRequests(), pod.Targets(&s.Service))
-		if seen[same] {
-			continue
+		is := func(b *backends) bool { return &b.workloads[0] == &workloads[0] && len(b.workloads) == len(workloads) }
+		at := slices.IndexFunc(behind[workloads[0]], is)
+		if at < 0 {
+			at = len(behind[workloads[0]])
+			behind[workloads[0]] = append(behind[workloads[0]], newBackends(workloads))
 		}
-		seen[same] = true
-		for _, w := range s.workloads {
-			w.services = append(w.services, s)
-		}
+		s.backends = behind[workloads[0]][at]
+		s.backends.add(s)
 	}
 }
 
@@ -200,45 +203,6 @@ func keyOf(o *manifest.Object) [2]string { return [2]string{path.Dir(o.File.Name
 // areNear reports whether one of two objects can mean the other by its name.
 func areNear(a, b *manifest.Object) bool {
 	return a.Namespace == b.Namespace && (a.Namespace != "" || path.Dir(a.File.Name) == path.Dir(b.File.Name))
-}
-
-// selection has the workloads that a selector selects in a namespace.
-type selection struct {
-	all      []*workload
-	inFile   map[*manifest.File][]*workload
-	inFolder map[string][]*workload
-}
-
-func newSelection(selector map[string]string, among []*workload) *selection {
-	s := &selection{inFile: map[*manifest.File][]*workload{}, inFolder: map[string][]*workload{}}
-	selects := labels.SelectorFromSet(selector)
-	for _, w := range among {
-		if len(selector) > 0 && selects.Matches(labels.Set(w.Pod.Labels)) {
-			file, folder := w.object.File, path.Dir(w.object.File.Name)
-			s.all = append(s.all, w)
-			s.inFile[file], s.inFolder[folder] = append(s.inFile[file], w), append(s.inFolder[folder], w)
-		}
-	}
-	return s
-}
-
-// nearby are the selected workloads that an object means: those of the same file, or else of the same folder, or else
-// of the same namespace. A folder may hold many applications, all without a namespace and with the same labels. To an
-// object that has twins in other files of its folder, only the same file counts: which variant an object belongs to is
-// unknown.
-func (s *selection) nearby(o *manifest.Object, hasTwins bool) []*workload {
-	inFile, inFolder := s.inFile[o.File], s.inFolder[path.Dir(o.File.Name)]
-	switch {
-	case hasTwins, len(inFile) > 0:
-		return inFile
-	case len(inFolder) > 0 && inFolder[0].object.File != inFolder[len(inFolder)-1].object.File:
-		return nil // variants of one application, such as tests have: which one is meant is unknown
-	case len(inFolder) > 0:
-		return inFolder
-	case o.Namespace != "":
-		return s.all
-	}
-	return nil
 }
 
 // finish sorts the findings and drops those that comments switch off, and repeated ones.

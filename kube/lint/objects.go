@@ -32,7 +32,8 @@ func (e *examination) read(o *manifest.Object) {
 			return
 		}
 		e.services = append(e.services, s)
-		e.called[s.Name] = append(e.called[s.Name], s)
+		at := [2]string{s.Namespace, s.Name}
+		e.called[at] = append(e.called[at], s)
 	}
 }
 
@@ -135,7 +136,7 @@ func (e *examination) readScaler(o *manifest.Object) {
 		why = number(ptr.Deref(s.Spec.Replicas, 1)) + " of the Rollout " + o.Name
 	}
 	isMeant := false
-	for _, w := range slices.Clone(e.named[ref.Name]) {
+	for _, w := range slices.Clone(e.named[[2]string{o.Namespace, ref.Name}]) {
 		is := w.Kind == ref.Kind && w.Name == ref.Name || slices.Contains(w.takenBy, ref)
 		if !is || !areNear(w.object, o) {
 			continue
@@ -144,7 +145,8 @@ func (e *examination) readScaler(o *manifest.Object) {
 		w.scaled = append(w.scaled, why)
 		if o.Kind == "Rollout" {
 			w.takenBy = append(w.takenBy, reference{o.Kind, o.Name})
-			e.named[o.Name] = append(e.named[o.Name], w)
+			at := [2]string{o.Namespace, o.Name}
+			e.named[at] = append(e.named[at], w)
 		}
 	}
 	if o.Kind == "Rollout" && !isMeant {

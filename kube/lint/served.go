@@ -15,10 +15,8 @@ import (
 
 // examineWorkload applies the rules of a pod alone, and those that need the rest of the input.
 func (e *examination) examineWorkload(w *workload) {
-	for _, s := range w.services {
-		if s.isForRequests() {
-			w.targets = append(w.targets, pod.Targets(&s.Service)...)
-		}
+	for _, s := range w.services() {
+		w.targets = append(w.targets, pod.Targets(&s.Service)...)
 	}
 	if !w.examine() {
 		w.unprotected()
@@ -84,11 +82,11 @@ func (w *workload) unprotected() {
 		w.end.HasLastcall || w.end.HasProxy() || w.end.Mesh == pod.MeshAmbient || w.settings.MinimumDrain.IsSet() {
 		return
 	}
-	for _, s := range w.services {
+	for _, s := range w.services() {
 		serves, _ := pod.Serves(&w.Pod.Spec, pod.Targets(&s.Service))
 		for _, c := range serves {
 			hook := pod.ReadHook(&w.Pod.Spec, c) // other rules report one that stops the app or fails
-			if !s.isForRequests() || hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 || pod.IsIdle(c) {
+			if hook.Stops || hook.Failure() != "" || staysFor(hook, c) > 0 || pod.IsIdle(c) {
 				continue
 			}
 			lacks := "has no preStop hook"

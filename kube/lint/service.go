@@ -22,20 +22,18 @@ func (e *examination) examineBalancer(b manifest.Balancer) {
 		e.result.Examined++
 	}
 	for _, name := range b.Services {
-		for _, s := range e.called[name] {
+		for _, s := range e.called[[2]string{b.Namespace, name}] {
 			if isService && s.object != b.Object || !areNear(s.object, b.Object) {
 				continue
 			}
-			for _, w := range s.workloads {
-				if stays := w.stays(); stays < b.Notices {
-					e.found(b.Object, b.Object.String()+" over "+w.String(), nil, Finding{
-						ID: "LC016", Severity: Warning, Path: b.Field, Text: fmt.Sprintf(
-							"%s sends new connections to a pod until it has learned of its end, "+
-								"and the pods accept them for %v: %s a preStop sleep or lastcall.dev/minimum-drain of %v, "+
-								"and a longer terminationGracePeriodSeconds",
-							what, stays, remedy, b.Notices)})
-					return // the same for each
-				}
+			if w := s.backends.leavesBefore(b.Notices); w != nil {
+				e.found(b.Object, b.Object.String()+" over "+w.String(), nil, Finding{
+					ID: "LC016", Severity: Warning, Path: b.Field, Text: fmt.Sprintf(
+						"%s sends new connections to a pod until it has learned of its end, "+
+							"and the pods accept them for %v: %s a preStop sleep or lastcall.dev/minimum-drain of %v, "+
+							"and a longer terminationGracePeriodSeconds",
+						what, w.stays(), remedy, b.Notices)})
+				return // the same for each
 			}
 		}
 	}
