@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
@@ -27,6 +28,7 @@ var (
 	waiting      = []string{"read", "nc", "netcat", "dig", "nslookup", "ping"}
 	interpreters = []string{"python", "python3", "perl", "ruby"}
 	shells       = []string{"sh", "bash", "ash", "dash", "zsh", "ksh"}
+	plainShells  = []string{"sh", "ash", "dash"} // dash on Debian and Ubuntu, busybox on Alpine, bash on Red Hat
 )
 
 // stoppers are the commands, besides signals, that end a server.
@@ -97,8 +99,15 @@ func (r *reading) call(args []string) result {
 		return succeeds
 	case program == "false":
 		return fails
-	case program == "sleep" || program == "usleep" && len(rest) > 0:
+	case program == "sleep":
 		return r.sleep(rest)
+	case program == "usleep": // microseconds; only busybox and Red Hat's images have it
+		us, err := strconv.ParseInt(strings.Join(rest, " "), 10, 32)
+		if err != nil {
+			return r.unknown(text)
+		}
+		r.add(Step{Do: Unknown, Most: max(1, time.Duration(us)*time.Microsecond), Text: text})
+		return open
 	case program == "wait":
 		return r.wait()
 	case program == "set" && len(rest) > 0 && strings.HasPrefix(rest[0], "-") && strings.Contains(rest[0], "e"):
@@ -110,7 +119,7 @@ func (r *reading) call(args []string) result {
 		r.add(Step{Do: Sleep, For: Forever})
 		return open
 	case slices.Contains(shells, program):
-		return r.shell(rest, text)
+		return r.shell(program, rest, text)
 	case program == "kill", program == "pkill", program == "killall":
 		return r.kill(program, rest, text)
 	case program == "curl", program == "wget":
@@ -200,7 +209,7 @@ func (r *reading) sleep(args []string) result {
 }
 
 // shell reads a shell's arguments: -c and a script, or a file.
-func (r *reading) shell(args []string, text string) result {
+func (r *reading) shell(program string, args []string, text string) result {
 	for i, a := range args {
 		switch {
 		case a == "-o" || a == "+o" || i > 0 && (args[i-1] == "-o" || args[i-1] == "+o") || strings.HasPrefix(a, "--"):
@@ -217,6 +226,9 @@ func (r *reading) shell(args []string, text string) result {
 			}
 			return r.inside(func(child *reading) result {
 				child.errexit = strings.Contains(a, "e")
+				if why := bashOnly(rest[0]); why != "" && slices.Contains(plainShells, program) {
+					return child.doubtful(rest[0], program+" may not have bash's "+why)
+				}
 				return child.script(rest[0])
 			})
 		case strings.HasPrefix(a, "-"):

@@ -27,7 +27,7 @@ func Of(p *corev1.Pod, o Options) *Termination {
 		t.note(pod.KnativeNote)
 	}
 	if injected, done := inject.Pod(p, inject.Options{
-		Image: "lastcall", Token: "0000000000000000", MeshConfig: o.MeshConfig,
+		Image: "lastcall", EnvoyImage: "lastcall-envoy", Token: "0000000000000000", MeshConfig: o.MeshConfig,
 		Namespace: o.Namespace, Sidecar: o.Istio, Offline: true,
 	}); done.Outcome == inject.Injected {
 		p = injected

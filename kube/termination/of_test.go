@@ -65,6 +65,8 @@ func TestMeshes(t *testing.T) {
 			"web drain 9s unknown, lastcall native drain waits"},
 		{"lastcall next to a hook that is kept", `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {lastcall.dev/pre-stop: keep}}, spec: {containers: [{name: web, ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 9}}}}]}}`, "",
 			"web sleep 9s unknown, lastcall native drain waits"},
+		{"lastcall with Envoy", `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {lastcall.dev/proxy: envoy}}, spec: {containers: [{name: web, ports: [{containerPort: 80}]}]}}`, "",
+			"web drain unknown, lastcall native drain waits"},
 		{"own native sidecars", `spec: {initContainers: [{name: a, restartPolicy: Always}, {name: init}, {name: b, restartPolicy: Always}], containers: [{name: web}]}`, "",
 			"web unknown, b native unknown, a native unknown"},
 		{"stop signals", `spec: {os: {name: linux}, containers: [{name: web, lifecycle: {stopSignal: SIGSTOP}}]}`, "", "web ignores"},

@@ -27,6 +27,11 @@ type shape struct {
 
 const web = `name: web, image: "app:1", ports: [{name: http, containerPort: 8080}]`
 
+const (
+	front  = `name: web, image: "front:1", command: [front, "--upstream=http://127.0.0.1:8082"], ports: [{name: http, containerPort: 8080}]`
+	behind = `name: app, image: "app:1", ports: [{containerPort: 8082}]`
+)
+
 func does(what ...string) map[string]string {
 	out := map[string]string{"web": what[0]}
 	for i := 1; i < len(what); i += 2 {
@@ -89,7 +94,6 @@ var shapes = []shape{
 		spec: `initContainers: [{name: logs, image: "logs:1", restartPolicy: Always}], containers: [{` + web + `}]`},
 	{name: "shell as PID 1", spec: graceOf("10", `containers: [{`+web+`, command: [sh, -c, "server; true"]}]`)},
 	{name: "shell that becomes the app", spec: `containers: [{` + web + `, command: [sh, -c, "exec server"]}]`, app: "exits"},
-	{name: "bash and one command", spec: `containers: [{` + web + `, command: [bash, -c, "server"]}]`},
 	{name: "shell with a trap", does: does("finishes"),
 		spec: `containers: [{` + web + `, command: [sh, -c, "trap 'kill $p' TERM; server & p=$!; wait; wait"]}]`},
 	{name: "uWSGI reloads", does: does("reloads"),
@@ -101,7 +105,6 @@ var shapes = []shape{
 		spec: `containers: [{` + web + `, env: [{name: PAUSE, value: "5"}], lifecycle: {preStop: {exec: {command: [sleep, "$(PAUSE)"]}}}}]`},
 	{name: "variable in arguments", does: does("finishes within 3s"),
 		spec: `containers: [{` + web + `, env: [{name: T, value: "3"}], command: [gunicorn], args: [--graceful-timeout, "$(T)", "app:app"]}]`},
-	{name: "pipe", spec: exec1(`[sh, -c, "sleep 3 | sleep 1"]`), app: "exits"},
 	{name: "SIGKILL from inside", spec: exec1(`[sh, -c, "kill -9 1; sleep 3"]`), app: "exits"},
 	{name: "bash and a command after the server", spec: graceOf("10", cmdWeb(`[bash, -c, "server; true"]`))},
 	{name: "helper first", app: "exits",
@@ -109,6 +112,20 @@ var shapes = []shape{
 	{name: "sidecar with a hook", app: "exits",
 		spec: `initContainers: [{name: logs, image: "logs:1", restartPolicy: Always, lifecycle: {preStop: {sleep: {seconds: 4}}}}], ` +
 			`containers: [{` + web + `, lifecycle: {preStop: {sleep: {seconds: 2}}}}]`},
+	{name: "braces in sh", spec: exec1(`[sh, -c, "for i in {1..3}; do sleep 1; done"]`), app: "exits"},
+	{name: "pipefail in sh", spec: exec1(`[sh, -c, "set -euo pipefail; sleep 4"]`), app: "exits"},
+	{name: "usleep", spec: exec1(`[usleep, "3000000"]`), app: "exits"},
+	{name: "front without the hook", app: "exits", spec: `containers: [{` + front + `}, {` + behind + `, lifecycle: {preStop: {sleep: {seconds: 4}}}}]`},
+	{name: "app behind without the hook", app: "exits",
+		spec: `containers: [{` + front + `, lifecycle: {preStop: {sleep: {seconds: 4}}}}, {` + behind + `}]`},
+	{name: "both with hooks", app: "exits",
+		spec: `containers: [{` + front + `, lifecycle: {preStop: {sleep: {seconds: 3}}}}, {` + behind + `, lifecycle: {preStop: {sleep: {seconds: 5}}}}]`},
+	{name: "lastcall in front of both", spec: graceOf("14", `containers: [{`+front+`}, {`+behind+`}]`), inject: true, app: "exits"},
+	{name: "lastcall and a sidecar that ignores", inject: true, does: does("exits", "logs", "ignores"),
+		spec: graceOf("10", `initContainers: [{name: logs, image: "logs:1", restartPolicy: Always}], containers: [{`+web+`}]`)},
+	{name: "lastcall with Envoy", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, more: `lastcall.dev/proxy: envoy`, app: "exits"},
+	{name: "lastcall as Istio", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, more: `lastcall.dev/compat: istio`,
+		app: "finishes", does: does("finishes")},
 	{name: "native lastcall", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, app: "exits"},
 	{name: "classic lastcall", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, app: "exits", more: `lastcall.dev/sidecar: classic`},
 	{name: "lastcall and a hook", spec: graceOf("16", exec1(`[sh, -c, "sleep 3"]`)), inject: true, app: "finishes", does: does("finishes")},
@@ -136,7 +153,7 @@ func TestPlanIsTheTruth(t *testing.T) {
 		pods[i] = s.serving(n)
 	}
 	var all sync.WaitGroup
-	slots := make(chan struct{}, 10)
+	slots := make(chan struct{}, 14)
 	isWrong := make([]bool, len(shapes))
 	for i, s := range shapes {
 		all.Go(func() {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +62,10 @@ func (e *ended) String() string {
 
 // standIn is each program of the shapes: a server that does at SIGTERM what $DOES says, and what ends it.
 const standIn = `#!/bin/sh
-case " $* " in *" quit "*) exec kill -TERM 1 ;; esac
+case " $* " in
+*" quit "* | *" stop "* | *" graceful-stop "* | *" shutdown "*) exec kill -TERM 1 ;;
+*" reload "*) exit ;;
+esac
 serve() { exec /rehearse httpbin --listen 0.0.0.0:$PORT --max-delay 60s --on-term "$1"; }
 case $DOES in
 exits) serve exit ;;
@@ -86,7 +90,7 @@ esac
 // standIns is the name of the ConfigMap with these programs.
 const standIns = "stand-ins"
 
-var programs = []string{"server", "nginx", "gunicorn", "uwsgi"}
+var programs = []string{"server", "nginx", "gunicorn", "uwsgi", "apachectl", "redis-cli"}
 
 // configMap has the stand-ins.
 func (n *namespace) configMap() {
@@ -95,6 +99,10 @@ func (n *namespace) configMap() {
 	for _, name := range programs {
 		data[name] = standIn
 	}
+	// A real one stands in front of another container.
+	data["front"] = "#!/bin/sh\nexec " + peers.Need(n.T, "nginx") + " -c /stand-in/front.conf"
+	conf := peers.NginxConf("/tmp", "0.0.0.0:8080", "127.0.0.1:8082")
+	data["front.conf"] = strings.Replace(conf, "proxy_pass", "proxy_buffering off; proxy_pass", 1)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: standIns}, Data: data}
 	if _, err := client.CoreV1().ConfigMaps(n.Name).Create(n.T.Context(), object, metav1.CreateOptions{}); err != nil {
 		n.T.Fatal(err)
@@ -127,7 +135,18 @@ func (s shape) pod(t *testing.T) *corev1.Pod {
 		LocalObjectReference: corev1.LocalObjectReference{Name: standIns}, DefaultMode: &mode,
 	}}}}
 	mounts := []corev1.VolumeMount{{Name: standIns, MountPath: "/stand-in"}}
-	for i, f := range [][2]string{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/usr/bin", "/bin"}} {
+	folders := [][2]string{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/usr/bin", "/bin"}}
+	if strings.Contains(s.spec, "command: [front,") { // a program of this machine, as root
+		home, err := os.UserHomeDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders = append(folders, [2]string{"/etc", "/etc"}, [2]string{home, home})
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64), RunAsGroup: new(int64)}
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		mounts = append(mounts, corev1.VolumeMount{Name: "tmp", MountPath: "/tmp"})
+	}
+	for i, f := range folders {
 		name := fmt.Sprintf("f%d", i)
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: f[0]}}})
 		mounts = append(mounts, corev1.VolumeMount{Name: name, MountPath: f[1], ReadOnly: true})

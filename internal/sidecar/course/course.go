@@ -170,6 +170,9 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 		m.Gone = m.Kill
 	case FixedDrain:
 		m.Gone = m.Signal + k.Drain
+		if k.Native && k.Hook.Kind == DrainHook { // lastcall's began with the hook
+			m.Gone = max(m.Signal, k.Drain)
+		}
 	case Refuses:
 		m.Gone = max(m.Signal, min(tr.Busy, m.Signal+k.Drain))
 		if tr.Idle {

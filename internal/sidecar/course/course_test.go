@@ -24,6 +24,7 @@ func TestCourse(t *testing.T) {
 	sleep5 := Hook{Kind: SleepHook, Duration: 5 * s, IsKnown: true}
 	after := Hook{Kind: DrainHook, Own: &Hook{Kind: ScriptHook, Duration: 60 * s, IsKnown: true}}
 	blind := Container{Name: "proxy", Role: Proxy, Reaction: Waits, Blind: true}
+	early := Container{Name: "proxy", Role: Proxy, Native: true, Reaction: FixedDrain, Drain: 5 * s, Hook: waits}
 	helper := Container{Name: "helper", Role: Aside, Reaction: Finishes, Hook: sleep5}
 	for _, tt := range []struct {
 		name      string
@@ -41,6 +42,7 @@ func TestCourse(t *testing.T) {
 		{"polls for zero, an idle connection", 30 * s, app(Finishes, Hook{}), polls, Traffic{Busy: 3 * s, Idle: true}, 30 * s, 30 * s, true},
 		{"a loop, early", 30 * s, app(Finishes, Hook{}), loop, Traffic{Busy: 3 * s, Polls: Early}, 5 * s, 5 * s, false},
 		{"a loop, late", 30 * s, app(ServesOn, Hook{}), loop, Traffic{Busy: 10 * s, Polls: Late}, 16 * s, 16 * s, false},
+		{"a fixed drain that begins with the hook", 30 * s, app(Finishes, Hook{}), early, Traffic{Busy: 8 * s}, 8 * s, 8 * s, false},
 		{"native sidecar, the app exits", 30 * s, app(Exits, Hook{}), native, Traffic{Busy: 10 * s}, 0, 0, false},
 		{"a sleep as long as the grace period", 12 * s, app(Exits, Hook{Kind: SleepHook, Duration: 15 * s}), fixed, Traffic{Busy: 3 * s}, 5 * s, 12 * s, false},
 		{"an app that continues", 8 * s, app(Finishes, Hook{}), polls, Traffic{Busy: 10 * s}, 8 * s, 8 * s, true},
