@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// LeastPeriod is the kubelet's shortest grace period (calculateEffectiveGracePeriod of pkg/kubelet): a pod whose own is 0
-// has its hooks run for so long, then its stop signals, and 2 s later SIGKILL.
+// LeastPeriod is the kubelet's shortest grace period (calculateEffectiveGracePeriod of pkg/kubelet): a pod whose own is
+// 0 has its hooks run for so long, then its stop signals, and 2 s later SIGKILL.
 const LeastPeriod = time.Second
 
 // Stopped is the pod as the kubelet stops it, in which each app reacts to what its own hook does to it.

@@ -20,8 +20,8 @@ const (
 // ProxyID is the user and the group of the sidecar: its connections are not captured.
 const ProxyID = 1337
 
-// Source4 and Source6 are the addresses from which Istio's Envoy connects to the app. Source6 exists only if Istio's init
-// container has added it to the loopback interface.
+// Source4 and Source6 are the addresses from which Istio's Envoy connects to the app. Source6 exists only if Istio's
+// init container has added it to the loopback interface.
 var (
 	Source4 = netip.MustParseAddr("127.0.0.6")
 	Source6 = netip.MustParseAddr("::6")
