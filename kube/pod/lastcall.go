@@ -57,7 +57,7 @@ func watches(flags []string) bool {
 }
 
 // IsWorker reports whether a container's hook waits for the signals of a worker, and no port of it is for requests: it
-// serves nobody.
+// has no clients.
 func IsWorker(c *corev1.Container) bool {
 	flags, _ := WaitFlags(HookOf(c))
 	isUnlisted := Argument(flags, "--ports") != "" && len(c.Ports) == 0

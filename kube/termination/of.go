@@ -102,8 +102,8 @@ func (r *reader) readMesh() {
 	r.Mesh = r.mesh
 }
 
-// readBlind finds a classic sidecar of lastcall that does not see the apps' end: neither by their processes nor by a hook
-// in each of them.
+// readBlind finds a classic sidecar of lastcall that does not see the apps' end: neither by their processes nor by a
+// hook in each of them.
 func (r *reader) readBlind() {
 	spec := &r.pod.Spec
 	isShared := spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
