@@ -79,7 +79,8 @@ var outOfPointer = strings.NewReplacer("~1", "/", "~0", "~")
 
 // apply does to a YAML tree what the operation does to JSON.
 func (e *editing) apply(n *yaml.Node, o Operation) error {
-	key, rest := "", strings.TrimPrefix(o.Path, "/")
+	var key string
+	rest := strings.TrimPrefix(o.Path, "/")
 	for isLast := false; !isLast; {
 		var more bool
 		key, rest, more = strings.Cut(rest, "/")

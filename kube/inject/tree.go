@@ -87,7 +87,7 @@ type field struct {
 // in is the field of a struct, and none if JSON omits it.
 func (f *field) in(v reflect.Value) (none reflect.Value) {
 	v = v.FieldByIndex(f.index)
-	isEmpty := false
+	var isEmpty bool
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice:
 		isEmpty = f.omitsEmpty && v.Len() == 0
