@@ -35,6 +35,10 @@ type addition struct {
 // editNodes applies operations to a YAML document. It returns false for a document with anchors, whose nodes stand for
 // several places, and for one whose lines are not where the parser counts them.
 func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bool, error) {
+	whole := text
+	if i := bytes.Index(text, []byte("\n...")); i >= 0 && string(bytes.TrimSpace(text[i:])) == "..." {
+		text = text[:i+1] // the document's end stays
+	}
 	has := func(odd string) bool { return bytes.Contains(text, []byte(odd)) }
 	returns := bytes.Count(text, []byte("\r"))
 	if root == nil || hasAnchors(root) || slices.ContainsFunc(otherBreaks, has) ||
@@ -60,12 +64,12 @@ func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bo
 			e.out = append(e.out, "---\n"...)
 		}
 		e.at = e.trim(start, len(text), 1, root)
-		whole := e.whole(root)
-		whole.HeadComment, whole.FootComment = "", "" // which stay in the text
-		e.encode(whole, 0)
+		block := e.whole(root)
+		block.HeadComment, block.FootComment = "", "" // which stay in the text
+		e.encode(block, 0)
 	}
 	e.copyTo(len(text))
-	return e.out, true, e.err
+	return append(e.out, whole[len(text):]...), true, e.err
 }
 
 // otherBreaks end lines in YAML 1.1 too, or the document.

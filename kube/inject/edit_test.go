@@ -47,6 +47,7 @@ func TestCommentsStay(t *testing.T) {
 		"lists indented": strings.NewReplacer("\n      - ", "\n        -   ", "\n        ", "\n            ").Replace(commented),
 		"CRLF":           strings.ReplaceAll(commented, "\n", "\r\n"),
 		"a BOM":          "\ufeff" + commented,
+		"an end":         commented + "...\n",
 		"wide":           strings.ReplaceAll(strings.ReplaceAll(commented, " # ", "   # "), "\n  ", "\n\n     "),
 	} {
 		out, _, err := Manifest([]byte(text), offline)
