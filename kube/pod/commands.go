@@ -14,13 +14,13 @@ import (
 // quick are programs that return at once and leave the app alone; pure ones have no effect at all.
 var (
 	pure = []string{
-		":", "true", "echo", "printf", "date", "set", "unset", "export", "readonly", "local", "shift", "cd", "umask", "trap",
-		"hostname", "whoami", "id", "pwd", "ls", "cat", "ps", "seq", "basename", "dirname",
+		":", "true", "echo", "printf", "date", "set", "unset", "export", "readonly", "local", "shift", "umask", "trap",
+		"hostname", "whoami", "id", "pwd", "ps", "seq", "basename", "dirname",
 	}
 	quick = []string{"touch", "rm", "mkdir", "cp", "mv", "chmod", "chown", "ln", "tee", "logger", "sync"}
 	// asks are programs whose exit depends on what they find.
 	asks = []string{
-		"test", "[", "[[", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr", "head", "wc", "sort",
+		"test", "[", "[[", "cd", "ls", "cat", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr", "head", "wc", "sort",
 		"uniq", "tail", "find",
 		"netstat", "ss", "lsof", "which", "type", "command", "expr", "jq", "ip",
 	}
@@ -88,6 +88,8 @@ func (r *reading) call(args []string) result {
 	r.traps = r.traps || program == "trap"
 	rest := args[1:]
 	switch {
+	case program == "trap" && len(rest) > 1 && rest[0] != "" && slices.ContainsFunc(rest[1:], isExit):
+		return r.unknown(text) // at the end of the script
 	case program == "exit":
 		r.exits = true
 		return status(rest)
@@ -144,6 +146,9 @@ func (r *reading) call(args []string) result {
 	}
 	return r.stopper(program, rest, text)
 }
+
+// isExit reports whether a trap is for the end of its shell.
+func isExit(signal string) bool { return signal == "EXIT" || signal == "0" }
 
 // status is the exit that the operand of exit or return sets.
 func status(args []string) result {

@@ -99,6 +99,15 @@ func TestScripts(t *testing.T) {
 		"sleep ${A[0]}":                                               "0s?",
 		"echo {} a{b; sleep 5":                                        "5s",
 		"usleep 3000000; sleep 1":                                     "1s?4s",
+		"cd /none && sleep 5":                                         "0s?5s",
+		"cat /none && sleep 5":                                        "0s?5s",
+		"echo x > /none/x && sleep 5":                                 "0s?5s",
+		"echo x > /proc/1/fd/1 && sleep 5":                            "5s",
+		"trap 'sleep 3' EXIT; sleep 1":                                "1s? may stop at 0s",
+		"sleep 9 & kill $!; sleep 2":                                  "2s?9s",
+		"sleep 9 & P=$!; sleep 1; kill $P 2>/dev/null; sleep 2":       "3s?9s",
+		"kill -TERM $$; sleep 3":                                      "0s",
+		"kill -TERM $(cat /run/app.pid); sleep 3":                     "3s unknown at 0s",
 		"timeout 10 sleep 60":                                         "10s",
 		"timeout 60s sh -c 'while true; do sleep 1; done'":            "1m0s",
 		"timeout --signal INT 9 sleep infinity":                       "9s",
@@ -141,7 +150,7 @@ func TestScripts(t *testing.T) {
 		"f() { sleep 4; }; f; f":                                      "8s",
 		"sleep 5; )":                                                  "0s fails",
 		"trap : TERM; sleep 6":                                        "6s",
-		"[ $$ -eq 1 ] || sleep 1":                                     "0s?1s",
+		"[ $$ -eq 1 ] || sleep 1":                                     "1s",
 	} {
 		h := hookOf(t, "image: web, ", fmt.Sprintf("{exec: {command: [sh, -c, %q]}}", script))
 		if got := text(h); got != want {

@@ -16,6 +16,12 @@ const (
 	maxValue    = 256
 )
 
+// The process numbers that stand for $$ and $!: the hook's shell, and a command that it has in the background.
+const (
+	ownShell = "4194305" // above the kernel's largest
+	ownChild = "4194306"
+)
+
 // result is a command's exit.
 type result int
 
@@ -54,7 +60,7 @@ type later struct {
 }
 
 func newReading(spec *corev1.PodSpec, c *corev1.Container) *reading {
-	r := &reading{spec: spec, container: c, vars: map[string]string{}, funcs: map[string]*syntax.Stmt{},
+	r := &reading{spec: spec, container: c, vars: map[string]string{"$": ownShell, "!": ownChild}, funcs: map[string]*syntax.Stmt{},
 		commands: new(int)}
 	for _, e := range c.Env {
 		if e.ValueFrom == nil && len(e.Value) <= maxValue {
@@ -171,6 +177,9 @@ func (r *reading) statement(s *syntax.Stmt) result {
 		isWrite := to.Op == syntax.RdrOut || to.Op == syntax.AppOut || to.Op == syntax.RdrAll || to.Op == syntax.AppAll
 		if name := to.Word.Lit(); isWrite && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/1/fd/") {
 			r.add(Step{Do: Runs, Text: "> " + name})
+			if out == succeeds { // if it can write there
+				out = open
+			}
 		}
 	}
 	if s.Negated {

@@ -30,6 +30,15 @@ func (r *reading) kill(program string, args []string, text string) result {
 	if number := signals[signal]; number != "" {
 		signal = number
 	}
+	if program == "kill" && len(targets) > 0 && signal != "0" && signal != "L" {
+		switch isOwn := func(t string) bool { return t == ownShell || t == ownChild }; {
+		case slices.Contains(targets, ownShell):
+			r.exits = true
+			return fails
+		case !slices.ContainsFunc(targets, func(t string) bool { return !isOwn(t) }):
+			return succeeds
+		}
+	}
 	isOne := program == "kill" && slices.Contains(targets, "1")
 	shares := r.spec.ShareProcessNamespace != nil && *r.spec.ShareProcessNamespace
 	switch {
