@@ -20,9 +20,8 @@ var (
 	quick = []string{"touch", "rm", "mkdir", "cp", "mv", "chmod", "chown", "ln", "tee", "logger", "sync"}
 	// asks are programs whose exit depends on what they find.
 	asks = []string{
-		"test", "[", "[[", "cd", "ls", "cat", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr", "head", "wc", "sort",
-		"uniq", "tail", "find",
-		"netstat", "ss", "lsof", "which", "type", "command", "expr", "jq", "ip",
+		"test", "[", "[[", "cd", "ls", "cat", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr", "head",
+		"wc", "sort", "uniq", "tail", "find", "netstat", "ss", "lsof", "which", "type", "command", "expr", "jq", "ip",
 	}
 	// waiting may take a time, and leave the app alone.
 	waiting      = []string{"read", "nc", "netcat", "dig", "nslookup", "ping"}

@@ -60,8 +60,8 @@ type later struct {
 }
 
 func newReading(spec *corev1.PodSpec, c *corev1.Container) *reading {
-	r := &reading{spec: spec, container: c, vars: map[string]string{"$": ownShell, "!": ownChild}, funcs: map[string]*syntax.Stmt{},
-		commands: new(int)}
+	r := &reading{spec: spec, container: c, vars: map[string]string{"$": ownShell, "!": ownChild},
+		funcs: map[string]*syntax.Stmt{}, commands: new(int)}
 	for _, e := range c.Env {
 		if e.ValueFrom == nil && len(e.Value) <= maxValue {
 			r.vars[e.Name] = e.Value
