@@ -12,46 +12,21 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// treeing makes trees of values of Go types, as their JSON would be read, without writing most of it.
+// treeing makes trees of values of Go types, by their JSON.
 type treeing struct{ err error }
 
-func (t *treeing) of(v reflect.Value) any {
-	v = inner(v)
-	switch kind := v.Kind(); {
-	case kind == reflect.Invalid:
+func (t *treeing) of(v reflect.Value) (out any) {
+	if v = inner(v); !v.IsValid() {
 		return nil
-	case kind == reflect.Struct:
-		all := fieldsOf(v.Type())
-		if all == nil {
-			break
-		}
-		out := map[string]any{}
-		for _, f := range all {
-			if value := f.in(v); value.IsValid() {
-				out[f.name] = t.of(value)
-			}
-		}
-		return out
-	case kind == reflect.Map:
-		out := make(map[string]any, v.Len())
-		for entries := v.MapRange(); entries.Next(); {
-			out[entries.Key().String()] = t.of(entries.Value())
-		}
-		return out
-	case kind == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
-		out := make([]any, v.Len())
-		for i := range out {
-			out[i] = t.of(v.Index(i))
-		}
-		return out
-	case kind == reflect.String:
-		return v.String()
-	case kind == reflect.Bool:
-		return v.Bool()
-	case v.CanInt():
-		return v.Int()
 	}
-	return t.read(v.Interface())
+	text, err := json.Marshal(v.Interface())
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &out)
+	}
+	if err != nil {
+		t.err = fmt.Errorf("write as JSON: %w", err)
+	}
+	return out
 }
 
 // inner is the value behind pointers and interfaces, and none for null.
@@ -63,18 +38,6 @@ func inner(v reflect.Value) reflect.Value {
 		return reflect.Value{}
 	}
 	return v
-}
-
-// read is a value of another type, by its JSON.
-func (t *treeing) read(v any) (out any) {
-	text, err := json.Marshal(v)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &out)
-	}
-	if err != nil {
-		t.err = fmt.Errorf("write as JSON: %w", err)
-	}
-	return out
 }
 
 // field is a struct's field in JSON.

@@ -51,7 +51,7 @@ func appendYAML(out []byte, value reflect.Value, indent int, isElement bool) []b
 	case kind == reflect.String:
 		return appendScalar(append(out, ' '), value.String(), indent, false)
 	case kind == reflect.Struct:
-		return appendYAML(out, reflect.ValueOf(new(treeing).read(value.Interface())), indent, isElement)
+		return appendYAML(out, reflect.ValueOf(new(treeing).of(value)), indent, isElement)
 	}
 	if len(out) > begin {
 		return out

@@ -3,10 +3,9 @@ package lint
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
@@ -55,30 +54,16 @@ var alikeForms = []string{"", "one name", "ports", "selectors", "scaled", "ingre
 func TestAlikeIsLinear(t *testing.T) {
 	for _, form := range alikeForms {
 		t.Run(form, func(t *testing.T) {
-			of := func(n int) time.Duration {
+			programtest.Linear(t, 200, func(n int) func() {
 				files := []*manifest.File{manifest.Parse("all.yaml", alike(n, form))}
-				before := processorTime(t)
-				if r := Examine(files, Options{}); r.Objects < n {
-					t.Fatalf("%d objects of %d", r.Objects, n)
+				return func() {
+					if r := Examine(files, Options{}); r.Objects < n {
+						t.Fatalf("%d objects of %d", r.Objects, n)
+					}
 				}
-				return processorTime(t) - before
-			}
-			of(100) // for what happens once
-			small, large := of(200), of(2000)
-			t.Logf("200 objects: %v, 2000: %v", small, large)
-			if large > 30*small {
-				t.Errorf("ten times the objects take %.0f times as long", large.Seconds()/small.Seconds())
-			}
+			})
 		})
 	}
-}
-
-func processorTime(t *testing.T) time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano())
 }
 
 func BenchmarkAlike(b *testing.B) {

@@ -57,7 +57,7 @@ func named(name string) (observe.Protocol, bool) {
 	switch word := meshconfig.PortProtocol(name); {
 	case word == "":
 		return observe.Unspecified, false
-	case meshconfig.IsTLSPort(word) && word != "wss" && word != "grpcs":
+	case meshconfig.IsHTTPSPort(word):
 		return observe.TLS, true
 	case meshconfig.IsOpaquePort(word):
 		return observe.Opaque, true

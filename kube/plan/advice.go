@@ -125,7 +125,7 @@ func (a *Advice) headline() string {
 // suffice.
 func WriteAdvice(w io.Writer, name string, pod *corev1.Pod, o Options) (isFound bool, err error) {
 	var b strings.Builder
-	if termination.Of(pod, o.Options).Course(course.Traffic{}).Refusal == course.Nobody { // a worker
+	if termination.Of(pod, o.Options).Course(course.Traffic{}).Refusal == course.NoClients { // a worker
 		o.Propagation = 0
 	}
 	fmt.Fprintf(&b, "%s: requests take up to %s, clients connect for up to %s after the deletion\n",

@@ -57,7 +57,7 @@ func New(name string, pod *corev1.Pod, o Options) *Plan {
 	p.Course, p.Idle = p.Termination.Course(course.Traffic{Busy: o.Request}), p.Termination.Course(course.Traffic{})
 	moments := []time.Duration{inFlight, 0} // and while clients still connect
 	switch {
-	case p.servesNobody():
+	case p.hasNoClients():
 		moments = moments[:1]
 	case o.Propagation > 0:
 		moments = append(moments, o.Propagation/2, o.Propagation)
@@ -73,8 +73,8 @@ func New(name string, pod *corev1.Pod, o Options) *Plan {
 	return p
 }
 
-// servesNobody reports whether no client connects to the pod: it is a worker's.
-func (p *Plan) servesNobody() bool { return p.Idle.Refusal == course.Nobody }
+// hasNoClients reports whether no client connects to the pod: it is a worker's.
+func (p *Plan) hasNoClients() bool { return p.Idle.Refusal == course.NoClients }
 
 // Lost is the number of arrivals whose request is lost for certain.
 func (p *Plan) Lost() (n int) {
@@ -117,7 +117,7 @@ func (p *Plan) Promises() []string {
 		out[0] = "every request in flight at the deletion is cut"
 	}
 	switch late := p.Options.Propagation - p.Idle.Accepts; {
-	case p.servesNobody():
+	case p.hasNoClients():
 		out = append(out, "the pod serves no connections")
 	case late > 0 && p.idleBest.Accepts > p.Idle.Accepts && p.Idle.Accepts == 0:
 		out = append(out, fmt.Sprintf("whether new connections are served is unknown, and clients connect for another %s",

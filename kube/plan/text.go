@@ -154,7 +154,7 @@ func (p *Plan) lanes(b *strings.Builder) {
 			return served
 		case at < p.Best.Accepts && at <= max(p.Options.Propagation, p.Course.Gone):
 			return open
-		case at <= p.Options.Propagation && !p.servesNobody():
+		case at <= p.Options.Propagation && !p.hasNoClients():
 			return lost
 		}
 		return none

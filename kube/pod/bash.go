@@ -2,21 +2,13 @@ package pod
 
 import (
 	"slices"
-	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
 )
 
 // bashOnly names a construct of a script that only bash and its like have: other shells fail at it, or do otherwise.
 // Empty if there is none.
-func bashOnly(text string) (what string) {
-	if len(text) > maxScript {
-		return ""
-	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
-	if err != nil {
-		return ""
-	}
+func bashOnly(file *syntax.File) (what string) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.TestClause:
@@ -76,9 +68,9 @@ func isBraced(w *syntax.Word) bool {
 }
 
 // doubtful reads a script of which the manifest does not show how its shell reads it.
-func (r *reading) doubtful(text, why string) result {
+func (r *reading) doubtful(file *syntax.File, why string) result {
 	child := r.fork()
-	child.script(text)
+	child.list(file.Stmts)
 	h := summarize(child.steps)
 	r.add(Step{Do: Unknown, MayStop: h.Stops || h.MayStop, Text: why})
 	return open

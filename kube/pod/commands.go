@@ -230,10 +230,7 @@ func (r *reading) shell(program string, args []string, text string) result {
 			}
 			return r.inside(func(child *reading) result {
 				child.errexit = strings.Contains(a, "e")
-				if why := bashOnly(rest[0]); why != "" && slices.Contains(plainShells, program) {
-					return child.doubtful(rest[0], program+" may not have bash's "+why)
-				}
-				return child.script(rest[0])
+				return child.script(rest[0], program)
 			})
 		case strings.HasPrefix(a, "-"):
 		case strings.Contains(a, " "):

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -316,13 +317,18 @@ func (r *reading) inside(read func(*reading) result) result {
 }
 
 // script reads the script of a shell.
-func (r *reading) script(text string) result {
+func (r *reading) script(text, shell string) result {
 	if len(text) > maxScript {
 		return r.unknown("a script that is too long")
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		return r.fail("the shell refuses its script: " + strings.TrimPrefix(err.Error(), ":"))
+	}
+	if slices.Contains(plainShells, shell) {
+		if why := bashOnly(file); why != "" {
+			return r.doubtful(file, shell+" may not have bash's "+why)
+		}
 	}
 	return r.list(file.Stmts)
 }

@@ -17,7 +17,7 @@ func (r *reading) wrapped(program string, args []string, text string) (is bool, 
 		first = 1
 	case "env", "sudo", "runuser", "su":
 		if i := slices.Index(args, "-c"); i >= 0 && i+1 < len(args) {
-			return true, r.inside(func(child *reading) result { return child.script(args[i+1]) })
+			return true, r.inside(func(child *reading) result { return child.script(args[i+1], "") })
 		}
 	default:
 		return false, open
@@ -41,7 +41,7 @@ func (r *reading) wrapped(program string, args []string, text string) (is bool, 
 	case "timeout":
 		return true, r.limited(limit, command, text)
 	case "eval":
-		return true, r.script(strings.Join(command, " "))
+		return true, r.script(strings.Join(command, " "), "")
 	case "xargs": // adds words that it reads
 		return true, r.call(append(slices.Clone(command), dynamic))
 	case "exec":

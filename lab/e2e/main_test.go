@@ -94,11 +94,5 @@ func (n *namespace) pods(app string) []corev1.Pod {
 // gone waits until the pod has left the API.
 func (n *namespace) gone(p corev1.Pod) {
 	n.T.Helper()
-	n.Until("lost pod "+p.Name, func() error {
-		now, err := client.CoreV1().Pods(n.Name).Get(n.T.Context(), p.Name, metav1.GetOptions{})
-		if err == nil && now.UID == p.UID {
-			return fmt.Errorf("it is %s", now.Status.Phase)
-		}
-		return nil
-	})
+	n.ends([]corev1.Pod{p})
 }

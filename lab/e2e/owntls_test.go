@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
@@ -92,27 +94,24 @@ func TestOwnTLS(t *testing.T) {
 // ends waits until the pods are gone, and returns the longest time that one took from its deletion.
 func (n *namespace) ends(pods []corev1.Pod) (longest time.Duration) {
 	n.T.Helper()
-	began := map[string]time.Time{}
+	began := map[types.UID]time.Time{}
 	n.Until("lost the pods", func() error {
-		left := 0
+		var left []error
 		for _, p := range pods {
 			now, err := client.CoreV1().Pods(n.Name).Get(n.T.Context(), p.Name, metav1.GetOptions{})
-			switch at, isBegun := began[p.Name]; {
-			case err == nil:
-				left++
+			switch at, isBegun := began[p.UID]; {
+			case err == nil && now.UID == p.UID:
+				left = append(left, fmt.Errorf("%s is %s", p.Name, now.Status.Phase))
 				// The kubelet deletes the pod once more when its containers are gone, with a grace period of 0.
 				if d := now.DeletionGracePeriodSeconds; d != nil && !isBegun {
-					began[p.Name] = now.DeletionTimestamp.Add(-time.Duration(*d) * time.Second)
+					began[p.UID] = now.DeletionTimestamp.Add(-time.Duration(*d) * time.Second)
 				}
 			case isBegun:
 				longest = max(longest, time.Since(at))
-				delete(began, p.Name)
+				delete(began, p.UID)
 			}
 		}
-		if left > 0 {
-			return fmt.Errorf("%d remain", left)
-		}
-		return nil
+		return errors.Join(left...)
 	})
 	return longest
 }

@@ -52,7 +52,7 @@ const (
 	Refused     Refusal = "refused" // at TCP: safe to retry
 	Unavailable Refusal = "503"     // a proxy's, whose app has gone
 	BadGateway  Refusal = "502"     // a container's, whose other container has gone
-	Nobody      Refusal = "none"    // there is none: no client connects to a worker
+	NoClients   Refusal = "none"    // there is none: no client connects to a worker
 )
 
 // Course is how a pod ends under given traffic. Times are since the deletion.
@@ -108,7 +108,7 @@ func (p *Pod) Course(tr Traffic) Course {
 		return slices.ContainsFunc(p.Containers, func(k Container) bool { return k.Role == role })
 	}
 	if has(Worker) && !has(App) { // whatever its proxy accepts
-		c.Accepts, c.Refusal = 0, Nobody
+		c.Accepts, c.Refusal = 0, NoClients
 	}
 	return c
 }

@@ -28,7 +28,7 @@ const (
 	Proxy   Role = "proxy"   // carries the pod's traffic
 	Sidecar Role = "sidecar" // the pod's own native sidecar
 	Behind  Role = "behind"  // another container passes requests to it
-	Worker  Role = "worker"  // works through a queue, and serves nobody: lastcall wait --until
+	Worker  Role = "worker"  // works through a queue, and has no clients: lastcall wait --until
 	Aside   Role = "helper"  // an ordinary container that serves no one, such as one that ships logs
 )
 

@@ -13,8 +13,11 @@ var opaqueProtocols = []string{
 	"tcp", "mqtt", "amqp", "nats", "kafka", "mongo", "mysql", "postgres", "redis", "opaque",
 }
 
-// tlsProtocols are those in TLS; the last two are known to be no plain HTTP within.
-var tlsProtocols = []string{"https", "tls", "ssl", "wss", "grpcs"}
+// httpsProtocols are those in TLS that may be HTTP/1.1 within, and tlsProtocols all in TLS.
+var (
+	httpsProtocols = []string{"https", "tls", "ssl"}
+	tlsProtocols   = append([]string{"wss", "grpcs"}, httpsProtocols...)
+)
 
 // plainProtocols are HTTP/1.1, one request at a time on a connection.
 var plainProtocols = []string{"http", "http1"}
@@ -42,6 +45,9 @@ func IsMuxedPort(protocol string) bool {
 // IsOpaquePort reports whether connections of a protocol of PortProtocol do not show from outside whether they are
 // idle.
 func IsOpaquePort(protocol string) bool { return slices.Contains(opaqueProtocols, protocol) }
+
+// IsHTTPSPort reports whether connections of a protocol of PortProtocol begin with TLS and may be HTTP/1.1 within.
+func IsHTTPSPort(protocol string) bool { return slices.Contains(httpsProtocols, protocol) }
 
 // IsTLSPort reports whether connections of a protocol of PortProtocol begin with TLS.
 func IsTLSPort(protocol string) bool { return slices.Contains(tlsProtocols, protocol) }

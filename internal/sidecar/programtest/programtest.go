@@ -1,5 +1,5 @@
 // Package programtest has the common parts of tests of whole programs: their scripts, a stalled reader of their output,
-// how much memory they have taken.
+// how much memory they have taken, how their processor time grows.
 package programtest
 
 import (
