@@ -125,6 +125,16 @@ func TestTableShowsMedians(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", line, &out)
 		}
 	}
+	var record strings.Builder
+	o.record(&record)
+	for line, want := range map[string]bool{
+		"- Aim missed: lastcall, HTTP: resident idle at most 15.0 MB: 15.5 MB.\n": true, "under load": false,
+		"reached |": false, "Requests/s of": false, "- Failed: nginx": true, "| nginx | –": true,
+	} {
+		if strings.Contains(record.String(), line) != want {
+			t.Errorf("the document has %q: %v, want %v:\n%s", line, !want, want, &record)
+		}
+	}
 }
 
 // Each table has its marks in BENCHMARKS.md, and each mark its table.

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	halfAnnounced  = &metric{title: "half of the FINs or GOAWAYs after the signal", show: milliseconds} // idle ones
+	halfAnnounced  = &metric{title: "half of the FINs or GOAWAYs", show: milliseconds} // idle ones
 	allAnnounced   = &metric{title: "all FINs or GOAWAYs after the signal", show: milliseconds}
 	cutConnections = &metric{title: "connections cut", show: whole}
 	idleClosed     = &metric{title: "idle all closed", show: milliseconds}           // from the signal
@@ -37,11 +37,9 @@ var drainTable = &table{
 	name: "drain", what: "the end of --held connections, half of them busy",
 	apps: []subject{holdApp}, ownApps: true, many: true,
 	how: func(b *bench) string {
-		return fmt.Sprintf("%s connections, half idle, half with a request that the app answers once the idle ones are "+
-			"closed; no minimum drain, so that idle connections are closed from the signal on. A busy HTTP/1.1 connection is "+
-			"closed with its response; the columns of FINs and GOAWAYs are about idle ones. Envoy and HAProxy do what they do "+
-			"at SIGTERM. A connection is cut if it ends without a FIN, or in HTTP/2 without a GOAWAY. The worst in brackets; "+
-			"the client is on one core with the app.", whole(float64(b.held)))
+		return fmt.Sprintf("%s connections, half idle, half with a request that the app answers once the idle ones are closed; no minimum drain. "+
+			"The columns of FINs and GOAWAYs are about idle ones. Envoy and HAProxy do what they do at SIGTERM. A connection is "+
+			"cut if it ends without a FIN, or in HTTP/2 without a GOAWAY. The worst in brackets.", whole(float64(b.held)))
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http"},
 	cases:    []string{protocol1.title, protocol2.title},

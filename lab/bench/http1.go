@@ -14,8 +14,7 @@ var http1Table = &table{
 	},
 	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest),
-		middle(coreUsed),
-		middle(idleMemory), middle(usedMemory)},
+		middle(coreUsed), middle(idleMemory), middle(usedMemory).printedOnly()},
 	ratios: []*metric{requestRate, cpuPerRequest},
 	aims: []aim{
 		{ours: "lastcall-http", of: requestRate, theirs: "envoy", limit: 4},

@@ -22,10 +22,8 @@ var latencyTable = &table{
 	name: "latency", what: "p99 at half of each one's most requests/s, of HTTP/1.1",
 	apps: []subject{backend}, tools: []string{"wrk"},
 	how: func(b *bench) string {
-		return fmt.Sprintf("HTTP/1.1, %d connections that have been used before, requests evenly spaced at half of "+
-			"the most that each proxy did in the same turn, "+
-			"whether or not answers arrive; a latency counts from when its request was due (no coordinated omission). "+
-			"lastcall runs after the other one at the same rate: the aim is not to be above the other.", connections)
+		return fmt.Sprintf("HTTP/1.1, %d kept connections, requests evenly spaced at half of the most that each proxy did in the same turn; "+
+			"a latency counts from when its request was due. lastcall runs after the other one at the same rate.", connections)
 	},
 	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns:  []column{middle(halfRate), middle(p50), middle(p99), extent(p99), middle(ourP99), middle(p99Times)},

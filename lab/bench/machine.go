@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -46,8 +45,8 @@ func firstMatch(file, pattern string) string {
 	return strings.TrimSpace(string(found[1]))
 }
 
-// sign adds the command, time and machine of a table.
-func (b *bench) sign(ctx context.Context, out io.Writer, o *outcome, machine string) {
+// sign makes the line with the command, time and machine of a table.
+func (b *bench) sign(o *outcome, machine string) string {
 	command := "make bench ARGS=" + o.name
 	if len(b.given) > 0 || b.quick {
 		command = fmt.Sprintf("make bench ARGS=%q", b.args)
@@ -56,11 +55,10 @@ func (b *bench) sign(ctx context.Context, out io.Writer, o *outcome, machine str
 	if b.rounds > 1 {
 		rounds = fmt.Sprintf("medians of %d alternating rounds", b.rounds)
 	}
-	fmt.Fprintf(out, "`%s`, %s; %s", command, time.Now().UTC().Format(time.DateOnly), rounds)
 	if o.timed {
-		fmt.Fprintf(out, " of %s", b.duration)
+		rounds += " of " + b.duration.String()
 	}
-	fmt.Fprintf(out, ". %s. %s.\n", machine, b.versions(ctx, o))
+	return fmt.Sprintf("`%s`, %s; %s. %s.", command, time.Now().UTC().Format(time.DateOnly), rounds, machine)
 }
 
 // versions asks each program that took part for its version.

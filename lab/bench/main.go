@@ -204,13 +204,19 @@ func (b *bench) run(ctx context.Context) (err error) {
 		}
 		heading := machine()
 		o, err := settings.measure(ctx, t)
-		var text strings.Builder
-		fmt.Fprintf(&text, "%s\n\n", t.how(settings))
+		var text, record strings.Builder // printed; for the document
+		for _, out := range []*strings.Builder{&text, &record} {
+			fmt.Fprintf(out, "%s\n\n", t.how(settings))
+		}
 		o.write(&text)
+		o.record(&record)
 		if b.against != "" {
 			o.writeVerdicts(&text)
 		}
-		settings.sign(context.WithoutCancel(ctx), &text, o, heading)
+		signed, versions := settings.sign(o, heading), settings.versions(context.WithoutCancel(ctx), o)
+		ours, _, _ := strings.Cut(versions, ", ") // the document has the peers' once
+		fmt.Fprintf(&text, "%s %s.\n", signed, versions)
+		fmt.Fprintf(&record, "%s %s.\n", signed, ours)
 		fmt.Printf("## %s\n\n%s\n", t.name, &text)
 		if err == nil && o.failedOurs {
 			err = errors.New("lastcall failed")
@@ -220,7 +226,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 		}
 		if why := b.whyNotWritten(o); why != "" {
 			fmt.Fprintf(os.Stderr, "%s is not written into %s: %s\n", t.name, document, why)
-		} else if err := fillFile(document, o.name, text.String()); err != nil {
+		} else if err := fillFile(document, o.name, record.String()); err != nil {
 			problems = append(problems, err)
 		}
 		if ctx.Err() != nil {

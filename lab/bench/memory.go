@@ -24,13 +24,12 @@ var memoryTable = &table{
 	name: "memory", what: "resident memory with --held idle connections",
 	apps: []subject{backend}, ownApps: true, many: true,
 	how: func(b *bench) string {
-		return fmt.Sprintf("%s idle keep-alive connections, each of which has made one request, %s after the last one. "+
-			"Without what the kernel keeps for sockets. "+
-			`"Sockets for each" shows the difference: 2 is a connection to the app for each client's, 1 a pool.`,
+		return fmt.Sprintf("%s idle keep-alive connections, each of which has made one request, %s after the last one, without the kernel's "+
+			"part. Sockets for each: 2 is a connection to the app for each client's, 1 a pool.",
 			whole(float64(b.held)), settle)
 	},
 	subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
-	columns:  []column{middle(idleMemory), middle(withThem), middle(perPair), extent(perPair), middle(socketsEach)},
+	columns:  []column{middle(idleMemory), middle(withThem), middle(perPair), extent(perPair).printedOnly(), middle(socketsEach)},
 	ratios:   []*metric{perPair},
 	aims: []aim{
 		{ours: "lastcall-http", of: perPair, limit: 10e3}, {ours: "lastcall-http", of: perPair, theirs: "envoy", limit: 1},

@@ -19,8 +19,7 @@ var (
 var startTable = &table{
 	name: "start", what: "from exec to the first connection and the first answer", apps: []subject{backend},
 	how: func(*bench) string {
-		return "From before the fork until a connection is accepted and until a request is answered, on one core. " +
-			"HAProxy and nginx may be started by a shell script of one line."
+		return "From before the fork until a connection is accepted and until a request is answered, on one core."
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns: []column{middle(toConnection).titled("connection, median"), worst(toConnection),

@@ -43,11 +43,9 @@ var streamEndsTable = &table{
 	name: "streamends", what: "the end of 5,000 event streams and WebSockets at the last call",
 	apps: []subject{holdApp}, ownApps: true, many: true,
 	how: func(*bench) string {
-		return fmt.Sprintf("SIGTERM with %s open streams, half of them event streams that answer a GET, half WebSockets, "+
-			"with a token on each every %.0f s; SIGKILL comes after %.0f s. lastcall has no minimum drain and its last call "+
-			"%.0f s before SIGKILL, spread over %.0f s; the others do what they do at SIGTERM. An end is proper if an event "+
-			"stream gets its last chunk after a whole event, or a WebSocket a close frame between messages, and then a FIN; "+
-			"all else is cut. Times are from SIGTERM. Evenly spread, %s would end within 100 ms.",
+		return fmt.Sprintf("%s open streams, half event streams of a GET, half WebSockets, a token on each every %.0f s; SIGKILL %.0f s after "+
+			"SIGTERM, lastcall's last call %.0f s before it, spread over %.0f s (evenly: %s within 100 ms). A proper end is a last "+
+			"chunk after a whole event, or a close frame between messages, then a FIN. Times are from SIGTERM.",
 			whole(endingStreams), tokenEvery.Seconds(), endingGrace.Seconds(), endingMargin.Seconds(),
 			endingSpread.Seconds(), whole(evenCrowd))
 	},

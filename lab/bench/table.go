@@ -39,26 +39,27 @@ type values map[*metric]float64
 
 // column is one of a table's.
 type column struct {
-	title string
-	of    *metric
-	cell  func(of *metric, rounds []float64) string // of at least one round
+	title   string
+	of      *metric
+	cell    func(of *metric, rounds []float64) string // of at least one round
+	printed bool                                      // the document does not have it
 }
 
 // middle is the column of medians.
 func middle(m *metric) column {
-	return column{m.title, m, func(m *metric, rounds []float64) string { return m.show(median(rounds)) }}
+	return column{title: m.title, of: m, cell: func(m *metric, rounds []float64) string { return m.show(median(rounds)) }}
 }
 
 // extent is the column of the lowest and highest of the rounds.
 func extent(m *metric) column {
-	return column{"lowest to highest", m, func(m *metric, rounds []float64) string {
+	return column{title: "lowest to highest", of: m, cell: func(m *metric, rounds []float64) string {
 		return m.show(slices.Min(rounds)) + " to " + m.show(slices.Max(rounds))
 	}}
 }
 
 // worst is the column of the worst rounds.
 func worst(m *metric) column {
-	return column{"worst", m, func(m *metric, rounds []float64) string {
+	return column{title: "worst", of: m, cell: func(m *metric, rounds []float64) string {
 		if m.more {
 			return m.show(slices.Min(rounds))
 		}
@@ -68,14 +69,14 @@ func worst(m *metric) column {
 
 // middleAndWorst is the column of medians with the worst of the rounds in brackets.
 func middleAndWorst(m *metric) column {
-	return column{m.title, m, func(m *metric, rounds []float64) string {
+	return column{title: m.title, of: m, cell: func(m *metric, rounds []float64) string {
 		return middle(m).cell(m, rounds) + " (" + worst(m).cell(m, rounds) + ")"
 	}}
 }
 
 // total is the column of the sums of all rounds.
 func total(m *metric) column {
-	return column{m.title, m, func(m *metric, rounds []float64) string {
+	return column{title: m.title, of: m, cell: func(m *metric, rounds []float64) string {
 		sum := 0.0
 		for _, v := range rounds {
 			sum += v
@@ -86,6 +87,9 @@ func total(m *metric) column {
 
 // titled is the same column with another title.
 func (c column) titled(title string) column { c.title = title; return c }
+
+// printedOnly is the same column, left out of the document.
+func (c column) printedOnly() column { c.printed = true; return c }
 
 // aim is the value that lastcall has to reach.
 type aim struct {
@@ -124,12 +128,27 @@ func (o *outcome) title(name string) string {
 	return subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })].title
 }
 
-// write makes the Markdown of it.
+// write makes the Markdown of it that is printed.
 func (o *outcome) write(out io.Writer) {
 	for _, kase := range o.cases {
-		o.writeCase(out, kase)
+		o.writeCase(out, kase, o.columns)
+		o.writeRatios(out, kase)
 	}
-	o.writeAims(out)
+	o.writeAims(out, false)
+	o.writeNotes(out)
+}
+
+// record makes the Markdown of it for the document: the figures, and the aims that were missed.
+func (o *outcome) record(out io.Writer) {
+	columns := slices.DeleteFunc(slices.Clone(o.columns), func(c column) bool { return c.printed })
+	for _, kase := range o.cases {
+		o.writeCase(out, kase, columns)
+	}
+	o.writeAims(out, true)
+	o.writeNotes(out)
+}
+
+func (o *outcome) writeNotes(out io.Writer) {
 	var notes []string
 	for _, name := range o.left {
 		notes = append(notes, "Left out, for its program is not on this machine: "+o.title(name)+".")
@@ -149,27 +168,26 @@ func writeList(out io.Writer, lines []string) {
 	}
 }
 
-func (o *outcome) writeCase(out io.Writer, kase string) {
+func (o *outcome) writeCase(out io.Writer, kase string, columns []column) {
 	if kase != "" {
 		fmt.Fprintf(out, "%s:\n\n", kase)
 	}
 	fmt.Fprint(out, "| through |")
-	for _, c := range o.columns {
+	for _, c := range columns {
 		fmt.Fprintf(out, " %s |", c.title)
 	}
-	fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(o.columns)))
+	fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(columns)))
 	for _, s := range o.subjects {
 		if len(o.samples[kase][s.name]) == 0 {
 			continue
 		}
 		fmt.Fprintf(out, "| %s |", emphasised(s))
-		for _, c := range o.columns {
+		for _, c := range columns {
 			fmt.Fprintf(out, " %s |", o.cell(kase, s.name, c))
 		}
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintln(out)
-	o.writeRatios(out, kase)
 }
 
 func (o *outcome) cell(kase, subject string, c column) string {
@@ -233,7 +251,8 @@ func (o *outcome) ratio(kase, ours, theirs string, m *metric) (ratio, a, b float
 	return a / b, a, b, true
 }
 
-func (o *outcome) writeAims(out io.Writer) {
+// writeAims makes a table of the aims, or of those that were missed.
+func (o *outcome) writeAims(out io.Writer, missedOnly bool) {
 	var rows []string
 	for _, a := range o.aims {
 		if !slices.Contains(o.cases, a.kase) {
@@ -264,9 +283,19 @@ func (o *outcome) writeAims(out io.Writer) {
 		answer := "reached"
 		if a.of.more && measure < a.limit || !a.of.more && measure > a.limit {
 			answer = "**not reached**"
+		} else if missedOnly {
+			continue
+		}
+		if missedOnly {
+			rows = append(rows, fmt.Sprintf("Aim missed: %s: %s %s: %s.", who, a.of.title, wanted, a.of.show(median(ours))))
+			continue
 		}
 		rows = append(rows, fmt.Sprintf("| %s: %s %s | %s | %s | %s | %s |",
 			who, a.of.title, wanted, a.of.show(median(ours)), theirs, ratio, answer))
+	}
+	if missedOnly {
+		writeList(out, rows)
+		return
 	}
 	if len(rows) == 0 {
 		return

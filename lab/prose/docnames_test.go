@@ -58,7 +58,6 @@ func misnamed(file string, content []byte) (found []string, err error) {
 
 // TestDocNames parses all Go files.
 func TestDocNames(t *testing.T) {
-	const top = "../.."
 	list, err := exec.Command("git", "-C", top, "ls-files", "-z", "-co", "--exclude-standard", "*.go").Output()
 	if err != nil {
 		t.Fatalf("git ls-files: %v", err)

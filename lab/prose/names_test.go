@@ -1,9 +1,7 @@
 package main
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,25 +16,16 @@ func TestNamesInDocuments(t *testing.T) {
 		t.Fatalf("git grep: %v", err)
 	}
 	functions := string(list)
-	files, err := filepath.Glob("../../docs/*.md")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no documents: %v", err)
-	}
 	named := regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z][A-Za-z0-9]*)(…?)`)
 	example := regexp.MustCompile(`(?m)^func .*$`) // a test that a reader writes
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		prose := example.ReplaceAll(text, nil)
-		for _, m := range named.FindAllStringSubmatch(string(prose), -1) {
+	for file, text := range documents(t) {
+		for _, m := range named.FindAllStringSubmatch(example.ReplaceAllString(text, ""), -1) {
 			function := "func " + m[1]
 			if m[2] == "" {
 				function += "\n"
 			}
 			if !strings.Contains(functions+"\n", function) {
-				t.Errorf("%s names %s, which does not exist", filepath.Base(file), m[1]+m[2])
+				t.Errorf("%s names %s, which does not exist", file, m[1]+m[2])
 			}
 		}
 	}

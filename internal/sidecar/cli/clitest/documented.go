@@ -17,7 +17,7 @@ var (
 	longFlag  = regexp.MustCompile(`^--([a-z0-9-]+)`)
 )
 
-// Documented wants every command of root that README.md and docs/ show, in code or as a container's args, to exist with
+// Documented wants every command of root that docs/, README.md, BENCHMARKS.md and CONTRIBUTING.md show, in code or as a container's args, to exist with
 // the flags shown. top is the project's folder.
 func Documented(t *testing.T, root *cobra.Command, top string) {
 	t.Helper()
@@ -27,7 +27,10 @@ func Documented(t *testing.T, root *cobra.Command, top string) {
 		t.Fatalf("there are no documents in %s (%v)", top, err)
 	}
 	checked := 0
-	for _, file := range append(files, filepath.Join(top, "README.md")) {
+	for _, name := range []string{"README.md", "BENCHMARKS.md", "CONTRIBUTING.md"} {
+		files = append(files, filepath.Join(top, name))
+	}
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
