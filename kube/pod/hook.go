@@ -169,8 +169,7 @@ func (h Hook) OnlySleeps() bool {
 }
 
 // SleepsAndStops is how long a hook sleeps that then ends the app, and does nothing else; 0 for others. The kubelet's
-// stop
-// signal can take the place of its command.
+// stop signal can take the place of its command.
 func (h Hook) SleepsAndStops() time.Duration {
 	n := len(h.Steps)
 	if !h.Stops || !h.IsKnown || n != 2 || h.Steps[0].Do != Sleep || h.Steps[1].Do != Signal {

@@ -12,9 +12,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
-// server is a program, with its reaction to a signal. The reactions were measured
-// (docs/http-servers.md) or
-// are those of the program's documentation.
+// server is a program, with its reaction to a signal. The reactions were measured (docs/http-servers.md) or are those
+// of the program's documentation.
 type server struct {
 	names  []string // of its program
 	images []string // the last parts of images that run it
@@ -64,8 +63,7 @@ var keepsShell = regexp.MustCompile(`(?:^|[;&|({\s])(?:trap|exec)\s`)
 // idle matches a command that serves no client and does no work.
 var idle = regexp.MustCompile(`sleep\s+(?:infinity|[0-9]{4,}|inf)|tail\s+-[fF]`)
 
-// Reacts is the reaction of a container's program to a signal, without SIG, and its reason: PID 1 gets
-// it, or the
+// Reacts is the reaction of a container's program to a signal, without SIG, and its reason: PID 1 gets it, or the
 // program wherever it is. Unsure: the manifest does not show it.
 func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 bool) (reaction course.Reaction,
 	why string) {
@@ -100,8 +98,7 @@ func IsIdle(c *corev1.Container) bool {
 const FromLifecycle = "lifecycle.stopSignal"
 
 // StopSignal is the signal that ends a container, and where it is set: an image's own is not in a manifest, but known
-// of
-// some.
+// of some.
 func StopSignal(c *corev1.Container) (signal, source string) {
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		return string(*c.Lifecycle.StopSignal), FromLifecycle
@@ -131,9 +128,8 @@ func serverOf(c *corev1.Container, command []string) *server {
 	return &servers[i]
 }
 
-// Program is the command that a container runs, as far as its manifest shows it: without wrappers, inits and the
-// shell that
-// it replaces. nil: the image's own.
+// Program is the command that a container runs, as far as its manifest shows it: without wrappers, inits and the shell
+// that it replaces. nil: the image's own.
 func Program(c *corev1.Container) []string {
 	command := slices.Concat(c.Command, c.Args)
 	if len(c.Command) == 0 && (len(c.Args) == 0 || strings.HasPrefix(c.Args[0], "-")) {

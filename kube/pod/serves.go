@@ -29,8 +29,7 @@ func IsForRequests(name string) bool {
 }
 
 // Serves are the ordinary containers that clients' requests reach: those with the target ports of the pod's Services,
-// or
-// else with a port for requests, and those on which one of them depends. Proxies and lastcall are left out. In a pod
+// or else with a port for requests, and those on which one of them depends. Proxies and lastcall are left out. In a pod
 // that names no port it is all of them, or none next to a worker.
 func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) (found, behind []*corev1.Container) {
 	var all []*corev1.Container
