@@ -3,12 +3,15 @@ package inject
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // AppEndOf returns the app's behaviour at SIGTERM, and its source: the annotation, earlier terminations, or the server.
@@ -75,4 +78,21 @@ func OpaqueEnd(pod *corev1.Pod, learned Learned) string {
 		return "open connections hold the app until the last call, which cuts them: it exits at SIGTERM (" + why + ")"
 	}
 	return "open connections hold the app until the last call, which cuts them: what it does at SIGTERM is unknown"
+}
+
+// finishing names the pod's apps if all of those that serve are known to finish at their stop signals. Apps without a
+// port do not count.
+func finishing(p *corev1.Pod) []string {
+	var out []string
+	for _, c := range apps(&p.Spec) {
+		signal, _ := pod.StopSignal(c)
+		reaction, server := pod.Reacts(&p.Spec, c, signal, true)
+		switch {
+		case reaction == course.Finishes:
+			out = append(out, server+" at "+signal)
+		case slices.ContainsFunc(c.Ports, isTCP):
+			return nil
+		}
+	}
+	return out
 }

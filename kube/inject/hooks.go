@@ -5,13 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/timers"
@@ -126,4 +130,175 @@ func (j *injection) noteReplaced(c *corev1.Container, sleep time.Duration) {
 	}
 	j.note("container %s: lastcall's hook replaces its preStop sleep of %v, %s, and then for the "+
 		"requests in flight; %s: %s keeps the sleep", c.Name, sleep, waits, annotationPreStop, preStopKeep)
+}
+
+// Merge is injection's treatment of the preStop hook that an app already has.
+type Merge string
+
+const (
+	MergeAdds      Merge = "adds"       // there is none that does anything: lastcall's is added
+	MergeReplaces  Merge = "replaces"   // lastcall's takes its place
+	MergeRuns      Merge = "runs"       // lastcall's waits, and then runs it: it may stop the app
+	MergeRunsFirst Merge = "runs first" // the same in the other order: a worker has to stop taking messages
+	MergeKeeps     Merge = "keeps"      // it stays, and lastcall's is not added
+)
+
+// Join is a decision about one container's preStop hook.
+type Join struct {
+	Merge Merge
+	Sleep time.Duration // of MergeReplaces, of the replaced hook: the drain lasts at least as long
+}
+
+// JoinOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
+// sleeps waits for what lastcall's sees; any other may do something that the app needs.
+func JoinOf(p *corev1.Pod, c *corev1.Container) (Join, error) {
+	known, err := readJoin(p, c)
+	return known.Join, err
+}
+
+// join is a Join with what the hook does apart from sleeping, if lastcall's replaces it.
+type join struct {
+	Join
+	stopper string
+}
+
+func readJoin(p *corev1.Pod, c *corev1.Container) (join, error) {
+	is := func(merge Merge) (join, error) { return join{Join: Join{Merge: merge}}, nil }
+	word, err := preStopWord(p)
+	if err != nil {
+		return join{Join: Join{Merge: MergeKeeps}}, err
+	}
+	own := pod.HookOf(c)
+	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
+	runs := MergeRuns
+	if p.Annotations[annotationUntil] != "" {
+		runs = MergeRunsFirst
+	}
+	switch before := pod.Own(own); {
+	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
+		return is(MergeKeeps)
+	case len(before) > 0 && word != preStopReplace:
+		return is(runs)
+	case isIdle, isOurHook(own):
+		return is(MergeAdds)
+	case word == preStopReplace:
+		return is(MergeReplaces)
+	}
+	if hook := pod.ReadHook(&p.Spec, c); hook.OnlySleeps() && hook.Duration < pod.Forever {
+		return join{Join: Join{MergeReplaces, hook.Duration}}, nil
+	} else if sleep := hook.SleepsAndStops(); sleep > 0 {
+		return join{Join{MergeReplaces, sleep}, hook.Stopper()}, nil
+	}
+	return is(runs)
+}
+
+// joinOf is readJoin, which reads each hook once.
+func (j *injection) joinOf(c *corev1.Container) (join, error) {
+	own := pod.HookOf(c)
+	if known, isKnown := j.joins[own]; isKnown {
+		return known, nil
+	}
+	p, err := readJoin(j.pod, c)
+	if err == nil && own != nil {
+		j.joins[own] = p
+	}
+	return p, err
+}
+
+// The values of annotationPreStop; empty merges.
+const (
+	preStopKeep    = "keep"
+	preStopReplace = "replace"
+	preStopNone    = "none"
+)
+
+// preStopWord is the pod's setting for its own hooks.
+func preStopWord(pod *corev1.Pod) (string, error) {
+	switch word := pod.Annotations[annotationPreStop]; word {
+	case "", preStopKeep, preStopReplace, preStopNone:
+		return word, nil
+	default:
+		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s",
+			annotationPreStop, word, preStopKeep, preStopReplace, preStopNone)
+	}
+}
+
+// keepSleeps makes the drain as long as the longest sleep that it replaces, those of meshes' proxies included: its
+// author knows how long clients take to notice. The annotation keeps the time for a second injection, which does not
+// see the sleep.
+func (j *injection) keepSleeps() (changed bool) {
+	var d time.Duration
+	for _, c := range pod.Containers(&j.pod.Spec) {
+		p, _ := j.joinOf(c)
+		d = max(d, p.Sleep)
+	}
+	if !j.merges() || d <= j.settings.MinimumDrain.Value {
+		return false
+	}
+	j.env.set(meshconfig.VariableMinimumDrain, d.String())
+	j.pod.Annotations[pod.AnnotationMinimumDrain] = d.String()
+	return true
+}
+
+// isReplaceable reports whether a proxy's own hook gives way to lastcall's: there is none, an earlier one of
+// lastcall's, or one that only sleeps. No hook of a proxy runs before lastcall's: the common ones wait until Envoy is
+// idle by themselves.
+func (j *injection) isReplaceable(c *corev1.Container) bool {
+	word, _ := preStopWord(j.pod)
+	own := pod.HookOf(c)
+	return own == nil || isExecHook(own) || word == preStopReplace || word == "" && pod.ReadHook(&j.pod.Spec,
+		c).OnlySleeps()
+}
+
+// own is the command that the hook of a container must run in addition to its wait; nil for none.
+func (j *injection) own(c *corev1.Container) []string {
+	if p, err := j.joinOf(c); err != nil || p.Merge != MergeRuns && p.Merge != MergeRunsFirst {
+		return nil
+	}
+	own := pod.HookOf(c)
+	if earlier := pod.Own(own); earlier != nil {
+		return earlier
+	}
+	if own.Exec != nil {
+		return own.Exec.Command
+	}
+	get := own.HTTPGet
+	port, ok := j.resolve(c, get.Port)
+	if !ok {
+		j.note("container %s: its preStop names port %s, which no container has: it is not run", c.Name, get.Port.String())
+		return nil
+	}
+	scheme := cmp.Or(get.Scheme, corev1.URISchemeHTTP)
+	host := net.JoinHostPort(cmp.Or(get.Host, "localhost"), port.String())
+	at := url.URL{Scheme: strings.ToLower(string(scheme)), Host: host}
+	at.Path, at.RawQuery, _ = strings.Cut(get.Path, "?")
+	at.Path = "/" + strings.TrimPrefix(at.Path, "/")
+	out := []string{at.String()}
+	for _, h := range get.HTTPHeaders {
+		out = append(out, h.Name+": "+h.Value)
+	}
+	return out
+}
+
+// running adds to a hook the container's own command, for limit at most.
+func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
+	limit time.Duration) *corev1.LifecycleHandler {
+	if own := j.own(c); len(own) > 0 {
+		flag := "--after"
+		if p, _ := j.joinOf(c); p.Merge == MergeRunsFirst {
+			flag = "--before"
+		}
+		h.Exec.Command = append(append(h.Exec.Command, flag, limit.String(), "--"), own...)
+	}
+	return h
+}
+
+// planeHook is a hook without an agent, which runs the container's own.
+func (j *injection) planeHook(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
+	leave := hook.DefaultLeave
+	if j.settings.Margin.IsSet() {
+		leave = j.settings.Margin.Value
+	}
+	limit := hook.Until(j.settings.Drain(), leave).LastCallAfter()
+	return j.running(j.withProbes(j.waitCommand(c, flags, ports), c), c, limit)
 }

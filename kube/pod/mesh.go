@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // mesh is a product whose proxy carries the pod's traffic, or calls the app on loopback. lastcall then adds no proxy
@@ -150,4 +151,26 @@ func IsIstioExpected(pod *corev1.Pod, ns Namespace) bool {
 	}
 	injection := ns.Labels["istio-injection"]
 	return injection == "enabled" || injection == "" && ns.Labels["istio.io/rev"] != ""
+}
+
+// The hook that Knative gives the containers of its pods: its queue-proxy answers when no request has come for so long.
+const (
+	knativePort  = 8022
+	knativeWait  = "/wait-for-drain"
+	knativeQuiet = 30 * time.Second
+)
+
+// KnativeNote is how the pods of Knative end.
+const KnativeNote = "Knative makes the pods: timeoutSeconds is their grace period, its queue-proxy drains them until no " +
+	"request has come for 30 s, and it refuses lifecycle"
+
+// Knative is the pod with the hooks that Knative gives its containers.
+func Knative(p *corev1.Pod) *corev1.Pod {
+	p = p.DeepCopy()
+	for i := range p.Spec.Containers {
+		SetHook(&p.Spec.Containers[i], &corev1.LifecycleHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: knativeWait, Port: intstr.FromInt32(knativePort)},
+		})
+	}
+	return p
 }

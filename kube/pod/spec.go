@@ -1,6 +1,11 @@
+// Package pod reads a pod's manifest: which proxy carries its traffic (CarrierOf, MeshOf), lastcall's own parts in it,
+// and what its containers do when they end: a preStop hook as a list of steps (ReadHook), a program's reaction to a
+// signal (Reacts), which container serves (Serves), and the timers that a server's arguments set (TimersOf). What the
+// manifest does not show is Unknown, and never guessed.
 package pod
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"slices"
@@ -8,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
@@ -113,4 +119,39 @@ const killedCode = 137
 // IsKilled reports whether SIGKILL ended a container, and not because its memory was used up.
 func IsKilled(end *corev1.ContainerStateTerminated) bool {
 	return end != nil && end.ExitCode == killedCode && end.Reason != "OOMKilled"
+}
+
+// cronSuffix is the part that a CronJob adds to the names of its Jobs: the minute of the run, or since 1.21 that of its
+// schedule.
+var cronSuffix = regexp.MustCompile(`-\d{7,}$`)
+
+// NoWorkload is WorkloadOf a pod without a controller.
+const NoWorkload = "pod"
+
+// WorkloadOf is the kind and name by which people know a pod, in lower case as in kubectl rollout: deployment/web. A
+// pod without a controller is "pod": its name would be a new series for each pod.
+func WorkloadOf(m *metav1.ObjectMeta) string {
+	owner := metav1.GetControllerOf(m)
+	if owner == nil {
+		return NoWorkload
+	}
+	kind, name := strings.ToLower(owner.Kind), owner.Name
+	switch kind {
+	case "replicaset":
+		if hash := cmp.Or(m.Labels["pod-template-hash"], m.Labels["rollouts-pod-template-hash"]); hash != "" {
+			if cut, ok := strings.CutSuffix(name, "-"+hash); ok {
+				kind, name = "deployment", cut
+				if m.Labels["rollouts-pod-template-hash"] != "" {
+					kind = "rollout"
+				}
+			}
+		}
+	case "job":
+		if cut := cronSuffix.ReplaceAllString(name, ""); cut != name {
+			kind, name = "cronjob", cut
+		}
+	case "node": // the mirror of a static pod
+		return NoWorkload
+	}
+	return kind + "/" + name
 }

@@ -1,10 +1,15 @@
 package pod
 
 import (
+	"net"
+	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 )
 
 // wrapped reads a command that runs another one, if it is one.
@@ -107,4 +112,151 @@ func compare(args []string) result {
 		return succeeds
 	}
 	return fails
+}
+
+// kill reads a command that sends a signal.
+func (r *reading) kill(program string, args []string, text string) result {
+	signal, isSet, targets := "TERM", false, []string{}
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		name := strings.TrimPrefix(strings.ToUpper(strings.TrimLeft(a, "-")), "SIG")
+		switch {
+		case isSet && strings.HasPrefix(a, "-") && a != "--":
+			return r.unknown(text) // a group of processes
+		case (a == "-s" || a == "--signal" || a == "-n") && i+1 < len(args):
+			i++
+			signal, isSet = strings.TrimPrefix(strings.ToUpper(args[i]), "SIG"), program == "kill"
+		case strings.HasPrefix(a, "--signal="):
+			signal = strings.TrimPrefix(strings.ToUpper(a[len("--signal="):]), "SIG")
+		case strings.HasPrefix(a, "-") && (signals[name] != "" || program == "kill" && len(a) > 1 && a != "--"):
+			signal, isSet = name, program == "kill"
+		case !strings.HasPrefix(a, "-"):
+			targets = append(targets, a)
+		}
+	}
+	if number := signals[signal]; number != "" {
+		signal = number
+	}
+	if program == "kill" && len(targets) > 0 && signal != "0" && signal != "L" {
+		switch isOwn := func(t string) bool { return t == ownShell || t == ownChild }; {
+		case slices.Contains(targets, ownShell):
+			r.exits = true
+			return fails
+		case !slices.ContainsFunc(targets, func(t string) bool { return !isOwn(t) }):
+			return succeeds
+		}
+	}
+	isOne := program == "kill" && slices.Contains(targets, "1")
+	shares := r.spec.ShareProcessNamespace != nil && *r.spec.ShareProcessNamespace
+	switch {
+	case signal == "0" || signal == "L" || len(targets) == 0:
+		return open
+	case isOne && (signal == "KILL" || signal == "STOP" || shares): // PID 1 gets neither from its own namespace
+		r.add(Step{Do: Runs, Text: text})
+		return succeeds
+	case !isOne && program == "kill" && !strings.Contains(strings.Join(targets, " "), dynamic):
+		return r.unknown(text) // a process by its number
+	case !slices.Contains([]string{"TERM", "INT", "QUIT", "KILL", "WINCH", "USR1"}, signal):
+		return r.unknown(text)
+	}
+	reaction, _ := Reacts(r.spec, r.container, signal, isOne)
+	switch {
+	case signal == "USR1" || signal == "WINCH":
+		if reaction == course.Unsure {
+			return r.unknown(text)
+		}
+	case signal == "KILL":
+		reaction = course.Exits
+	}
+	if reaction == course.Ignores {
+		r.add(Step{Do: Runs, Text: text})
+		return succeeds
+	}
+	r.add(Step{Do: Signal, Stop: reaction, Text: text})
+	return succeeds
+}
+
+// signals are the usual signals, by name and number.
+var signals = map[string]string{
+	"0": "0", "L": "L", "HUP": "HUP", "1": "HUP", "INT": "INT", "2": "INT", "QUIT": "QUIT", "3": "QUIT", "KILL": "KILL",
+	"9":    "KILL",
+	"USR1": "USR1", "10": "USR1", "USR2": "USR2", "12": "USR2", "TERM": "TERM", "15": "TERM", "CONT": "CONT",
+	"STOP":  "STOP",
+	"WINCH": "WINCH", "28": "WINCH",
+}
+
+// address matches a URL, or one without its scheme.
+var address = regexp.MustCompile(`^(?:https?://)?([^/?\s{}'"]+)(/[^\s]*)?$`)
+
+// method matches what sets another method than GET.
+var method = regexp.MustCompile(`^(?:-X|--request=|--method=)?(?:POST|PUT|DELETE)$`)
+
+// fetch reads a request by curl or wget.
+func (r *reading) fetch(args []string, text string) result {
+	isPost := slices.ContainsFunc(args, func(a string) bool {
+		return a == "-d" || strings.HasPrefix(a, "--data") || strings.HasPrefix(a, "--post-") || method.MatchString(a)
+	})
+	for i, a := range args {
+		m := address.FindStringSubmatch(a)
+		isValue := i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.Contains(a, "://") && !strings.Contains(a, ":")
+		if strings.HasPrefix(a, "-") || m == nil || m[2] == "" || isValue && !strings.HasPrefix(a, "localhost/") {
+			continue
+		}
+		name, port, err := net.SplitHostPort(m[1])
+		if err != nil {
+			name = m[1]
+		}
+		n, _ := strconv.Atoi(port)
+		return r.request(name, n, m[2], !isPost, text)
+	}
+	r.add(Step{Do: Unknown, Text: text})
+	return open
+}
+
+// ends matches the part of a path that ends a server.
+var ends = regexp.MustCompile(`(?i)^(?:(?:graceful|force|do|server|app)?[-_]?(?:shutdown|quit|quitquitquit|stop|exit|terminate|kill)` +
+	`(?:[-_]?(?:now|gracefully|server|app))?|abortabortabort)$`)
+
+// admins are ports of meshes' proxies, whose end is not the app's.
+var admins = []int{15000, 15020, 15021, 4190, 4191, 19000, 3500}
+
+// request reads an HTTP request.
+func (r *reading) request(host string, port int, at string, isGet bool, text string) result {
+	isOwn := host == "" || host == "localhost" || strings.HasPrefix(host, "127.") || host == "[::1]" ||
+		host == "0.0.0.0" ||
+		strings.Contains(host, dynamic)
+	where := at
+	if u, err := url.Parse(at); err == nil {
+		where = u.Path
+	}
+	parts := strings.FieldsFunc(where, func(c rune) bool { return c == '/' })
+	isEnd := slices.ContainsFunc(parts, ends.MatchString)
+	switch {
+	case isOwn && at == knativeWait:
+		r.add(Step{Do: Unknown, For: knativeQuiet, Text: text})
+		return open
+	case isOwn && isGet && strings.HasSuffix(where, "/actuator/shutdown"):
+		return r.fail("Spring Boot's /actuator/shutdown takes POST alone, and answers 405 to GET")
+	case isOwn && isEnd && !slices.Contains(admins, port) && !r.isOthers(port):
+		reaction, _ := Reacts(r.spec, r.container, "TERM", false)
+		if reaction == course.Ignores || reaction == course.Reloads {
+			reaction = course.Unsure
+		}
+		r.add(Step{Do: Signal, Stop: reaction, Text: text})
+		return open
+	}
+	r.add(Step{Do: Unknown, MayStop: isOwn && (isEnd || strings.Contains(where, "drain")), Text: text})
+	return open
+}
+
+// isOthers reports whether a port is another container's.
+func (r *reading) isOthers(port int) bool {
+	for _, c := range Containers(r.spec) {
+		for _, p := range c.Ports {
+			if int(p.ContainerPort) == port && c.Name != r.container.Name {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -145,7 +145,7 @@ func TestCertificateRotates(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := secret.Data["ca.crt"]
-	// Used an hour after it was made, of which it is backdated by 5 minutes (kube/webhook/authority.go); the replicas
+	// Used an hour after it was made, of which it is backdated by 5 minutes (kube/webhook/rotation.go); the replicas
 	// look once a minute, and one of the looks must fall before that.
 	from := time.Now().Add(75*time.Second - 65*time.Minute)
 	next, key := certificatetest.Root(t, from, from.AddDate(1, 0, 0))
