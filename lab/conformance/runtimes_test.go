@@ -35,12 +35,6 @@ func installed(t *testing.T, err error) {
 // javaFlags make short programs start faster.
 var javaFlags = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
 
-// java starts the script from its source, which takes a compiler: a JDK.
-func java(t *testing.T, args ...string) *exec.Cmd {
-	peers.Need(t, "javac")
-	return exec.Command(peers.Need(t, "java"), slices.Concat(javaFlags, []string{"testdata/Session.java"}, args)...)
-}
-
 func node(t *testing.T, args ...string) *exec.Cmd {
 	program, npm := peers.Need(t, "node"), peers.Need(t, "npm")
 	modules, err := nodeModules(npm)
@@ -65,8 +59,12 @@ func pythonPackages(t *testing.T) string {
 
 var nodeFolder, pythonFolder, workersFolder = packages.Installer("node"), packages.Installer("python"), packages.Installer("workers")
 
-// javaStream is the command of Stream.java, which is compiled once.
-func javaStream(t *testing.T, args ...string) *exec.Cmd {
+func java(t *testing.T, args ...string) *exec.Cmd { return javaProgram(t, "Session", args) }
+
+func javaStream(t *testing.T, args ...string) *exec.Cmd { return javaProgram(t, "Stream", args) }
+
+// javaProgram is the command of a class, which is compiled once.
+func javaProgram(t *testing.T, class string, args []string) *exec.Cmd {
 	compiler := peers.Need(t, "javac")
 	jars, err := javaJars(t)
 	var classes string
@@ -74,7 +72,7 @@ func javaStream(t *testing.T, args ...string) *exec.Cmd {
 		classes, err = javaClasses(compiler, jars)
 	}
 	installed(t, err)
-	return exec.Command(peers.Need(t, "java"), slices.Concat(javaFlags, []string{"-cp", classes + ":" + filepath.Join(jars, "*"), "Stream"}, args)...)
+	return exec.Command(peers.Need(t, "java"), slices.Concat(javaFlags, []string{"-cp", classes + ":" + filepath.Join(jars, "*"), class}, args)...)
 }
 
 // javaJars returns the folder of the libraries.
@@ -84,7 +82,7 @@ func javaJars(t *testing.T) (string, error) {
 
 var javaFolder = packages.Installer("java")
 
-// javaClasses compiles Stream.java into the folder that all tests share.
+// javaClasses compiles Session.java and Stream.java into the folder that all tests share.
 var javaClasses = func() func(compiler, jars string) (string, error) {
 	var once sync.Once
 	var folder string
@@ -93,9 +91,9 @@ var javaClasses = func() func(compiler, jars string) (string, error) {
 		once.Do(func() {
 			folder = filepath.Join(scratch, "classes")
 			var out []byte
-			out, err = exec.Command(compiler, "-cp", filepath.Join(jars, "*"), "-d", folder, "testdata/Stream.java").CombinedOutput()
+			out, err = exec.Command(compiler, "-cp", filepath.Join(jars, "*"), "-d", folder, "testdata/Session.java", "testdata/Stream.java").CombinedOutput()
 			if err != nil {
-				err = fmt.Errorf("compile Stream.java: %w\n%s", err, out)
+				err = fmt.Errorf("compile testdata/*.java: %w\n%s", err, out)
 			}
 		})
 		return folder, err

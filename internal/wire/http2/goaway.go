@@ -55,18 +55,30 @@ type setting struct {
 }
 
 // implementations are recognized by the content of their SETTINGS, not by the User-Agent: programs set their own,
-// and proxies forward those of their clients. The first match counts.
+// and proxies forward those of their clients. The first match counts. Each kind was observed, but for those whose
+// source is named, in which a GOAWAY lets open requests finish.
 var implementations = []struct {
 	client   Client
+	alone    bool // there are no other settings
 	settings []setting
 }{
-	{Abrupt, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},    // hyper-h2 (httpx, grpclib): the default values
-	{Abrupt, []setting{{1, 16384}, {4, 1 << 24}, {5, 16384}}}, // java.net.http; later than Java 17 it is orderly
-	{Abrupt, []setting{{2, 0}, {4, 1 << 18}}},                 // undici, with allowH2
-	{Orderly, []setting{{2, 0}, {3, 100}}},                    // curl
-	{Orderly, []setting{{2, 0}, {4, 4 << 20}, {6, 10 << 20}}}, // net/http
-	{Orderly, []setting{{1, 1 << 16}, {4, 6 << 20}}},          // Chromium
-	{Orderly, []setting{{1, 1 << 16}, {4, 1 << 17}}},          // Firefox
+	{Abrupt, false, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},    // hyper-h2 (httpx, grpclib): the default values
+	{Abrupt, false, []setting{{1, 16384}, {4, 1 << 24}, {5, 16384}}}, // java.net.http; orderly after Java 17
+	{Abrupt, false, []setting{{2, 0}, {4, 1 << 18}}},                 // undici, with allowH2
+	{Abrupt, true, []setting{{3, 32}, {4, 8 << 20}}},                 // Jetty
+	{Abrupt, false, []setting{{1, 8192}, {2, 1}, {3, 250}}},          // Apache HttpClient 5: it fails the next requests
+	{Orderly, false, []setting{{2, 0}, {3, 100}}},                    // curl
+	{Orderly, false, []setting{{2, 0}, {4, 4 << 20}, {6, 10 << 20}}}, // net/http
+	{Orderly, false, []setting{{1, 1 << 16}, {4, 6 << 20}}},          // Chromium
+	{Orderly, false, []setting{{1, 1 << 16}, {4, 1 << 17}}},          // Firefox
+	{Orderly, false, []setting{{2, 0}, {4, 2 << 20}, {5, 16384}}},    // Rust's hyper, reqwest
+	{Orderly, false, []setting{{1, 0}, {2, 0}, {4, 1<<31 - 1}}},      // nginx: ngx_http_proxy_v2_module.c
+	{Orderly, false, []setting{{3, 100}, {6, 1 << 16}}},              // SwiftNIO: nioDefaultSettings
+	{Orderly, true, []setting{{4, 1 << 24}}},                         // OkHttp
+	{Orderly, true, []setting{{6, 8192}}},                            // Netty: Reactor Netty, Vert.x
+	{Orderly, true, []setting{{2, 0}, {4, 65535}}},                   // .NET: Http2Connection.cs
+	{Orderly, true, []setting{{3, 100}, {4, 65535}}},                 // nghttp
+	{Orderly, true, nil}, // Node's node:http2
 }
 
 // ClientBySettings returns the kind of a client by the payload of its first SETTINGS frame.
@@ -79,6 +91,9 @@ func ClientBySettings(payload []byte) Client {
 		sent = append(sent, setting{id, value})
 	}
 	for _, i := range implementations {
+		if i.alone && len(sent) != len(i.settings) {
+			continue
+		}
 		if !slices.ContainsFunc(i.settings, func(s setting) bool { return !slices.Contains(sent, s) }) {
 			return i.client
 		}

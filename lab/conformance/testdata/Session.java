@@ -18,7 +18,7 @@ import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 
 /**
- * A session across a drain: java Session.java http1|http2|websocket URL
+ * A session across a drain: java Session.java http1|http2|okhttp|netty|apache|jetty|websocket URL
  *
  * <p>Makes the requests that sessionapp_test.go knows, until it is told "enough". Prints what has
  * failed, and how many requests there were.
@@ -28,7 +28,13 @@ public class Session {
   static final AtomicInteger count = new AtomicInteger(), failed = new AtomicInteger();
   static volatile boolean enough;
   static HttpClient client;
+  static Exchange exchange = Session::byTheJDK;
   static String url;
+
+  /** Returns the body of a response with status 200; body is null without one. */
+  interface Exchange {
+    String send(String method, String path, String body) throws Exception;
+  }
 
   public static void main(String[] args) throws Exception {
     url = args[1];
@@ -37,6 +43,12 @@ public class Session {
             .version(args[0].equals("http2") ? HttpClient.Version.HTTP_2 : HttpClient.Version.HTTP_1_1)
             .sslContext(trusting(System.getenv("SESSION_CA")))
             .build();
+    switch (args[0]) {
+      case "okhttp" -> exchange = okhttp();
+      case "netty" -> exchange = netty();
+      case "apache" -> exchange = apache();
+      case "jetty" -> exchange = jetty();
+    }
     if (args[0].equals("websocket")) overWebSocket();
     else overHTTP();
     System.out.println(count + " requests, " + failed + " failed");
@@ -56,17 +68,78 @@ public class Session {
     return context;
   }
 
+  static String byTheJDK(String method, String path, String body) throws Exception {
+    var request =
+        HttpRequest.newBuilder(URI.create(url + path))
+            .method(method, body == null ? BodyPublishers.noBody() : BodyPublishers.ofString(body))
+            .build();
+    var answer = client.send(request, BodyHandlers.ofString());
+    return checked(answer.statusCode(), answer.body());
+  }
+
+  static String checked(int status, String body) throws Exception {
+    if (status != 200) throw new Exception(status + " " + body);
+    return body;
+  }
+
+  // HTTP/2 by prior knowledge, with the SETTINGS that each library sends by default.
+
+  static Exchange okhttp() {
+    var client = new okhttp3.OkHttpClient.Builder().protocols(List.of(okhttp3.Protocol.H2_PRIOR_KNOWLEDGE)).build();
+    return (method, path, body) -> {
+      var content = body == null ? null : okhttp3.RequestBody.create(body, null);
+      var request = new okhttp3.Request.Builder().url(url + path).method(method, content).build();
+      try (var answer = client.newCall(request).execute()) {
+        return checked(answer.code(), answer.body().string());
+      }
+    };
+  }
+
+  static Exchange netty() {
+    var client =
+        reactor.netty.http.client.HttpClient.create().protocol(reactor.netty.http.HttpProtocol.H2C).baseUrl(url);
+    return (method, path, body) -> {
+      var content = reactor.core.publisher.Mono.justOrEmpty(body);
+      return client
+          .request(io.netty.handler.codec.http.HttpMethod.valueOf(method))
+          .uri(path)
+          .send(reactor.netty.ByteBufFlux.fromString(content))
+          .responseSingle((answer, text) -> text.asString().map(t -> answer.status().code() + " " + t))
+          .map(t -> t.startsWith("200 ") ? t.substring(4) : t)
+          .block();
+    };
+  }
+
+  static Exchange apache() {
+    var client = org.apache.hc.client5.http.impl.async.HttpAsyncClients.customHttp2().build();
+    client.start();
+    return (method, path, body) -> {
+      var request = org.apache.hc.client5.http.async.methods.SimpleRequestBuilder.create(method).setUri(url + path);
+      if (body != null) request.setBody(body, org.apache.hc.core5.http.ContentType.TEXT_PLAIN);
+      var answer = client.execute(request.build(), null).get();
+      return checked(answer.getCode(), answer.getBodyText());
+    };
+  }
+
+  static Exchange jetty() throws Exception {
+    var transport = new org.eclipse.jetty.http2.client.transport.HttpClientTransportOverHTTP2(
+        new org.eclipse.jetty.http2.client.HTTP2Client());
+    var client = new org.eclipse.jetty.client.HttpClient(transport);
+    client.start();
+    return (method, path, body) -> {
+      var request = client.newRequest(url + path).method(method);
+      if (body != null) request.body(new org.eclipse.jetty.client.StringRequestContent(body));
+      var answer = request.send();
+      return checked(answer.getStatus(), answer.getContentAsString());
+    };
+  }
+
   static String ask(String method, String path, String body, Predicate<String> good) {
     count.incrementAndGet();
     try {
-      var request =
-          HttpRequest.newBuilder(URI.create(url + path))
-              .method(method, body == null ? BodyPublishers.noBody() : BodyPublishers.ofString(body))
-              .build();
-      var answer = client.send(request, BodyHandlers.ofString());
-      if (answer.statusCode() != 200 || !good.test(answer.body()))
-        throw new Exception(answer.statusCode() + " " + answer.body());
-      return answer.body();
+      String answer = exchange.send(method, path, body);
+      if (!good.test(answer)) throw new Exception(answer);
+      return answer;
     } catch (Exception e) {
       failed.incrementAndGet();
       System.out.println("failed: " + method + " " + path + ": " + e);
