@@ -84,7 +84,7 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 	p.working++
 	c.hadRequest = true
 	if c.h2 != nil {
-		c.h2.kind = c.h2.kind.Requested(isGRPC(r), len(r.Header["X-Forwarded-For"]) > 0)
+		c.h2.closing.Client = c.h2.closing.Client.Requested(isGRPC(r), len(r.Header["X-Forwarded-For"]) > 0)
 		c.h2.shutLocked()
 	}
 	if c.ignored = ignored; !ignored {

@@ -88,15 +88,15 @@ type http2Conn struct {
 	streams *streams
 
 	// Guarded by the Plane's mu.
-	kind      http2.Client
-	announced time.Time   // when the first GOAWAY was due; zero before
-	check     *time.Timer // calls shutLocked; nil before
+	closing http2.Closing
+	check   *time.Timer // calls shutLocked; nil before
 
 	mu       sync.Mutex    // guards the fields below; held over writes
 	server   http2.Tracker // of the written bytes
 	spoke    bool          // SETTINGS, which must be the first frame, is complete
 	inHeads  bool          // CONTINUATION must follow
-	shutdown http2.Shutdown
+	announce bool          // the first GOAWAY is due at the next boundary between frames
+	ended    bool          // the last GOAWAY, or the server's own, is written
 }
 
 func (h *http2Conn) Close() error {
@@ -140,7 +140,7 @@ func (h *http2Conn) recognize(b []byte) {
 	p := h.c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h.kind = http2.ClientBySettings(settings)
+	h.closing.Client = http2.ClientBySettings(settings)
 }
 
 // refuse ends the connection of an abusive client with a GOAWAY that has the reason. Bytes that the client still sends
@@ -185,7 +185,7 @@ func (h *http2Conn) follow(b []byte) (err error) {
 		case http2.Headers, http2.PushPromise, http2.Continuation:
 			h.inHeads = !at.Has(http2.FlagEndHeaders)
 		case http2.GoAway:
-			h.shutdown = http2.Final // the server's own GOAWAY
+			h.ended = true
 		}
 		if flood := h.streams.fromServer(at, h.server.Code()); flood != nil {
 			err = flood
@@ -194,10 +194,7 @@ func (h *http2Conn) follow(b []byte) (err error) {
 	return err
 }
 
-// shutLocked continues the shutdown of the connection: it sends the first GOAWAY when it is due, and ends the
-// connection when the client has had the time to read it and the last stream has ended. An Abrupt client gets only the
-// last GOAWAY: hyper-h2's clients repeat a request above its last stream, and would fail it after the first GOAWAY,
-// whose last stream is above all. The Plane's mu is held.
+// shutLocked continues the closing of the connection. The Plane's mu is held.
 func (h *http2Conn) shutLocked() {
 	c, p := h.c, h.c.p
 	if _, open := p.conns[c]; !open || p.listeners.HasEnded() || !p.draining.Load() && !p.closing.Load() {
@@ -221,18 +218,12 @@ func (h *http2Conn) shutLocked() {
 		again = time.Until(c.began.Add(freshTime))
 		finish = again <= 0
 	case !c.hadRequest:
-	case h.announced.IsZero():
-		var due bool
-		if due, again = h.kind.Due(m); !due {
-			break
+	default:
+		var due http2.Step
+		due, again = h.closing.Next(m)
+		if finish = due == http2.End; due == http2.Announce {
+			p.lingering.Go(h.sendAnnouncement)
 		}
-		if finish = h.kind == http2.Abrupt; !finish {
-			h.announced, again = time.Now(), http2.AnnounceTime
-			p.lingering.Go(h.announce)
-		}
-	case m.Closing > 0:
-		again = time.Until(h.announced.Add(http2.AnnounceTime))
-		finish = again <= 0
 	}
 	if finish && !c.isBusy() && h.streams.endIfIdle() {
 		p.closeIdle(c)
@@ -254,25 +245,26 @@ func (h *http2Conn) shutLocked() {
 func (h *http2Conn) goAway(code http2.ErrCode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.spoke && h.server.AtBoundary() && !h.inHeads {
-		h.shutdown = http2.Final
+	if h.canInsert() {
+		h.ended = true
 		_, _ = h.Conn.Write(http2.AppendGoAway(nil, h.streams.latest(), code, ""))
 	}
 }
 
-// announce sends the GOAWAY that refuses nothing, at the next boundary between frames.
-func (h *http2Conn) announce() {
+// canInsert reports whether the server is between two frames.
+func (h *http2Conn) canInsert() bool { return h.spoke && h.server.AtBoundary() && !h.inHeads }
+
+// sendAnnouncement sends the GOAWAY that refuses nothing, at the next boundary between frames.
+func (h *http2Conn) sendAnnouncement() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.shutdown == http2.NotBegun {
-		h.shutdown = http2.Pending
-	}
+	h.announce = true
 	h.announceLocked()
 }
 
 func (h *http2Conn) announceLocked() {
-	if h.shutdown == http2.Pending && h.spoke && h.server.AtBoundary() && !h.inHeads {
-		h.shutdown = http2.Announced
+	if h.announce && !h.ended && h.canInsert() {
+		h.announce = false
 		_, _ = h.Conn.Write(http2.AppendAnnouncement(nil)) // on an error the client is gone
 	}
 }

@@ -13,7 +13,7 @@ import (
 // h2 is the state of a connection that carries HTTP/2. Bytes pass unchanged. Header blocks are decoded on a copy, for
 // the names of requests, and frames of the pipe's are inserted between frames of the app's.
 //
-// All of it is guarded by the connection's mu; down and shutdown also by its wmu, since the state of the follower is
+// All of it is guarded by the connection's mu; down and closing also by its wmu, since the state of the follower is
 // that of the client only when the bytes before have been sent.
 type h2 struct {
 	c       *conn
@@ -28,13 +28,11 @@ type h2 struct {
 	upTable http2.Decoder
 	guard   http2.Guard
 
-	down     http2.Follower
-	dnTable  http2.Decoder
-	shutdown http2.Shutdown
-	goAwayAt time.Time // when the first GOAWAY was sent
-	client   http2.Client
+	down    http2.Follower
+	dnTable http2.Decoder
+	closing http2.Closing
 
-	check *time.Timer // continues the shutdown; nil before
+	check *time.Timer // continues the closing; nil before
 
 	ofClient http2.TableLimit // for the app's encoder, from the client's SETTINGS
 	ofApp    http2.TableLimit // for the client's encoder
@@ -280,9 +278,6 @@ func (d *down) passFrames() bool {
 			return false
 		}
 		b.R += n
-	}
-	if err == nil {
-		c.h2.sendPendingGoAway()
 	}
 	c.wmu.Unlock()
 	if begins {

@@ -52,7 +52,6 @@ func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 	c.end.advance(ended)
 	c.end.by = e
 	if canSend {
-		h.shutdown = http2.Final
 		out = append(out, h.finalGoAwayLocked(code)...)
 	}
 	c.mu.Unlock()
@@ -194,26 +193,30 @@ func (h *h2) endInvalidH2(err error) {
 	h.failStreams(&e, code)
 }
 
-// goAwayIsDueLocked reports whether the first GOAWAY is due. A client that has sent no request yet gets it with the
-// first one, as with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent
-// it, and those that the load balancer still sends here would never be served. mu is held.
-func (h *h2) goAwayIsDueLocked() bool {
+// nextLocked returns what is due. A client that has sent no request yet gets the first GOAWAY with the first one, as
+// with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent it, and those
+// that the load balancer still sends here would never be served. wmu and mu are held.
+func (h *h2) nextLocked() http2.Step {
 	c := h.c
-	if c.end.last() || h.finishing || h.last == 0 {
-		return false // the last call has come, or no request yet
+	hasRequest := !c.end.last() && !h.finishing && h.last > 0 // before the last call
+	if c.end.done() || !h.down.Spoke || !h.canSend() || !hasRequest && !h.closing.Begun() {
+		return http2.Wait
 	}
 	m := http2.Moment{Open: h.awaited(), Draining: c.p.draining.lasted(), Closing: c.p.closing.lasted()}
 	if m.Open == 0 {
 		m.Idle = time.Since(c.idleSince)
+		if !h.closing.Begun() && h.closing.Client != http2.Orderly && c.client.Unread() > 0 { // it may be a request
+			return http2.Wait
+		}
 	}
-	due, again := h.client.Due(m)
+	due, again := h.closing.Next(m)
 	if again > 0 {
 		h.checkLaterLocked(again)
 	}
-	return due && (m.Open > 0 || h.client == http2.Orderly || c.client.Unread() == 0) // unread bytes may be a request
+	return due
 }
 
-// awaited is how many streams the shutdown waits for. Subscriptions that are to end early, and are between two events,
+// awaited is how many streams the closing waits for. Subscriptions that are to end early, and are between two events,
 // end with the connection. mu is held.
 func (h *h2) awaited() int {
 	n := len(h.streams)
@@ -228,7 +231,7 @@ func (h *h2) awaited() int {
 	return n
 }
 
-// checkLaterLocked continues the shutdown after a while, in place of an earlier call's. mu is held.
+// checkLaterLocked continues the closing after a while, in place of an earlier call's. mu is held.
 func (h *h2) checkLaterLocked(after time.Duration) {
 	switch {
 	case h.c.end.done():
@@ -240,22 +243,8 @@ func (h *h2) checkLaterLocked(after time.Duration) {
 	h.check = time.AfterFunc(after, func() { h.finishIfDrained() })
 }
 
-// sendPendingGoAway sends the first GOAWAY (RFC 9113, 6.8), between two frames of the app and after its SETTINGS. wmu
-// is held.
-func (h *h2) sendPendingGoAway() {
-	if h.shutdown == http2.Pending && h.down.Spoke && h.canSend() {
-		h.shutdown, h.goAwayAt = http2.Announced, time.Now()
-		if h.appLast == http2.MaxStreamID { // otherwise the app has sent a GOAWAY with its last stream
-			h.c.in.stats.H2.GoAways.Add(1)
-			_ = h.c.client.Send(http2.AppendAnnouncement(nil), false)
-		}
-	}
-}
-
-// finishIfDrained continues the shutdown: it sends the first GOAWAY when it is due, and ends the connection when the
-// client has had the time to read it and the last stream has ended. An Abrupt client gets only the last GOAWAY:
-// hyper-h2's clients repeat a request above its last stream, and would fail it after the first GOAWAY, whose last
-// stream is above all. It reports whether the connection has ended.
+// finishIfDrained sends the GOAWAY that is due, between two frames of the app and after its SETTINGS. It reports whether
+// the connection has ended.
 func (h *h2) finishIfDrained() bool {
 	c := h.c
 	if !c.announcesClose() && !c.p.closing.holds() {
@@ -263,42 +252,30 @@ func (h *h2) finishIfDrained() bool {
 	}
 	c.wmu.Lock()
 	c.mu.Lock()
-	due := h.shutdown == http2.NotBegun && h.goAwayIsDueLocked()
-	done := due && h.client == http2.Abrupt && h.down.Spoke && h.canSend()
-	if due && h.client != http2.Abrupt {
-		h.shutdown = http2.Pending
-	}
-	if h.shutdown == http2.Pending {
-		c.mu.Unlock()
-		h.sendPendingGoAway()
-		c.mu.Lock()
-	}
-	if h.shutdown == http2.Announced && !c.end.done() && h.awaited() == 0 && h.canSend() {
-		left := time.Until(h.goAwayAt.Add(http2.AnnounceTime))
-		if done = left <= 0; !done {
-			h.checkLaterLocked(left)
-		}
-	}
 	var goAway []byte
-	if done {
+	due := h.nextLocked()
+	hasSubscriptions := len(h.streams) > 0
+	switch {
+	case due == http2.Announce && h.appLast == http2.MaxStreamID: // otherwise the app's GOAWAY had its last stream
+		c.in.stats.H2.GoAways.Add(1)
+		goAway = http2.AppendAnnouncement(nil)
+	case due == http2.End:
 		c.end.advance(ended) // nothing more is forwarded from the client
-	}
-	hasSubscriptions := done && len(h.streams) > 0
-	if done && !hasSubscriptions {
-		c.end.by = &endDrained
-		h.shutdown = http2.Final
-		goAway = h.finalGoAwayLocked(http2.NoError)
+		if !hasSubscriptions {
+			c.end.by = &endDrained
+			goAway = h.finalGoAwayLocked(http2.NoError)
+		}
 	}
 	hasEnded := c.end.done()
 	c.mu.Unlock()
 	switch {
-	case hasSubscriptions:
+	case due == http2.End && hasSubscriptions:
 		h.endStreams(&endLastCall, http2.NoError)
-	case done:
-		_ = c.client.Send(goAway, true)
+	case goAway != nil:
+		_ = c.client.Send(goAway, due == http2.End)
 	}
 	c.wmu.Unlock()
-	if done {
+	if due == http2.End {
 		c.sendEnd()
 	}
 	return hasEnded
@@ -310,7 +287,6 @@ func (h *h2) sendFinalGoAway() {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	if h.down.Spoke && h.canSend() {
-		h.shutdown = http2.Final
 		c.mu.Lock()
 		goAway := h.finalGoAwayLocked(http2.NoError)
 		c.mu.Unlock()
@@ -318,14 +294,15 @@ func (h *h2) sendFinalGoAway() {
 	}
 }
 
-// finalGoAwayLocked returns the final GOAWAY. mu is held.
+// finalGoAwayLocked returns the final GOAWAY, which is sent at once. wmu and mu are held.
 func (h *h2) finalGoAwayLocked(code http2.ErrCode) []byte {
+	h.closing.SentLast()
 	h.c.in.stats.H2.GoAways.Add(1)
 	return http2.AppendGoAway(nil, http2.LastStream(h.last, h.appLast), code, "")
 }
 
 // canSend reports whether a frame can be inserted. wmu is held.
-func (h *h2) canSend() bool { return h.down.AtBoundary() && !h.torn && h.shutdown != http2.Final }
+func (h *h2) canSend() bool { return h.down.AtBoundary() && !h.torn && !h.closing.Ended() }
 
 // A truncated message of gRPC makes its client report INTERNAL whatever trailers follow, and an event stream can end
 // properly, or with an error event, only between two events. So at the last call each stream is passed on to the end of

@@ -193,6 +193,7 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 var (
 	hyper = []http2.Setting{{ID: 1, Val: 4096}, {ID: 4, Val: 65535}, {ID: 5, Val: 16384}}
 	curl  = []http2.Setting{{ID: 3, Val: 100}, {ID: 2, Val: 0}}
+	other = []http2.Setting{{ID: 4, Val: 1 << 20}}
 )
 
 // A client that fails open requests at a GOAWAY gets only the last one, between its requests; one that is not recognized gets
@@ -204,11 +205,12 @@ func TestH2GoAwayByClient(t *testing.T) {
 		fields   []string
 		first    string // while the request is open, after it, or never
 	}{
-		{"unknown", nil, []string{"user-agent", "curl/8.5.0"}, "after"},
-		{"unknown, through a proxy", nil, []string{"x-forwarded-for", "192.0.2.1"}, "open"},
-		{"gRPC", nil, []string{"content-type", "application/grpc"}, "open"},
+		{"unknown", other, []string{"user-agent", "curl/8.5.0"}, "after"},
+		{"unknown, through a proxy", other, []string{"x-forwarded-for", "192.0.2.1"}, "open"},
+		{"gRPC", other, []string{"content-type", "application/grpc"}, "open"},
 		{"hyper-h2", hyper, nil, "never"},
 		{"gRPC by hyper-h2", hyper, []string{"content-type", "application/grpc"}, "never"},
+		{"Node, without settings", nil, nil, "open"},
 		{"curl", curl, []string{"user-agent", "python-httpx/0.28.1"}, "open"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (v upVisitor) Headers(id uint32, block []byte, end bool) error {
 		return nil
 	}
 	h.last = id
-	h.client = h.client.Requested(s.grpc, r.forwarded)
+	h.closing.Client = h.closing.Client.Requested(s.grpc, r.forwarded)
 	s.quiet = s.quiet || c.isIgnored()
 	s.entry = r.entry
 	c.h2.openStreamLocked(s)
@@ -102,7 +102,7 @@ func (v upVisitor) Settings(values []byte) {
 	v.c.h2.ofClient.Announce(values)
 	v.c.h2.windows.Announce(values)
 	if v.c.h2.last == 0 {
-		v.c.h2.client = http2.ClientBySettings(values)
+		v.c.h2.closing.Client = http2.ClientBySettings(values)
 	}
 }
 

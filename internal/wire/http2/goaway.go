@@ -5,20 +5,71 @@ import (
 	"time"
 )
 
-// Shutdown is how far the graceful shutdown of a connection has come (RFC 9113, 6.8).
-type Shutdown uint8
+// Closing is the graceful end of a connection (RFC 9113, 6.8): a GOAWAY that refuses nothing, and when the client has had
+// the time to read it and its last stream has ended, the GOAWAY that names the last stream.
+type Closing struct {
+	Client    Client
+	stage     Step
+	announced time.Time
+}
 
-// States of a shutdown.
+// Step names the frame that is to be sent.
+type Step uint8
+
+// Steps of a closing.
 const (
-	NotBegun  Shutdown = iota
-	Pending            // GOAWAY is due at the next frame boundary
-	Announced          // GOAWAY with MaxStreamID has been sent: new requests should go elsewhere, but are still served
-	Final              // GOAWAY with the last stream has been sent
+	Wait     Step = iota
+	Announce      // GOAWAY with MaxStreamID: new requests should use another connection, but are still served
+	End           // GOAWAY with the last stream
 )
 
 // AnnounceTime is the shortest time between the two GOAWAY frames, as in net/http: requests that the client sends
 // before it has read the first one are served. RFC 9113, 6.8 requires at least a round trip.
 const AnnounceTime = time.Second
+
+// Moment is the state of a connection that is to be closed. A duration is 0 if it has not begun.
+type Moment struct {
+	Open     int           // streams
+	Idle     time.Duration // since the last stream ended
+	Draining time.Duration // since the drain began
+	Closing  time.Duration // since idle connections are closed
+}
+
+// Next returns the step that is due for a client that has sent a request, Announce once and End until SentLast, and when
+// to ask again; 0: when a stream has ended. An Abrupt client gets only the last GOAWAY: hyper-h2's clients repeat a request above its
+// last stream, and would fail it after the first GOAWAY, whose last stream is above all.
+func (c *Closing) Next(m Moment) (due Step, again time.Duration) {
+	switch c.stage {
+	case Wait:
+		isDue, again := c.Client.due(m)
+		if !isDue {
+			return Wait, again
+		}
+		if c.Client != Abrupt {
+			c.stage, c.announced = Announce, time.Now()
+			return Announce, AnnounceTime
+		}
+	case Announce:
+		if m.Open > 0 {
+			return Wait, 0
+		}
+		if left := time.Until(c.announced.Add(AnnounceTime)); left > 0 {
+			return Wait, left
+		}
+	case End:
+		return Wait, 0
+	}
+	return End, 0
+}
+
+// Begun reports whether a step was due.
+func (c *Closing) Begun() bool { return c.stage != Wait }
+
+// Ended reports whether the last GOAWAY has been sent.
+func (c *Closing) Ended() bool { return c.stage == End }
+
+// SentLast takes note of the last GOAWAY.
+func (c *Closing) SentLast() { c.stage = End }
 
 // LastStream returns the last stream of the final GOAWAY. forwarded is the highest stream that the app has received,
 // appLast the last stream of the app's own GOAWAY or MaxStreamID. A stream above it has not been processed.
@@ -110,17 +161,8 @@ func (c Client) Requested(grpc, forwarded bool) Client {
 	return c
 }
 
-// Moment is the state of a connection that is to be shut down. A duration is 0 if it has not begun.
-type Moment struct {
-	Open     int           // streams
-	Idle     time.Duration // since the last stream ended
-	Draining time.Duration // since the drain began
-	Closing  time.Duration // since idle connections are closed
-}
-
-// Due reports whether the first GOAWAY is due for a client that has sent a request, and if not, when to ask again; 0:
-// when a stream has ended.
-func (c Client) Due(m Moment) (due bool, again time.Duration) {
+// due reports whether the first step is due.
+func (c Client) due(m Moment) (due bool, again time.Duration) {
 	switch {
 	case c == Orderly:
 		return true, 0

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -146,7 +147,7 @@ func TestDue(t *testing.T) {
 		{"abrupt, very late in the drain", Abrupt, Moment{Draining: 100 * time.Hour}, true, 0},
 		{"unknown, idle for a moment", 0, Moment{Idle: longRest - 1}, false, 1},
 	} {
-		if due, again := tt.client.Due(tt.m); due != tt.due || again != tt.again {
+		if due, again := tt.client.due(tt.m); due != tt.due || again != tt.again {
 			t.Errorf("%s: %v, %v; want %v, %v", tt.name, due, again, tt.due, tt.again)
 		}
 	}
@@ -160,4 +161,33 @@ func TestLastStream(t *testing.T) {
 			t.Errorf("forwarded %d, the app's %d: %d, want %d", tt.forwarded, tt.appLast, got, tt.want)
 		}
 	}
+}
+
+func TestClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type next struct {
+			due   Step
+			again time.Duration
+		}
+		want := func(c *Closing, m Moment, want next) {
+			t.Helper()
+			if due, again := c.Next(m); due != want.due || again != want.again {
+				t.Errorf("%+v: %d, %v; want %+v", m, due, again, want)
+			}
+		}
+		orderly := Closing{Client: Orderly}
+		want(&orderly, Moment{Open: 1}, next{Announce, AnnounceTime})
+		time.Sleep(AnnounceTime / 4)
+		want(&orderly, Moment{Open: 1}, next{Wait, 0})
+		want(&orderly, Moment{}, next{Wait, AnnounceTime * 3 / 4})
+		time.Sleep(AnnounceTime * 3 / 4)
+		want(&orderly, Moment{Open: 1}, next{Wait, 0})
+		want(&orderly, Moment{}, next{End, 0})
+		orderly.SentLast()
+		want(&orderly, Moment{}, next{Wait, 0})
+
+		abrupt := Closing{Client: Abrupt}
+		want(&abrupt, Moment{Open: 1}, next{Wait, 0})
+		want(&abrupt, Moment{Idle: longRest}, next{End, 0})
+	})
 }
