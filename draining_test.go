@@ -324,7 +324,7 @@ func TestBackground(t *testing.T) {
 		},
 		"its error drains": {
 			f: func(context.Context) error { time.Sleep(60 * s); return failure }, stops: 68 * s, ends: 68 * s,
-			trigger: backgroundFailed, err: failure.Error(),
+			trigger: drain.BackgroundFailed.String(), err: failure.Error(),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

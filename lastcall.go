@@ -115,9 +115,9 @@ func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, er
 		if err := check(plane); err != nil {
 			return Report{}, err
 		}
-		signals, stop := s.listenForSignals(ctx)
+		requests, stop := s.receiveSignals(ctx)
 		defer stop()
-		return s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
+		return s.run(ctx, append([]drain.DataPlane{plane}, s.others...), requests)
 	})
 }
 
@@ -147,7 +147,7 @@ func configured(opts []Option, f func(*settings) (Report, error)) (report Report
 }
 
 func (s *settings) serve(ctx context.Context, server *http.Server) (Report, error) {
-	signals, stop := s.listenForSignals(ctx) // first, since SIGTERM would end the program without a drain
+	requests, stop := s.receiveSignals(ctx) // first, since SIGTERM would end the program without a drain
 	defer stop()
 	useTLS, err := s.prepareTLS(server)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 		return Report{}, err
 	}
 	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted,
-		OnShutdown: signals.shutdown})
+		OnShutdown: func() { requests.Send(drain.ShutdownCalled) }})
 	serve := plane.Serve
 	if useTLS {
 		serve = plane.ServeTLS
@@ -174,7 +174,7 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 		s.log.Info("serving", "address", ln.Addr().String(), "tls", useTLS)
 		serving.Go(func() { errs[i] = serve(ln) })
 	}
-	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...), signals)
+	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...), requests)
 	plane.Kill() // does nothing after a drain
 	serving.Wait()
 	return report, errors.Join(append(errs, err)...)

@@ -1,7 +1,6 @@
 package lastcall
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,7 +11,7 @@ import (
 )
 
 // run waits for the signal that begins the termination, and takes the planes through it.
-func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *signals) (report Report, err error) {
+func (s *settings) run(ctx context.Context, planes []drain.DataPlane, requests *drain.Requests) (report Report, err error) {
 	// No client connects to a worker: none has to learn that the pod ends.
 	if !slices.ContainsFunc(planes, func(p drain.DataPlane) bool { _, isWorker := p.(*Worker); return !isWorker }) {
 		s.config.MinimumDrain, s.config.QuietTime, s.drainedByHook = 0, 0, false
@@ -21,7 +20,7 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 		s.log.Warn("timers contradict each other", "problem", c)
 	}
 	plane := &monitored{DataPlane: drain.Join(planes...), status: new(status)}
-	served, err := s.serveSides(plane.status, signals)
+	served, err := s.serveSides(plane.status, requests)
 	if err != nil {
 		plane.Kill()
 		return Report{}, err
@@ -36,7 +35,7 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 		err = errors.Join(err, background.stop(began.Add(s.config.GracePeriod-stopMargin)))
 	}()
 	for {
-		report, err = s.terminate(ctx, plane, planes, signals, background.failed)
+		report, err = s.terminate(ctx, plane, planes, requests, background.failed)
 		if err != nil {
 			plane.Kill()
 			return report, err
@@ -49,45 +48,35 @@ func (s *settings) run(ctx context.Context, planes []drain.DataPlane, signals *s
 }
 
 // terminate is one termination: from the signal that begins it to the end, or until the drain is cancelled.
-func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals,
+func (s *settings) terminate(ctx context.Context, plane *monitored, planes []drain.DataPlane, requests *drain.Requests,
 	failed <-chan struct{}) (Report, error) {
-	trigger, name := s.await(ctx, plane, planes, signals, failed)
+	trigger := s.await(ctx, plane, planes, requests, failed)
 	config := s.timers(trigger, plane)
 	log := s.log.Info
-	if name != "" {
+	if trigger == drain.ServerEnded || trigger == drain.BackgroundFailed {
 		log = s.log.Warn
 	}
-	crashed := name == serverEnded
-	name = cmp.Or(name, signals.name(trigger))
-	log("draining", "trigger", name, "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period",
+	log("draining", "trigger", trigger.String(), "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period",
 		config.GracePeriod)
 	report, err := drain.Termination{
 		Plane:    plane,
 		Config:   config,
 		Trigger:  trigger,
-		Signals:  signals.received,
+		Requests: requests,
 		Log:      s.log,
 		IstioLog: slog.New(slog.DiscardHandler), // the report has it in the library's words
 		Watch:    drain.Watcher{Phase: plane.status.enter},
 	}.Run(context.WithoutCancel(ctx))
-	if crashed {
+	if trigger == drain.ServerEnded {
 		report.Verdict = drain.Crashed
-	}
-	if trigger == drain.Terminate || trigger == drain.Interrupt {
-		report.Trigger = name
 	}
 	return report, err
 }
 
-// What begins a termination without a signal, as the report names it.
-const (
-	serverEnded      = "server ended"
-	backgroundFailed = "background function failed"
-)
-
-// await serves until a signal, until a plane ends by itself or a background function fails. name is empty for a signal.
-func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.DataPlane, signals *signals,
-	failed <-chan struct{}) (trigger drain.Signal, name string) {
+// await serves until a termination is requested: by a signal, a plane that ends by itself, or a background function
+// that fails.
+func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.DataPlane, requests *drain.Requests,
+	failed <-chan struct{}) (trigger drain.Signal) {
 	ended := make(chan struct{}, len(planes))
 	over := make(chan struct{})
 	defer close(over)
@@ -108,13 +97,16 @@ func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.D
 		plane.look(ctx)
 	}
 	for {
+		now, changed := requests.Look()
+		if now.Begun {
+			return now.First
+		}
 		select {
-		case trigger := <-signals.received:
-			return trigger, ""
+		case <-changed:
 		case <-ended:
-			return drain.Terminate, serverEnded
+			requests.Send(drain.ServerEnded)
 		case <-failed:
-			return drain.Terminate, backgroundFailed
+			requests.Send(drain.BackgroundFailed)
 		case <-look:
 			plane.look(ctx)
 		}
@@ -125,9 +117,9 @@ func (s *settings) await(ctx context.Context, plane *monitored, planes []drain.D
 func (s *settings) timers(trigger drain.Signal, plane *monitored) drain.Config {
 	c := s.config
 	switch {
-	case trigger == drain.Interrupt:
+	case trigger == drain.Interrupt, trigger == drain.ShutdownCalled: // after that, no client can connect
 		return c.AtOnce()
-	case s.drainedByHook && trigger == drain.Terminate:
+	case s.drainedByHook && trigger != drain.Hook:
 		quiet := plane.quietFor(context.Background())
 		if quiet >= c.QuietTime {
 			s.log.Info("drained by the preStop hook before SIGTERM", "last_arrival", quiet.Round(time.Millisecond))

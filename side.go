@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
@@ -40,7 +41,7 @@ func (s *settings) serveSide(what string, server *http.Server) (stop func(), err
 }
 
 // serveSides serves the servers that remain until the very end: the status address, and the servers of WithSideServer.
-func (s *settings) serveSides(st *status, signals *signals) (stop func(), err error) {
+func (s *settings) serveSides(st *status, requests *drain.Requests) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range stops {
@@ -50,7 +51,7 @@ func (s *settings) serveSides(st *status, signals *signals) (stop func(), err er
 	all := s.sides
 	var status *http.Server
 	if s.statusAddress != "" {
-		status = s.statusServer(st, signals)
+		status = s.statusServer(st, requests)
 		all = append([]*http.Server{status}, all...)
 	}
 	for _, server := range all {

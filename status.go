@@ -21,10 +21,10 @@ func (s *status) setReady(ready bool) { s.Set(func() { s.unready = !ready }) }
 func (s *status) enter(p drain.Phase) { s.Set(func() { s.phase = p }) }
 
 // statusServer serves the status address.
-func (s *settings) statusServer(st *status, signals *signals) *http.Server {
+func (s *settings) statusServer(st *status, requests *drain.Requests) *http.Server {
 	return &http.Server{
 		Addr:              s.statusAddress,
-		Handler:           s.statusHandler(st, signals),
+		Handler:           s.statusHandler(st, requests),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
@@ -32,7 +32,7 @@ func (s *settings) statusServer(st *status, signals *signals) *http.Server {
 	}
 }
 
-func (s *settings) statusHandler(st *status, signals *signals) http.Handler {
+func (s *settings) statusHandler(st *status, requests *drain.Requests) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
 		var now drain.Phase
@@ -48,7 +48,7 @@ func (s *settings) statusHandler(st *status, signals *signals) http.Handler {
 		path += "/" + s.hookToken
 	}
 	mux.HandleFunc("GET "+path, func(_ http.ResponseWriter, r *http.Request) {
-		signals.send(drain.Hook)
+		requests.Send(drain.Hook)
 		_ = st.Reached(r.Context(), &st.phase, drain.Drained)
 	})
 	return mux

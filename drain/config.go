@@ -75,10 +75,6 @@ type Config struct {
 	// App is the app's reaction to its SIGTERM. It decides when the app gets it while opaque connections are open.
 	App AppEnd
 
-	// HookOnly is true for a hook without an agent: the app's SIGTERM follows the end of the termination, and a drain that
-	// a Hook has begun does not wait for it.
-	HookOnly bool
-
 	// IdleGrace is how long a kept-alive connection may be idle, after the draining phase, before it is closed.
 	IdleGrace time.Duration
 

@@ -1,7 +1,7 @@
 // Package drain is the state machine of a termination. It imports no Envoy, no Kubernetes and no sockets:
 // it drains, watches and ends a DataPlane.
 //
-//	report, err := drain.Termination{Plane: plane, Config: drain.DefaultConfig(), Signals: signals}.Run(ctx)
+//	report, err := drain.Termination{Plane: plane, Config: drain.DefaultConfig(), Requests: &requests}.Run(ctx)
 //
 // In ExitOnZero mode it promises:
 //

@@ -17,7 +17,7 @@ func (r *run) end(why reason) {
 		r.istio.Warn(lineDiedEarly)
 		r.report.Verdict = Crashed
 	case stopNow:
-		if r.stopped == Quit {
+		if r.asked.Exit == Quit {
 			r.istio.Info(lineQuit)
 		}
 		r.report.Verdict = r.atOnce()
@@ -98,7 +98,7 @@ func (r *run) finish(v Verdict) {
 	err := r.call(r.killBy(), r.dp.Close)
 	switch {
 	case err == nil || hasExited(r.dp):
-	case r.stopped != "" || r.ctx.Err() != nil:
+	case r.asked.Exit != "" || r.ctx.Err() != nil:
 		if v == Clean {
 			v = r.atOnce()
 		}
@@ -120,7 +120,7 @@ func cutBy(p DataPlane) []Conversation {
 }
 
 // atOnce is the verdict of an end without a drain: Quit also when ctx has ended.
-func (r *run) atOnce() Verdict { return cmp.Or(r.stopped, Quit) }
+func (r *run) atOnce() Verdict { return cmp.Or(r.asked.Exit, Quit) }
 
 // AppEnd is an app's treatment of its connections at its SIGTERM.
 type AppEnd int
@@ -205,13 +205,10 @@ func (r *run) isLeft(now time.Time) (bool, time.Time) {
 		return false, never()
 	}
 	var at time.Time
-	if a.Connections > a.Opaque && !r.cfg.HookOnly { // after a hook alone the app closes its idle connections itself
+	if a.Connections > a.Opaque {
 		at = r.lastArrival.Add(r.cfg.IdleGrace)
 	}
 	if r.cfg.App == AppAuto {
-		if r.cfg.HookOnly { // its deadline leaves the app as much time
-			return false, never()
-		}
 		at = later(at, r.deadline().Add(-min(TrialBefore, r.cfg.GracePeriod/8)))
 	}
 	return !now.Before(at), at
@@ -220,11 +217,7 @@ func (r *run) isLeft(now time.Time) (bool, time.Time) {
 // leaveToApp gives the app its SIGTERM while opaque connections are open: only the app can end them between two
 // requests. It returns when they have ended, or why not.
 func (r *run) leaveToApp() reason {
-	if r.cfg.HookOnly {
-		r.report.Finish = &Finish{After: Millis(time.Since(r.start)), Opaque: r.activity.Opaque}
-		return conditionMet
-	}
-	if r.containerEnds { // else the listeners stay open for the clients of a restart
+	if r.asked.Container { // else the listeners stay open for the clients of a restart
 		r.do("stop accepting", r.dp.StopAccepting)
 	}
 	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })

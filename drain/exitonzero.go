@@ -9,35 +9,11 @@ import (
 
 // exitOnZero is lastcall's own mode, from start to end.
 func (r *run) exitOnZero() {
-	r.drain()
-	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain,
-		"quiet_time", r.cfg.QuietTime)
-
-	// Endpoints and load balancers learn late that the pod ends: accept until no client has connected for the quiet time,
-	// but not without limit.
-	if why := r.await(r.drainEnds, nil); why != reached {
-		r.end(why)
+	if !r.acceptLast() {
 		return
 	}
-	switch now := time.Now(); {
-	case !now.Before(r.deadline()):
-		r.lastCall() // the minimum drain is longer than the grace period allows
-		return
-	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.containerEnds:
-		r.log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
-		r.do("stop accepting", r.dp.StopAccepting)
-	case r.mayHaveMissed(r.quietFrom()):
-		r.faultf(faultArrivals, now.Sub(r.start).Round(time.Millisecond))
-		if r.containerEnds {
-			r.do("stop accepting", r.dp.StopAccepting)
-		}
-	}
-
 	for {
-		r.enter(Waiting)
-		r.istio.Info(lineChecking)
-		r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
-		r.noteHolders()
+		r.closeIdle()
 		why := r.await(r.deadline, r.freeOrLeft)
 		isFinal := r.terminating()
 		if free, _ := r.free(time.Now()); !free && why == conditionMet {
@@ -45,10 +21,6 @@ func (r *run) exitOnZero() {
 		}
 		if why != conditionMet {
 			r.end(why)
-			return
-		}
-		if r.cfg.HookOnly && r.report.Finish != nil { // the app's SIGTERM is the end of the hook
-			r.report.Verdict = Clean
 			return
 		}
 		if n := r.activity.Busy; n > 0 {
@@ -73,14 +45,70 @@ func (r *run) exitOnZero() {
 	r.leave()
 }
 
+// hookAlone is a hook without an agent, from start to end. The app's SIGTERM, which follows, ends the connections that
+// only an app can end, if it finishes its requests.
+func (r *run) hookAlone() {
+	if !r.acceptLast() {
+		return
+	}
+	r.closeIdle()
+	onlyOpaque := func() bool {
+		a := r.activity
+		return r.cfg.App == AppFinishes && a.Known && a.Opaque > 0 && a.Busy <= a.Opaque
+	}
+	why := r.await(r.deadline, func(now time.Time) (bool, time.Time) {
+		free, at := r.free(now)
+		return free || onlyOpaque(), at
+	})
+	switch {
+	case why != conditionMet:
+		r.end(why)
+	case onlyOpaque():
+		r.report.Finish = &Finish{After: Millis(time.Since(r.start)), Opaque: r.activity.Opaque}
+		r.report.Verdict = Clean
+	default:
+		r.leave()
+	}
+}
+
+// acceptLast is the draining phase. Endpoints and load balancers learn late that the pod ends: clients are accepted
+// until none has connected for the quiet time, but not without limit. It returns false if the termination has ended.
+func (r *run) acceptLast() bool {
+	r.drain()
+	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain,
+		"quiet_time", r.cfg.QuietTime)
+	if why := r.await(r.drainEnds, nil); why != reached {
+		r.end(why)
+		return false
+	}
+	switch now := time.Now(); {
+	case !now.Before(r.deadline()):
+		r.lastCall() // the minimum drain is longer than the grace period allows
+		return false
+	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.asked.Container:
+		r.log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
+		r.do("stop accepting", r.dp.StopAccepting)
+	case r.mayHaveMissed(r.quietFrom()):
+		r.faultf(faultArrivals, now.Sub(r.start).Round(time.Millisecond))
+		if r.asked.Container {
+			r.do("stop accepting", r.dp.StopAccepting)
+		}
+	}
+	return true
+}
+
+// closeIdle begins to wait for the requests in flight.
+func (r *run) closeIdle() {
+	r.enter(Waiting)
+	r.istio.Info(lineChecking)
+	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
+	r.noteHolders()
+}
+
 // drained waits, after a hook, for SIGTERM. It returns false if the termination has ended otherwise, or was cancelled.
 func (r *run) drained() bool {
 	r.enter(Drained)
-	if r.cfg.HookOnly {
-		r.terminate()
-		return true
-	}
-	if r.ending && !r.containerEnds {
+	if r.ending && !r.asked.Container {
 		r.reopen() // the hook has returned already
 	}
 	switch why := r.await(r.cancelAt, r.hasTerminate); why {

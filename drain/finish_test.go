@@ -27,9 +27,6 @@ func opaque(finishes time.Duration) dt.Client {
 // TestFinish is a pod with connections that only its app can end.
 func TestFinish(t *testing.T) {
 	app := func(is drain.AppEnd) func(*drain.Config) { return func(c *drain.Config) { c.App = is } }
-	hookOnly := func(is drain.AppEnd) func(*drain.Config) {
-		return func(c *drain.Config) { c.App, c.HookOnly = is, true }
-	}
 	two := []dt.Client{opaque(s), opaque(3 * s)}
 	runAll(t, []scenario{{
 		name: "an app that finishes gets its SIGTERM when the draining phase ends", config: app(drain.AppFinishes), clients: two,
@@ -80,12 +77,12 @@ func TestFinish(t *testing.T) {
 		verdict: drain.Resumed, leaves: 35 * s, phases: "draining 5s, waiting 0s, finishing 3s, drained 27s",
 		calls: "0s Drain, 5s CloseIdle(2s), 5s Open, 5s CloseIdle(0s), 6s Open, 35s Resume",
 	}, {
-		name: "a hook without an agent ends with the draining phase", config: hookOnly(drain.AppFinishes), clients: two,
-		signals: []signal{{0, drain.Hook}},
+		name: "a hook without an agent ends with the draining phase", config: app(drain.AppFinishes), clients: two,
+		signals: []signal{{0, drain.HookAlone}},
 		verdict: drain.Clean, leaves: 5 * s, finish: "5s: 2, 0 ended, 0 dropped, ",
 	}, {
-		name: "and at its deadline if the app is unknown", config: hookOnly(drain.AppAuto), clients: []dt.Client{opaque(s)},
-		signals: []signal{{0, drain.Hook}, {29 * s, drain.Terminate}},
+		name: "and at its deadline if the app is unknown", config: app(drain.AppAuto), clients: []dt.Client{opaque(s)},
+		signals: []signal{{0, drain.HookAlone}, {29 * s, drain.Terminate}},
 		verdict: drain.Cut, leaves: 28 * s, finish: "none",
 	}})
 }

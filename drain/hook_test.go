@@ -155,10 +155,10 @@ func TestHook(t *testing.T) {
 	}})
 }
 
-// TestHookOnly is a hook without a sidecar: its end is the app's SIGTERM.
-func TestHookOnly(t *testing.T) {
+// TestHookAlone is a hook without a sidecar: its end is the app's SIGTERM.
+func TestHookAlone(t *testing.T) {
 	only := func(deadline time.Duration) func(*drain.Config) {
-		return func(c *drain.Config) { c.Deadline, c.HookOnly = deadline, true }
+		return func(c *drain.Config) { c.Deadline = deadline }
 	}
 	scenarios := []scenario{
 		{name: "nothing is in flight", config: only(0), verdict: drain.Clean, leaves: 5 * s},
@@ -168,7 +168,7 @@ func TestHookOnly(t *testing.T) {
 		{name: "the deadline is before the minimum drain", config: only(3 * s), verdict: drain.Clean, leaves: 3 * s},
 	}
 	for i := range scenarios {
-		scenarios[i].signals = []signal{{0, drain.Hook}}
+		scenarios[i].signals = []signal{{0, drain.HookAlone}}
 	}
 	runAll(t, scenarios)
 }
@@ -229,9 +229,9 @@ func TestRunsAgain(t *testing.T) {
 		defer plane.Stop()
 		var seen []drain.Phase
 		watch := drain.Watcher{Phase: func(p drain.Phase) { seen = append(seen, p) }}
-		signals := make(chan drain.Signal, 1)
+		requests := new(drain.Requests)
 		termination := drain.Termination{
-			Plane: plane, Config: drain.DefaultConfig(), Trigger: drain.Hook, Signals: signals,
+			Plane: plane, Config: drain.DefaultConfig(), Trigger: drain.Hook, Requests: requests,
 			Log: slog.New(slog.DiscardHandler), Watch: watch,
 		}
 

@@ -81,13 +81,16 @@ func (o outcome) endInTime(t *testing.T) {
 		}
 	}
 	margin := min(cfg.Margin, cfg.GracePeriod/4)
-	var terminated, hurried time.Duration = dt.Forever, dt.Forever
+	var terminated, stopped, hurried time.Duration = dt.Forever, dt.Forever, dt.Forever
 	for _, sig := range o.signals {
 		if sig.sig == drain.QuitNow && o.took > sig.at {
 			t.Errorf("quitquitquit at %v, left at %v", sig.at, o.took)
 		}
-		if sig.sig == drain.Hurry || sig.sig == drain.Terminate && terminated < dt.Forever {
+		if sig.sig == drain.Hurry || sig.sig == drain.Terminate && sig.at >= stopped+s {
 			hurried = min(hurried, sig.at)
+		}
+		if sig.sig == drain.Terminate {
+			stopped = min(stopped, sig.at)
 		}
 		if sig.sig == drain.Hurry || sig.sig == drain.Terminate {
 			terminated = min(terminated, sig.at)

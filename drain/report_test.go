@@ -125,14 +125,15 @@ func TestNames(t *testing.T) {
 	for p := drain.Serving; p <= drain.Done+1; p++ {
 		fmt.Fprint(&b, p, ", ")
 	}
-	for sig := drain.Terminate; sig <= drain.Sooner+1; sig++ {
+	for sig := drain.Terminate; sig <= drain.BackgroundFailed+1; sig++ {
 		fmt.Fprint(&b, sig, ", ")
 	}
 	for m := drain.ExitOnZero; m <= drain.Fixed+1; m++ {
 		fmt.Fprint(&b, m, ", ")
 	}
 	want := "serving, draining, waiting, finishing, last call, drained, done, Phase(7), " +
-		"SIGTERM, SIGINT, hook, app hook, notice, quitquitquit, app exit, /drain, deadline, Signal(9), " +
+		"SIGTERM, SIGINT, hook, app hook, notice, quitquitquit, app exit, /drain, deadline, " +
+		"hook, context, shutdown, server ended, background function failed, Signal(14), " +
 		"exit-on-zero, istio-exit-on-zero, fixed, Mode(3), "
 	if b.String() != want {
 		t.Errorf("names\n got %s\nwant %s", b.String(), want)

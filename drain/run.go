@@ -18,12 +18,11 @@ type Termination struct {
 	// Trigger is the signal that begins the termination.
 	Trigger Signal
 
-	// Signals delivers the signals that follow Trigger. Run reads it until it returns. It must
-	// not be closed; nil means that none follows.
-	Signals <-chan Signal
+	// Requests has what is requested from then on; if it has nothing yet, Run sends it Trigger. nil: no signal follows.
+	Requests *Requests
 
 	// Deadline returns when SIGKILL comes and the source of that, such as "delete"; a zero time if unknown. It is called
-	// at the beginning and at each Sooner, and must not block. A moment that is later than the grace period's end, or
+	// at the beginning and after each Sooner, and must not block. A moment that is later than the grace period's end, or
 	// before the beginning, is ignored. nil: only the grace period counts.
 	Deadline func() (at time.Time, from string)
 
@@ -63,22 +62,28 @@ func (t Termination) Run(ctx context.Context) (Report, error) {
 	}
 	t.Log = cmp.Or(t.Log, slog.Default())
 	t.IstioLog = cmp.Or(t.IstioLog, t.Log)
+	t.Requests = cmp.Or(t.Requests, new(Requests))
+	if now, _ := t.Requests.Look(); !now.Begun {
+		t.Requests.Send(t.Trigger)
+	}
 	return t.run(ctx), nil
 }
 
 func (t Termination) run(ctx context.Context) Report {
 	now := time.Now()
 	r := &run{
-		ctx: ctx, cfg: t.Config, dp: t.Plane, signals: t.Signals, sigkill: t.Deadline, log: t.Log, istio: t.IstioLog,
+		ctx: ctx, cfg: t.Config, dp: t.Plane, requests: t.Requests, sigkill: t.Deadline, log: t.Log, istio: t.IstioLog,
 		watch: t.Watch,
 		start: now, phaseBegan: now, lastArrival: now,
 		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}
 	r.shorten()
-	r.receive(t.Trigger)
+	r.heed()
 	switch {
-	case t.Trigger == QuitNow || t.Trigger == AppEnded:
+	case r.asked.Exit != "":
 		r.end(stopNow)
+	case t.Trigger == HookAlone:
+		r.hookAlone()
 	case t.Config.Mode == ExitOnZero:
 		r.exitOnZero()
 	case t.Trigger == IstioDrain:
@@ -92,9 +97,8 @@ func (t Termination) run(ctx context.Context) Report {
 	}
 	if r.report.Verdict == Resumed {
 		r.enter(Serving)
-		if r.terminating() {
-			// SIGTERM came while the drain was being cancelled. It has been read from Signals, so
-			// the caller will not see it, nor what the hook's last call has cut.
+		if r.requests.forget() {
+			// SIGTERM came while the drain was being cancelled. The report has what the hook's last call has cut, too.
 			t.Trigger = Terminate
 			report := t.run(ctx)
 			if report.Open = append(r.report.Open, report.Open...); len(report.Open) > 0 && report.Verdict == Clean {
@@ -122,7 +126,6 @@ type run struct {
 	ctx     context.Context
 	cfg     Config
 	dp      DataPlane
-	signals <-chan Signal
 	sigkill func() (at time.Time, from string) // may be nil
 	log     *slog.Logger
 	istio   *slog.Logger // for the lines of lines.go that Istio also writes
@@ -133,16 +136,18 @@ type run struct {
 	phase      Phase
 	phaseBegan time.Time
 
-	containerEnds bool       // the sidecar's container ends; false after an app's hook alone
-	terminatedAt  time.Time  // SIGTERM, after which the drain cannot be cancelled; zero before
-	hurriedAt     time.Time  // when the last call became the next step; zero before
-	stopped       Verdict    // end at once, with this verdict; "" before
-	ending        bool       // the last call has begun
-	resuming      resumption // the call of Resume that runs
-	reopened      bool       // clients may have connected after a last call
+	requests  *Requests
+	asked     Requested       // of the last heed
+	requested <-chan struct{} // the next one
+
+	hurriedAt time.Time  // when the last call became the next step; zero before
+	ending    bool       // the last call has begun
+	resuming  resumption // the call of Resume that runs
+	reopened  bool       // clients may have connected after a last call
 
 	activity      Activity   // as last seen; Known is false if Activity failed
 	lookedAt      time.Time  // when the last successful call of Activity began
+	triedAt       time.Time  // when the last call of it began
 	looked        bool       // Activity has succeeded once
 	firstSeen     uint64     // Arrivals of the first Activity
 	firstRaced    uint64     // Raced of the first Activity
@@ -169,7 +174,7 @@ const (
 )
 
 // terminating reports whether SIGTERM has come.
-func (r *run) terminating() bool { return !r.terminatedAt.IsZero() }
+func (r *run) terminating() bool { return !r.asked.Terminated.IsZero() }
 
 // hurried reports whether the last call is the next step.
 func (r *run) hurried() bool { return !r.hurriedAt.IsZero() }

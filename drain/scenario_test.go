@@ -92,10 +92,10 @@ func (sc scenario) run(t *testing.T) outcome {
 	if len(sc.signals) > 0 {
 		first = sc.signals[0].sig
 	}
-	signals, killedAt := make(chan drain.Signal, 8), make(chan time.Time, 8)
+	requests, killedAt := new(drain.Requests), make(chan time.Time, 8)
 	for i, sig := range sc.signals {
 		if i > 0 {
-			defer time.AfterFunc(sig.at, func() { signals <- sig.sig }).Stop()
+			defer time.AfterFunc(sig.at, func() { requests.Send(sig.sig) }).Stop()
 		}
 	}
 
@@ -108,7 +108,7 @@ func (sc scenario) run(t *testing.T) outcome {
 		}
 		defer time.AfterFunc(n.at, func() {
 			killedAt <- start.Add(n.sigkill)
-			signals <- drain.Sooner
+			requests.Send(drain.Sooner)
 		}).Stop()
 	}
 	deadline := func() (time.Time, string) {
@@ -119,7 +119,7 @@ func (sc scenario) run(t *testing.T) outcome {
 		return sigkill, "delete"
 	}
 	book := &logbook{start: start}
-	report, err := drain.Termination{Plane: plane, Config: cfg, Trigger: first, Signals: signals, Deadline: deadline, Log: slog.New(book), Watch: drain.Watcher{Phase: func(p drain.Phase) {
+	report, err := drain.Termination{Plane: plane, Config: cfg, Trigger: first, Requests: requests, Deadline: deadline, Log: slog.New(book), Watch: drain.Watcher{Phase: func(p drain.Phase) {
 		if p == drain.Finishing {
 			plane.StopApp()
 		}

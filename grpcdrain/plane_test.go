@@ -57,10 +57,10 @@ func config() drain.Config {
 // running is a Plane that serves.
 type running struct {
 	*grpcdrain.Plane
-	t       *testing.T
-	addr    string
-	served  chan error
-	signals chan drain.Signal
+	t        *testing.T
+	addr     string
+	served   chan error
+	requests drain.Requests
 }
 
 // serve starts a server with the service and, if it is given, the health service.
@@ -68,7 +68,7 @@ func serve(t *testing.T, s *service, o grpcdrain.Options, opts ...grpc.ServerOpt
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	r := &running{t: t, addr: ln.Addr().String(), served: make(chan error, 1), signals: make(chan drain.Signal, 1)}
+	r := &running{t: t, addr: ln.Addr().String(), served: make(chan error, 1)}
 	r.Plane = grpcdrain.New(func(own ...grpc.ServerOption) *grpc.Server {
 		server := grpc.NewServer(append(own, opts...)...)
 		pb.RegisterTestServiceServer(server, s)
@@ -96,7 +96,7 @@ func (r *running) client(opts ...grpc.DialOption) *grpc.ClientConn {
 func (r *running) terminate(c drain.Config) drain.Report {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	report, err := drain.Termination{Plane: r.Plane, Config: c, Trigger: drain.Terminate, Signals: r.signals, Log: log}.Run(context.Background())
+	report, err := drain.Termination{Plane: r.Plane, Config: c, Trigger: drain.Terminate, Requests: &r.requests, Log: log}.Run(context.Background())
 	must(r.t, err)
 	if len(report.Faults) > 0 {
 		r.t.Errorf("faults %q", report.Faults)
@@ -163,7 +163,7 @@ func TestLastCall(t *testing.T) {
 	for range 4 {
 		<-began
 	}
-	s.signals <- drain.Terminate // the second SIGTERM: last call now
+	s.requests.Send(drain.Hurry) // last call now
 	start := time.Now()
 	reports := make(chan drain.Report, 1)
 	go func() { reports <- s.terminate(config()) }()
@@ -383,10 +383,10 @@ func TestServeHTTP(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- call(t.Context(), cc) }()
 	<-began
-	signals := make(chan drain.Signal, 1)
-	signals <- drain.Terminate // the second SIGTERM: last call now
+	requests := new(drain.Requests)
+	requests.Send(drain.Hurry) // last call now
 	report, err := drain.Termination{
-		Plane: plane, Config: config(), Trigger: drain.Terminate, Signals: signals,
+		Plane: plane, Config: config(), Trigger: drain.Terminate, Requests: requests,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}.Run(t.Context())
 	if err != nil || report.Verdict != drain.Cut || len(report.Open) != 1 || report.Open[0].Ending != "grpc-status 14" {

@@ -65,9 +65,9 @@ func TestBrokenAnswers(t *testing.T) {
 					if _, err := io.ReadFull(resp.Body, first); err != nil {
 						t.Fatal(err)
 					}
-					signals := make(chan drain.Signal, 1)
-					signals <- drain.Terminate // the second one: last call now
-					r := run(t, s, config(), signals)
+					requests := new(drain.Requests)
+					requests.Send(drain.Hurry) // last call now
+					r := run(t, s, config(), requests)
 					rest, err := io.ReadAll(resp.Body)
 					got := string(first) + regexp.MustCompile(`retry: [12]\d{3}\n`).ReplaceAllString(string(rest), "retry: N\n")
 					if len(tt.ending) > 0 && tt.contentType != events {

@@ -5,7 +5,7 @@
 //	p := httpdrain.New(&http.Server{Handler: h, TLSConfig: t}, httpdrain.Options{})
 //	go func() { served <- p.ServeTLS(ln) }() // any number of listeners, with or without TLS
 //	…
-//	report, err := drain.Termination{Plane: p, Config: cfg, Signals: signals}.Run(ctx)
+//	report, err := drain.Termination{Plane: p, Config: cfg, Requests: &requests}.Run(ctx)
 //	err = <-served // nil after a drain
 //
 // It promises:

@@ -215,8 +215,8 @@ func config() drain.Config {
 	return c
 }
 
-func run(t *testing.T, s *scene, c drain.Config, signals <-chan drain.Signal) drain.Report {
-	r, err := drain.Termination{Plane: s.Plane, Config: c, Signals: signals, Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
+func run(t *testing.T, s *scene, c drain.Config, requests *drain.Requests) drain.Report {
+	r, err := drain.Termination{Plane: s.Plane, Config: c, Requests: requests, Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
 	if err != nil {
 		t.Error(err)
 	}
@@ -271,9 +271,9 @@ func TestLastCall(t *testing.T) {
 			for range 3 {
 				<-s.began
 			}
-			signals := make(chan drain.Signal, 1)
-			signals <- drain.Terminate // the second one: last call now
-			r := run(t, s, config(), signals)
+			requests := new(drain.Requests)
+			requests.Send(drain.Hurry) // last call now
+			r := run(t, s, config(), requests)
 			got := map[string]string{}
 			for _, c := range r.Open {
 				got[c.Request] = c.Ending

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
@@ -145,10 +146,10 @@ func (f *agentFlags) run(o agent.Options) error {
 	if err != nil {
 		return err
 	}
-	listen.Log = o.Log
+	listen.Log, listen.Requests = o.Log, new(drain.Requests)
 	received, stop := signals.Receive(listen)
 	defer stop()
-	o.Stop = agent.Stop{Signals: received.Stop, First: received.First, Reload: received.Reload}
+	o.Stop = agent.Stop{Requests: listen.Requests, First: received.First, Reload: received.Reload}
 	o.App.StopSignal, o.App.SignalChildOnly = appStop, f.stop.alone
 	code, err := agent.Run(context.Background(), o)
 	if err == nil && code != 0 {

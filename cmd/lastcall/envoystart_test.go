@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
@@ -72,5 +76,55 @@ func TestEnvoyWaitsForApp(t *testing.T) {
 				t.Errorf("the app has saved %q\n%s", b, log)
 			}
 		})
+	}
+}
+
+// A stop signal ends an agent whose Envoy does not come up, however many hooks have asked for the drain before.
+func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
+	fake := filepath.Join(t.TempDir(), "envoy")
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	status, log := freeLoopback(t), &logstest.Buffer{}
+	cmd := exec.Command("lastcall", "agent", "--proxy", "envoy", "--envoy-path", fake, "--termination-log", "",
+		"--status-address", "127.0.0.1", "--status-port", portOf(status), "--inbound", freeLoopback(t)+"=127.0.0.1:1")
+	cmd.Env = append(os.Environ(), `PROXY_CONFIG={"proxyAdminPort":`+portOf(freeLoopback(t))+`}`)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	polltest.Eventually(t, "the status port answers", func() bool {
+		resp, err := http.Get("http://" + status + "/healthz/ready")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err == nil
+	}, log)
+	for i := range 40 {
+		conn, err := net.Dial("tcp", status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "POST /wait?ports="+strconv.Itoa(8000+i)+" HTTP/1.1\r\nHost: localhost\r\nLastcall-Limit: 1\r\n\r\n")
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil || !strings.Contains(line, "102") { // the hook waits
+			t.Fatalf("%q, %v", line, err)
+		}
+		defer conn.Close()
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("%v\n%s", err, log)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the agent goes on starting\n%s", log)
 	}
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,9 +33,8 @@ type Server struct {
 	// Drain configures the drain; drain.DefaultConfig is the agent's. Its grace period begins after Delay.
 	Drain drain.Config
 
-	// Signals receives the signals: the first one begins the drain, as the end of Serve's context does, a second SIGTERM
-	// starts the last call at once. It may be nil.
-	Signals <-chan drain.Signal
+	// Requests gets the stop signals: the first one begins the drain, as the end of Serve's context does.
+	Requests *drain.Requests
 
 	// TerminationLog is the file of the container's termination message; empty for none.
 	TerminationLog string
@@ -93,14 +93,20 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 		}
 	})
 	s.Log.Info("serving", "reviews", reviews.Addr().String(), "plain", plain.Addr().String())
-	select {
-	case <-secure.Exited():
-	case <-plainFailed:
-		secure.Kill()
-	case first := <-s.Signals:
-		drainErr = s.end(ctx, secure, plainFailed, first)
-	case <-ctx.Done():
-		drainErr = s.end(ctx, secure, plainFailed, drain.Terminate)
+	requests := cmp.Or(s.Requests, new(drain.Requests))
+	defer context.AfterFunc(ctx, func() { requests.Send(drain.ContextEnded) })()
+	now, changed := requests.Look()
+	if !now.Begun {
+		select {
+		case <-secure.Exited():
+		case <-plainFailed:
+			secure.Kill()
+		case <-changed:
+		}
+		now, _ = requests.Look()
+	}
+	if now.Begun {
+		drainErr = s.end(ctx, secure, plainFailed, requests)
 	}
 	secure.Kill() // no effect after a drain
 	_ = open.Close()
@@ -111,22 +117,25 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 // end drains, after the delay, which a second signal ends. The server stays ready: the endpoints no longer list this
 // pod, and callers with old endpoints still need an answer.
 func (s *Server) end(ctx context.Context, secure *httpdrain.Plane, plainFailed <-chan struct{},
-	first drain.Signal) error {
+	requests *drain.Requests) error {
 	if s.Delay > 0 {
 		s.Log.Info("delaying the drain until other replicas are ready", "drain_in", s.Delay)
 	}
 	over := time.NewTimer(s.Delay)
 	defer over.Stop()
-	select {
-	case <-over.C:
-	case <-s.Signals:
-		first = drain.Hurry
-	case <-secure.Exited():
-		return nil
-	case <-plainFailed:
-		return nil
+	now, changed := requests.Look()
+	for isOver := false; !isOver && now.Again.IsZero() && now.Noticed.IsZero(); now, changed = requests.Look() {
+		select {
+		case <-over.C:
+			isOver = true
+		case <-changed:
+		case <-secure.Exited():
+			return nil
+		case <-plainFailed:
+			return nil
+		}
 	}
-	t := drain.Termination{Plane: secure, Config: s.Drain, Trigger: first, Signals: s.Signals, Log: s.Log}
+	t := drain.Termination{Plane: secure, Config: s.Drain, Trigger: now.First, Requests: requests, Log: s.Log}
 	report, err := t.Run(context.WithoutCancel(ctx))
 	if err == nil {
 		report.Publish(s.Log, s.TerminationLog)

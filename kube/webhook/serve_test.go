@@ -163,8 +163,8 @@ func TestDrain(t *testing.T) {
 // ends the delay.
 func TestDelay(t *testing.T) {
 	o, c := ownCertificate(t)
-	signals := make(chan drain.Signal, 1)
-	s := serve(t, 0, o.Certificate, c.roots(t), func(s *Server) { s.Delay, s.Signals = time.Hour, signals })
+	requests := new(drain.Requests)
+	s := serve(t, 0, o.Certificate, c.roots(t), func(s *Server) { s.Delay, s.Requests = time.Hour, requests })
 	one := s.http1(t)
 	var used []string
 	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { used = append(used, i.Conn.LocalAddr().String()) }})
@@ -188,7 +188,7 @@ func TestDelay(t *testing.T) {
 	if slices.ContainsFunc(used, func(address string) bool { return address != used[0] }) {
 		t.Errorf("HTTP/2 used the connections %v, want one", used)
 	}
-	signals <- drain.Terminate
+	requests.Send(drain.Hurry)
 	if err := <-s.ended; err != nil {
 		t.Error(err)
 	}

@@ -61,10 +61,9 @@ func (p *proxy) serve(t *testing.T, h http.Handler) {
 	})
 }
 
-// cut terminates the proxy; the second signal is the last call.
+// cut terminates the proxy by its last call.
 func (p *proxy) cut() {
-	p.signals <- drain.Terminate
-	p.signals <- drain.Terminate
+	p.signals <- drain.Hurry
 }
 
 // to sends later requests to another endpoint.

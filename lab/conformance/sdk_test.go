@@ -209,7 +209,7 @@ func (s *service) cut(t *testing.T) (podReport, time.Time) {
 	}
 	terminate()
 	polltest.Eventually(t, "the drain has begun", func() bool { return s.old.hasLogged("Agent draining Proxy") })
-	time.Sleep(1100 * time.Millisecond) // a signal in the first second would be the same one: drain.Repeats
+	time.Sleep(1100 * time.Millisecond) // a signal in the first second would be the same one: drain.Requests
 	ended := time.Now()
 	terminate()
 	select {

@@ -105,7 +105,7 @@ func TestStreamClients(t *testing.T) {
 						client.begin(t, p.url+after)
 						p.signals <- drain.Terminate
 						if isCut {
-							p.signals <- drain.Terminate
+							p.signals <- drain.Hurry
 						}
 						return client.result(t)
 					}

@@ -136,7 +136,7 @@ func (s *Server) healthOK(query) answer   { s.draining.pass(); return ok() }
 
 func (s *Server) quit(query) answer {
 	a := ok()
-	a.then = func() { s.Quit(s.ctx) }
+	a.then = s.Quit
 	return a
 }
 

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -170,7 +169,7 @@ func TestAddressThatSomebodyHas(t *testing.T) {
 func TestCloseLetsAnswersOut(t *testing.T) {
 	closing := make(chan struct{})
 	s, _ := startServer(t, func(o *Options) {
-		o.Quit = func(context.Context) { close(closing) }
+		o.Quit = func() { close(closing) }
 	})
 	resp, err := http.Post("http://"+s.Addr().String()+"/quitquitquit", "", nil)
 	must(t, err)

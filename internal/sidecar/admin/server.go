@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -22,8 +21,8 @@ import (
 // Options of a server.
 type Options struct {
 	Plane     Plane
-	Quit      func(context.Context) // /quitquitquit, called after the response was sent
-	DrainTime time.Duration         // from /drain_listeners?graceful to the end of listening: Envoy's --drain-time-s
+	Quit      func()        // /quitquitquit, called after the response was sent
+	DrainTime time.Duration // from /drain_listeners?graceful to the end of listening: Envoy's --drain-time-s
 
 	// IdleAfter is how long after the start of a drain idle connections are closed. Istio's minDrainDuration fits:
 	// until then clients may not yet know of other endpoints.
@@ -39,8 +38,6 @@ type Server struct {
 	own      counts
 	throttle logs.Throttle
 	began    time.Time
-	ctx      context.Context // ends when Close has waited for responses
-	cancel   context.CancelFunc
 
 	address net.Addr
 	http    *sideport.Server
@@ -59,10 +56,8 @@ func Start(address string, o Options) (*Server, error) {
 		began:    time.Now(),
 		address:  ln.Addr(),
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	server := sideport.New(s, o.Log)
 	server.ConnState = s.own.connection
-	server.RegisterOnShutdown(s.cancel)
 	s.http = sideport.Serve(server, ln, o.Log)
 	return s, nil
 }

@@ -25,7 +25,7 @@ func (a *agent) startAdmin() error {
 	var err error
 	a.admin, err = admin.Start(a.Admin.Address, admin.Options{
 		Plane:     adminPlane{p, a},
-		Quit:      func(ctx context.Context) { a.signal(ctx, drain.QuitNow) },
+		Quit:      func() { a.requests.Send(drain.QuitNow) },
 		DrainTime: a.Settings.DrainDuration.Value,
 		IdleAfter: a.Settings.MinimumDrain.Value,
 		Log:       a.log,

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -90,21 +88,6 @@ func TestAdminAddressThatSomebodyHas(t *testing.T) {
 		t.Errorf("no log line:\n%s", r.log)
 	}
 	r.terminates()
-}
-
-// A signal is not lost when its sender disconnects before the drain takes it:
-// /quitquitquit is answered first, and curl disconnects at once.
-func TestSignalThoughTheSenderHasGone(t *testing.T) {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	for range 50 {
-		a := &agent{drainSignals: make(chan drain.Signal, 1)}
-		a.signal(gone, drain.QuitNow)
-		if len(a.drainSignals) != 1 {
-			t.Fatal("the signal was lost")
-		}
-		a.signal(gone, drain.QuitNow) // the buffer is full: returns
-	}
 }
 
 // withAdmin makes the agent answer the admin API at the address that it returns.

@@ -96,9 +96,9 @@ type AppOptions struct {
 
 // Stop are the signals to the agent.
 type Stop struct {
-	Signals <-chan drain.Signal   // stop it; drainSignals merges them with hooks
-	First   func() syscall.Signal // the first one that arrived by Signals, 0 for none yet; nil: SIGTERM
-	Reload  <-chan struct{}       // makes the agent read its certificates, or Envoy's configuration, again
+	Requests *drain.Requests       // gets them, and all else that begins or ends a drain; nil: the agent makes its own
+	First    func() syscall.Signal // the first signal that arrived, 0 for none yet; nil: SIGTERM
+	Reload   <-chan struct{}       // makes the agent read its certificates, or Envoy's configuration, again
 }
 
 // agent is one run.
@@ -112,7 +112,7 @@ type agent struct {
 	admin    *admin.Server   // nil when it is not answered
 	phases   *phases
 
-	drainSignals chan drain.Signal // everything that begins or ends a drain
+	requests *drain.Requests // everything that begins or ends a drain
 
 	hooks    *hooks
 	restarts chan restartedContainer
@@ -155,12 +155,17 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	defer a.status.server.End()
 	defer a.presences.end()
 	defer a.stopAdmin()
-	var hearing sync.WaitGroup
-	hearing.Go(func() { a.hear(ctx) })
-	hearing.Go(func() { a.Notifier.Watch(ctx, a.alive) })
-	hearing.Go(func() { a.awaitServing(ctx) })
-	hearing.Go(func() { a.handleRestarts(ctx) })
-	defer func() { cancel(); hearing.Wait() }()
+	var following sync.WaitGroup
+	following.Go(func() { a.follow(ctx) })
+	following.Go(func() { a.Notifier.Watch(ctx, a.alive) })
+	following.Go(func() { // the drain does not wait for the service manager, whose queue may be full
+		if a.awaitStop(ctx) {
+			a.Notifier.Stopping()
+		}
+	})
+	following.Go(func() { a.awaitServing(ctx) })
+	following.Go(func() { a.handleRestarts(ctx) })
+	defer func() { cancel(); following.Wait() }()
 	if p, ok := a.plane.(*envoy.Plane); ok { // it holds goroutines and the kernel's socket table
 		defer p.Shut()
 	}
@@ -172,8 +177,9 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 // newAgent is an agent that has not started.
 func newAgent(o Options) *agent {
 	return &agent{
-		Options: o, log: o.Log, phases: &phases{starts: o.App.Command != nil}, drainSignals: make(chan drain.Signal, 16),
-		hooks: newHooks(), restarts: make(chan restartedContainer), presences: newPresences(),
+		Options: o, log: o.Log, phases: &phases{starts: o.App.Command != nil},
+		requests: cmp.Or(o.Stop.Requests, new(drain.Requests)),
+		hooks:    newHooks(), restarts: make(chan restartedContainer), presences: newPresences(),
 	}
 }
 
@@ -184,27 +190,34 @@ var errStopped = errors.New("stopped while starting")
 // never serve.
 func (a *agent) startUnlessStopped(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	started, heard := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(heard)
-		for {
-			select {
-			case s := <-a.Stop.Signals:
-				a.signal(ctx, s)
-				cancel(errStopped)
-			case <-started:
-				return
-			}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if a.awaitStop(ctx) {
+			cancel(errStopped)
 		}
-	}()
+	})
+	defer waiting.Wait()
+	defer cancel(nil)
 	err := a.start(ctx)
-	close(started)
-	<-heard
 	if err != nil && errors.Is(context.Cause(ctx), errStopped) {
 		return errStopped
 	}
 	return err
+}
+
+// awaitStop waits for a stop signal; it returns false if ctx ends before.
+func (a *agent) awaitStop(ctx context.Context) bool {
+	for {
+		now, changed := a.requests.Look()
+		if !now.Terminated.IsZero() {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 func (a *agent) start(ctx context.Context) (err error) {
@@ -248,10 +261,6 @@ func (a *agent) abandonStart() {
 		a.plane.Kill()
 	}
 	if a.app != nil {
-		select {
-		case <-a.drainSignals: // it has stopped the start; endApp hears the next ones
-		default:
-		}
 		a.endApp(context.Background(), time.Now().Add(a.Settings.GracePeriod.Value-killAhead))
 	}
 	if a.status != nil {
@@ -291,21 +300,15 @@ func (a *agent) startPlane(ctx context.Context) error {
 	return nil
 }
 
-// hear forwards everything that can end the agent to one channel.
-func (a *agent) hear(ctx context.Context) {
+// follow follows the app, and reloads at the signal for that.
+func (a *agent) follow(ctx context.Context) {
 	var appDone <-chan struct{}
 	if a.app != nil {
 		appDone = a.app.Done()
 	}
 	appGone := a.followApp(ctx)
-	var notifying sync.WaitGroup // the drain does not wait for the service manager, whose queue may be full
-	defer notifying.Wait()
-	stopping := sync.OnceFunc(func() { notifying.Go(a.Notifier.Stopping) })
 	for {
 		select {
-		case s := <-a.Stop.Signals:
-			stopping()
-			a.signal(ctx, s)
 		case <-a.Stop.Reload:
 			a.reload()
 		case <-appGone:
@@ -335,37 +338,22 @@ func (a *agent) reload() {
 	}
 }
 
-// signal passes a signal to the drain, or begins one. It tries the buffered send first: an HTTP caller may disconnect
-// once it has the answer (curl does), which cancels ctx.
-func (a *agent) signal(ctx context.Context, s drain.Signal) {
-	select {
-	case a.drainSignals <- s:
-		return
-	default:
-	}
-	select {
-	case a.drainSignals <- s:
-	case <-ctx.Done():
-	}
-}
-
-// serve waits for the first signal and takes the data plane through the termination that it begins; again if that is
-// cancelled.
+// serve waits until a termination is requested, and takes the data plane through it; again if that is cancelled.
 func (a *agent) serve(ctx context.Context) drain.Report {
 	for {
-		var first drain.Signal
-		select {
-		case first = <-a.drainSignals:
-			if first == drain.Sooner { // the termination that begins asks for the deadline
-				continue
+		now, changed := a.requests.Look()
+		if !now.Begun {
+			select {
+			case <-changed:
+			case <-a.plane.Exited():
+				return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
+			case <-ctx.Done():
+				a.requests.Send(drain.QuitNow)
 			}
-		case <-a.plane.Exited():
-			return drain.Report{Verdict: drain.Crashed, Began: time.Now()}
-		case <-ctx.Done():
-			first = drain.QuitNow
+			continue
 		}
 		a.presences.begin()
-		report := a.runTermination(ctx, first)
+		report := a.runTermination(ctx, now.First)
 		if report.Verdict != drain.Resumed {
 			return report
 		}
@@ -408,7 +396,7 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 		Plane:    plane,
 		Config:   cfg,
 		Trigger:  first,
-		Signals:  a.drainSignals,
+		Requests: a.requests,
 		Deadline: a.phases.deadline,
 		Log:      a.log,
 		IstioLog: istioLog,

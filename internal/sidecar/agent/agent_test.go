@@ -42,7 +42,7 @@ type running struct {
 	log      *logstest.Buffer
 	url      string // of the inbound
 	status   string // of the status server
-	signals  chan drain.Signal
+	stop     *drain.Requests
 	requests chan string   // paths of the app's requests, answered when free
 	free     chan struct{} // lets the app answer
 	done     chan struct{}
@@ -55,7 +55,7 @@ type running struct {
 func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	t.Helper()
 	r := &running{
-		t: t, log: &logstest.Buffer{}, signals: make(chan drain.Signal, 4),
+		t: t, log: &logstest.Buffer{}, stop: new(drain.Requests),
 		requests: make(chan string, 10), free: make(chan struct{}), done: make(chan struct{}),
 		message: filepath.Join(t.TempDir(), "termination-log"),
 	}
@@ -84,7 +84,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 			Protocol: pipe.HTTP}}},
 		Status:         StatusOptions{Address: host},
 		TerminationLog: r.message,
-		Stop:           Stop{Signals: r.signals},
+		Stop:           Stop{Requests: r.stop},
 		Log:            slog.New(slog.NewJSONHandler(r.log, nil)),
 	}
 	for _, f := range change {
@@ -173,14 +173,14 @@ func (r *running) logged(text string) {
 // waits sends SIGTERM, and awaits the phase in which requests in flight end.
 func (r *running) waits() {
 	r.t.Helper()
-	r.signals <- drain.Terminate
+	r.stop.Send(drain.Terminate)
 	r.logged(`"phase":"waiting"`)
 }
 
 // terminates sends SIGTERM and wants an exit that was intended.
 func (r *running) terminates() {
 	r.t.Helper()
-	r.signals <- drain.Terminate
+	r.stop.Send(drain.Terminate)
 	r.wantEnd(CodeIntended)
 }
 
@@ -241,7 +241,7 @@ func TestTerminate(t *testing.T) {
 func TestCut(t *testing.T) {
 	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, func(o *Options) { o.FailOnCut = true })
 	answer := r.inFlight("/never?x=1")
-	r.signals <- drain.Terminate
+	r.stop.Send(drain.Terminate)
 	if got := <-answer; !strings.HasPrefix(got, "503 ") {
 		t.Errorf("at the last call: %s", got)
 	}
@@ -256,8 +256,8 @@ func TestCut(t *testing.T) {
 func TestSecondSignal(t *testing.T) {
 	r := start(t, nil)
 	answer := r.inFlight("/never")
-	r.signals <- drain.Terminate
-	r.signals <- drain.Terminate
+	r.stop.Send(drain.Terminate)
+	r.stop.Send(drain.Hurry)
 	if got := <-answer; !strings.HasPrefix(got, "503 ") {
 		t.Errorf("at the last call: %s", got)
 	}
@@ -436,7 +436,7 @@ func TestApp(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprint(conn, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n")
 		<-r.requests
-		r.signals <- drain.Terminate
+		r.stop.Send(drain.Terminate)
 		r.until("the app has its stop signal", func() bool { _, err := os.Stat(trace); return err == nil })
 		close(r.free) // the connection is forwarded to its end
 		if answer, err := bufio.NewReader(conn).ReadString('\n'); err != nil || answer != "HTTP/1.1 200 OK\r\n" {
@@ -455,7 +455,7 @@ func TestApp(t *testing.T) {
 	})
 	t.Run("does not end", func(t *testing.T) {
 		r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, run(`trap '' TERM; while :; do sleep 0.01; done`))
-		r.signals <- drain.Terminate
+		r.stop.Send(drain.Terminate)
 		r.wantEnd(137)
 	})
 	t.Run("is not ready before it accepts connections on each of its ports", func(t *testing.T) {

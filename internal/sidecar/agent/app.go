@@ -77,7 +77,8 @@ func (a *agent) appServes(ctx context.Context) bool {
 				_ = conn.Close()
 				return true
 			}
-			return a.app.HasExited() || len(a.drainSignals) > 0
+			now, _ := a.requests.Look()
+			return a.app.HasExited() || now.Begun
 		})
 		if err != nil {
 			return false
@@ -90,7 +91,7 @@ func (a *agent) appServes(ctx context.Context) bool {
 func (a *agent) appExited(ctx context.Context, attrs ...any) {
 	a.log.Info("app exited by itself", attrs...)
 	a.finishResponses(ctx)
-	a.signal(ctx, drain.AppEnded)
+	a.requests.Send(drain.AppEnded)
 }
 
 // finishResponses waits, for a second at most, until the responses of an app that has exited are delivered. New
@@ -218,8 +219,17 @@ func (a *agent) endApp(ctx context.Context, by time.Time) {
 	defer notice.Stop()
 	defer look.Stop()
 	exited, gone := a.app.Done(), (<-chan struct{})(nil)
+	before, _ := a.requests.Look()
 	for {
+		now, changed := a.requests.Look()
+		if now.Interrupts > before.Interrupts {
+			before = now
+			a.killedBy = "SIGKILL"
+			a.log.Warn("the app is killed at the second interrupt", "pid", a.app.Pid())
+			a.app.Kill()
+		}
 		select {
+		case <-changed:
 		case <-exited:
 			if a.endingApp.Load() {
 				a.log.Info("app exited", "code", a.app.Code())
@@ -238,12 +248,6 @@ func (a *agent) endApp(ctx context.Context, by time.Time) {
 		case <-notice.C:
 			if a.stopSignal() == syscall.SIGINT {
 				a.Terminal.WaitingForApp(time.Until(by))
-			}
-		case s := <-a.drainSignals: // the drain has ended: these signals have no other reader
-			if s == drain.Interrupt {
-				a.killedBy = "SIGKILL"
-				a.log.Warn("the app is killed at the second interrupt", "pid", a.app.Pid())
-				a.app.Kill()
 			}
 		case <-look.C:
 			a.warnReloads()

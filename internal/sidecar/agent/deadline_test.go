@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -63,7 +62,7 @@ func TestDeadline(t *testing.T) {
 				mux := http.NewServeMux()
 				mux.HandleFunc("/deadline/{token...}", own(s.deadline))
 				began := time.Now()
-				time.AfterFunc(time.Second, func() { a.signal(context.Background(), drain.Terminate) })
+				time.AfterFunc(time.Second, func() { a.requests.Send(drain.Terminate) })
 				for _, p := range tt.posts {
 					time.Sleep(p.at - time.Since(began))
 					r := httptest.NewRequest(http.MethodPost, deadlineAt("7f3a", p.in), nil)

@@ -133,7 +133,7 @@ func (s *status) deadline(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the deadline is no sooner than the known one", http.StatusConflict)
 	default:
 		s.a.log.Info("deadline received", "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
-		s.a.signal(r.Context(), drain.Sooner)
+		s.a.requests.Send(drain.Sooner)
 		answer(w, "ok\n")
 	}
 }

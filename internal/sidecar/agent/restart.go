@@ -72,7 +72,7 @@ func (a *agent) awaitAppHook(ctx context.Context, ports []uint16) error {
 func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 	began := time.Now()
 	if a.Pod.Sidecar == UnknownSidecar {
-		a.signal(ctx, drain.AppHook)
+		a.requests.Send(drain.AppHook)
 		return a.phases.leftToApp(ctx)
 	}
 	if a.phases.begins(ctx, restartKnown) {

@@ -81,10 +81,10 @@ func TestAppHookAlone(t *testing.T) {
 				began := time.Now()
 				if tt.after > 0 {
 					if tt.before {
-						a.drainSignals <- tt.follows
+						a.requests.Send(tt.follows)
 						time.Sleep(tt.after)
 					} else {
-						time.AfterFunc(tt.after, func() { a.drainSignals <- tt.follows })
+						time.AfterFunc(tt.after, func() { a.requests.Send(tt.follows) })
 					}
 				}
 				err = a.awaitAppHook(ctx, nil)

@@ -104,7 +104,7 @@ func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
 func (s *status) quit(w http.ResponseWriter, r *http.Request) {
 	answer(w, "OK")
 	_ = http.NewResponseController(w).Flush()
-	s.a.signal(r.Context(), drain.QuitNow) // drain logs Istio's line
+	s.a.requests.Send(drain.QuitNow) // drain logs Istio's line
 }
 
 // drain is /drain. In Istio's modes it responds at once, as pilot-agent does; otherwise it is a hook and responds when
@@ -114,7 +114,7 @@ func (s *status) drain(w http.ResponseWriter, r *http.Request) {
 		s.waitAsSidecar(w, r)
 		return
 	}
-	s.a.signal(r.Context(), drain.IstioDrain)
+	s.a.requests.Send(drain.IstioDrain)
 	if err := s.a.phases.drained(r.Context()); err == nil {
 		answer(w, "OK")
 	}
@@ -162,7 +162,7 @@ func (s *status) waitAsSidecar(w http.ResponseWriter, r *http.Request) {
 		first = drain.IstioDrain
 	}
 	answerHook(w, s.a.hooks.join(r.Context(), sidecarKey, func(ctx context.Context) error {
-		s.a.signal(ctx, first)
+		s.a.requests.Send(first)
 		return s.a.phases.drained(ctx)
 	}))
 }

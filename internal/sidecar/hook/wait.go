@@ -23,7 +23,7 @@ func Wait(ctx context.Context, p drain.DataPlane, c drain.Config, app *App, log 
 	log.Info("draining", "minimum_drain", c.MinimumDrain.Round(time.Millisecond),
 		"deadline_in", limit.Round(time.Millisecond))
 	n := narrator{log: log}
-	signals := make(chan drain.Signal, 1)
+	requests := new(drain.Requests)
 	asks, stop := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	go func() {
@@ -33,18 +33,18 @@ func Wait(ctx context.Context, p drain.DataPlane, c drain.Config, app *App, log 
 		}
 		if err != nil {
 			log.Warn("the app fails its probe: its container restarts; leaving open connections to it", "error", err)
-			signals <- drain.QuitNow
+			requests.Send(drain.QuitNow)
 		}
 		failed <- err
 	}()
 	// drain's own lines are Istio's, about a proxy.
 	r, err := drain.Termination{
-		Plane:   p,
-		Config:  c,
-		Trigger: drain.Hook,
-		Signals: signals,
-		Log:     slog.New(slog.DiscardHandler),
-		Watch:   drain.Watcher{Phase: n.enter, Activity: n.see},
+		Plane:    p,
+		Config:   c,
+		Trigger:  drain.HookAlone,
+		Requests: requests,
+		Log:      slog.New(slog.DiscardHandler),
+		Watch:    drain.Watcher{Phase: n.enter, Activity: n.see},
 	}.Run(ctx)
 	stop()
 	why := <-failed
@@ -108,14 +108,14 @@ const EnvoyEnd = time.Second
 
 // Until sets the deadline of a configuration: leave before the end of the grace period.
 func Until(c drain.Config, leave time.Duration) drain.Config {
-	c.Mode, c.HookOnly = drain.ExitOnZero, true
+	c.Mode = drain.ExitOnZero
 	c.Deadline = drain.Config{GracePeriod: c.GracePeriod, Margin: leave}.LastCallAfter()
 	return c
 }
 
 // Within sets the deadline of a configuration to timeout after the start; timeout must be positive. SIGKILL is unknown.
 func Within(c drain.Config, timeout time.Duration) drain.Config {
-	c.Mode, c.HookOnly, c.Deadline, c.GracePeriod = drain.ExitOnZero, true, timeout, timeout+DefaultLeave
+	c.Mode, c.Deadline, c.GracePeriod = drain.ExitOnZero, timeout, timeout+DefaultLeave
 	return c
 }
 

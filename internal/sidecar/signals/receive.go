@@ -28,12 +28,13 @@ var DefaultStop = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQ
 type Options struct {
 	Stop   []syscall.Signal // in addition to DefaultStop
 	Reload []syscall.Signal
-	Log    *slog.Logger // gets a line for each signal; nil: none
+
+	Requests *drain.Requests // gets the stop signals
+	Log      *slog.Logger    // gets a line for each signal; nil: none
 }
 
-// Received delivers the signals. Requests for a reload that have not been read yet are one.
+// Received has the signals. Requests for a reload that have not been read yet are one.
 type Received struct {
-	Stop   <-chan drain.Signal
 	Reload <-chan struct{}
 
 	first atomic.Int32 // the first stop signal; 0: none yet
@@ -42,9 +43,8 @@ type Received struct {
 // First is the signal that stopped the program; 0 if none has.
 func (r *Received) First() syscall.Signal { return syscall.Signal(r.first.Load()) }
 
-// Receive listens until end is called; signals that arrived before are in the channels. A second stop signal makes the
-// last call at once, unless it is one of drain.Repeats, and except for SIGHUP: when a terminal is closed, the shell and
-// the kernel both send it.
+// Receive listens until end is called; signals that arrived before have been sent on. A second SIGHUP counts for
+// nothing: when a terminal is closed, the shell and the kernel both send it.
 //
 // SIGPIPE is ignored: Go ends a program that writes to a closed descriptor 1 or 2, and a log reader that has ended must
 // not end a drain (signal(7)).
@@ -56,29 +56,30 @@ func Receive(o Options) (r *Received, end func()) {
 	for _, sig := range slices.Concat(o.Stop, o.Reload) {
 		signal.Notify(in, sig)
 	}
-	stop, reload := make(chan drain.Signal, 4), make(chan struct{}, 1)
-	r = &Received{Stop: stop, Reload: reload}
+	reload := make(chan struct{}, 1)
+	r = &Received{Reload: reload}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		var repeats drain.Repeats
 		for got := range in {
 			switch sig := got.(syscall.Signal); {
 			case slices.Contains(o.Stop, sig):
 				isFirst := r.first.CompareAndSwap(0, int32(sig))
-				if repeats.Is() || !isFirst && sig == syscall.SIGHUP {
-					o.Log.Info("stop signal ignored: it repeats the first one", "signal", Name(sig))
-					continue
-				}
-				o.Log.Info("stop signal received", "signal", Name(sig))
 				meaning := drain.Terminate
 				if sig == syscall.SIGINT {
 					meaning = drain.Interrupt
 				}
-				offer(stop, meaning) // a third one in a row has nothing to add
+				if !isFirst && sig == syscall.SIGHUP || !o.Requests.Send(meaning) {
+					o.Log.Info("stop signal ignored: it repeats the first one", "signal", Name(sig))
+					continue
+				}
+				o.Log.Info("stop signal received", "signal", Name(sig))
 			default:
 				o.Log.Info("reload signal received", "signal", Name(sig))
-				offer(reload, struct{}{})
+				select {
+				case reload <- struct{}{}:
+				default:
+				}
 			}
 		}
 	}()
@@ -87,13 +88,6 @@ func Receive(o Options) (r *Received, end func()) {
 		close(in)
 		<-done
 	})
-}
-
-func offer[T any](to chan<- T, v T) {
-	select {
-	case to <- v:
-	default:
-	}
 }
 
 // HasTerminal reports whether the process has a controlling terminal. Closing it sends SIGHUP.

@@ -30,7 +30,9 @@ func TestParse(t *testing.T) {
 }
 
 func TestReceive(t *testing.T) {
-	r, end := Receive(Options{Stop: []syscall.Signal{syscall.SIGWINCH}, Reload: []syscall.Signal{syscall.SIGUSR1}})
+	requests := new(drain.Requests)
+	r, end := Receive(Options{Stop: []syscall.Signal{syscall.SIGWINCH}, Reload: []syscall.Signal{syscall.SIGUSR1},
+		Requests: requests})
 	defer end()
 	if r.First() != 0 {
 		t.Errorf("first signal %v before any", r.First())
@@ -48,27 +50,27 @@ func TestReceive(t *testing.T) {
 	case <-late:
 		t.Fatal("no request for a reload")
 	}
+	_, changed := requests.Look()
 	send(syscall.SIGWINCH)
 	select {
-	case got := <-r.Stop:
-		if got != drain.Terminate {
-			t.Errorf("SIGWINCH is %v", got)
+	case <-changed:
+		if now, _ := requests.Look(); now.First != drain.Terminate || now.Terminated.IsZero() {
+			t.Errorf("SIGWINCH is %v", now)
 		}
 	case <-late:
 		t.Fatal("SIGWINCH was not delivered")
 	}
 	first := time.Now()
-	polltest.Eventually(t, "SIGINT is delivered when it no longer repeats the first", func() bool {
+	polltest.Eventually(t, "SIGINT counts when it no longer repeats the first", func() bool {
 		send(syscall.SIGINT)
-		select {
-		case got := <-r.Stop:
-			if got != drain.Interrupt || time.Since(first) < 900*time.Millisecond {
-				t.Errorf("%v after %v", got, time.Since(first))
-			}
-			return true
-		default:
+		now, _ := requests.Look()
+		if now.Again.IsZero() {
 			return false
 		}
+		if now.Interrupts == 0 || now.Again.Sub(first) < 900*time.Millisecond {
+			t.Errorf("%v after %v", now, now.Again.Sub(first))
+		}
+		return true
 	})
 	if r.First() != syscall.SIGWINCH {
 		t.Errorf("first signal %v, want SIGWINCH", r.First())

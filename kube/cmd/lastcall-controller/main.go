@@ -155,13 +155,14 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 			h.Learned = reporter.Apps().Learned
 		}
 	}
-	received, stop := signals.Receive(signals.Options{Log: log})
+	requests := new(drain.Requests)
+	_, stop := signals.Receive(signals.Options{Requests: requests, Log: log})
 	defer stop()
 	ctx := cmd.Context()
 	draining := drain.DefaultConfig()
 	draining.MinimumDrain, draining.QuietTime, draining.GracePeriod = f.minimum, f.quiet, f.grace-f.delay
 	s := &webhook.Server{
-		Handler: h, Delay: f.delay, Drain: draining, Signals: received.Stop, TerminationLog: f.terminationLog, Log: log,
+		Handler: h, Delay: f.delay, Drain: draining, Requests: requests, TerminationLog: f.terminationLog, Log: log,
 	}
 	keep, err := f.certificate(ctx, s, cluster)
 	if err != nil {
