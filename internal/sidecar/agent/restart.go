@@ -100,32 +100,22 @@ func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 func (a *agent) handleRestarts(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	var mu sync.Mutex
-	followers := make(map[string]*context.CancelFunc)
+	latest := make(map[string]context.CancelFunc) // by the container: no longer follow its latest restart
 	for {
 		select {
 		case c := <-a.restarts:
-			follows, cancel := context.WithCancel(ctx)
-			mu.Lock()
-			if followers[hookKey(c.ports)] == nil && len(followers) >= containersMost {
+			if latest[hookKey(c.ports)] == nil && len(latest) >= containersMost {
 				c.ports = nil
 			}
-			key := hookKey(c.ports)
-			previous := followers[key]
-			followers[key] = &cancel
-			mu.Unlock()
+			previous, isAgain := latest[hookKey(c.ports)]
+			if !isAgain {
+				previous = func() {}
+			}
+			follows, cancel := context.WithCancel(ctx)
+			latest[hookKey(c.ports)] = cancel
 			all.Go(func() {
-				a.followRestart(follows, c, func() {
-					if previous != nil {
-						(*previous)()
-					}
-				})
-				cancel()
-				mu.Lock()
-				defer mu.Unlock()
-				if followers[key] == &cancel {
-					delete(followers, key)
-				}
+				defer cancel()
+				a.followRestart(follows, c, previous)
 			})
 		case <-ctx.Done():
 			return
