@@ -241,6 +241,8 @@ func (c *cluster) end(name string, e ending) {
 		for i := range p.Status.EphemeralContainerStatuses {
 			p.Status.EphemeralContainerStatuses[i].State = end
 		}
+		at := metav1.NewTime(p.DeletionTimestamp.Add(-20 * time.Second)) // the kubelet deletes it once more
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, ptr.To[int64](0)
 	})
 	if err := c.set.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		c.t.Error(err)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/workload"
@@ -29,7 +28,7 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 	random := make([]byte, 4)
 	_, _ = rand.Read(random) // never fails
 	no, yes, user := false, true, int64(unprivileged)
-	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", inject.GraceOf(&p.Spec).String()}
+	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", pod.GraceOf(&p.Spec).String()}
 	var known observe.Options
 	losses.Know(&known, &p.Spec, pod.CarrierOf(p))
 	text, _ := json.Marshal(known) // plain numbers

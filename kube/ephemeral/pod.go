@@ -109,26 +109,21 @@ func (p *observed) conclude(now *corev1.Pod) *losses.Termination {
 	t := &losses.Termination{
 		Namespace: now.Namespace, Pod: now.Name, Workload: p.workload.String(), Proxy: pod.CarrierOf(p.pod),
 	}
+	deleted, grace := pod.Deletion(now)
 	if p.last == nil {
 		t.Unknown = []string{"end"}
 		if p.other != "" {
 			t.Unknown = []string{p.other}
 		}
-		if now.DeletionTimestamp != nil && now.DeletionGracePeriodSeconds != nil {
-			t.Began = now.DeletionTimestamp.Add(-pod.Seconds(*now.DeletionGracePeriodSeconds))
-		}
+		t.Began = deleted
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
 		t.Lateness = time.Duration(p.last.Arrivals.Last).Seconds()
 	}
-	if s := now.DeletionGracePeriodSeconds; s != nil && !t.Began.IsZero() {
-		t.Deadline = t.Began.Add(pod.Seconds(*s))
+	if !deleted.IsZero() && !t.Began.IsZero() {
+		t.Deadline = t.Began.Add(grace)
 	}
-	for _, s := range pod.Statuses(now) {
-		if end := s.State.Terminated; pod.IsKilled(end) && !end.FinishedAt.Time.Before(t.Began.Truncate(time.Second)) {
-			t.Killed = append(t.Killed, s.Name)
-		}
-	}
+	t.Killed = pod.Killed(now, t.Began)
 	t.Judge()
 	return t
 }

@@ -38,6 +38,9 @@ func (r *result) Ended(t losses.Termination) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended[t.Pod] = t.Verdict
+	if grace := t.Deadline.Sub(t.Began); !t.Began.IsZero() && grace < 20*time.Second {
+		r.ended[t.Pod] += fmt.Sprintf(", SIGKILL after %v", grace)
+	}
 	r.lost += t.Traffic.Lost.Total()
 }
 

@@ -125,7 +125,7 @@ func (j *injection) join(c *corev1.Container, p join, hook func(*corev1.Containe
 
 func (j *injection) noteReplaced(c *corev1.Container, sleep time.Duration) {
 	waits := "waits at least as long"
-	if grace := GraceOf(&j.pod.Spec); sleep >= grace {
+	if grace := pod.GraceOf(&j.pod.Spec); sleep >= grace {
 		waits = fmt.Sprintf("waits as long as the grace period of %v allows, which is less", grace)
 	}
 	j.note("container %s: lastcall's hook replaces its preStop sleep of %v, %s, and then for the "+

@@ -69,7 +69,7 @@ func (j *injection) turnProbes(earlier *corev1.Container) error {
 	for _, c := range probed(&j.pod.Spec) {
 		all, preStop := answersOf(c), pathLifecycle+c.Name+preStopAnswer
 		if p := all[preStop]; p != nil {
-			p.TimeoutSeconds = int32(min(GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
+			p.TimeoutSeconds = int32(min(pod.GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
 		}
 		if pod.IsWaitGet(pod.HookOf(c)) || !j.keepsPreStop(c) {
 			delete(all, preStop)

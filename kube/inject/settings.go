@@ -102,14 +102,6 @@ func hasAlias(n *yaml.Node) bool {
 	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
 
-// GraceOf is the pod's grace period; Kubernetes' default is 30 s.
-func GraceOf(spec *corev1.PodSpec) time.Duration {
-	if s := spec.TerminationGracePeriodSeconds; s != nil {
-		return pod.Seconds(*s)
-	}
-	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
-}
-
 // environment has variables of a container, in their order in the manifest.
 type environment []corev1.EnvVar
 
@@ -199,7 +191,7 @@ func (j *injection) settle() (err error) {
 	if err := j.allowStreams(configured); err != nil {
 		return err
 	}
-	grace := GraceOf(&j.pod.Spec)
+	grace := pod.GraceOf(&j.pod.Spec)
 	if configured.GracePeriod.IsSet() {
 		if configured.GracePeriod.Value > grace {
 			j.note("%s %v is more than the pod's terminationGracePeriodSeconds %v, which is used instead",
@@ -266,7 +258,7 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 	}
 	needs := s.MinimumDrain.Value + s.QuietTime.Value + longest + s.Margin.Value
 	seconds := int64((needs + time.Second - 1) / time.Second)
-	if GraceOf(&j.pod.Spec) < needs {
+	if pod.GraceOf(&j.pod.Spec) < needs {
 		j.pod.Spec.TerminationGracePeriodSeconds = &seconds
 	}
 	j.note("%s %s: a response that begins when the draining phase ends has the time to end; "+

@@ -62,7 +62,7 @@ func (j *injection) hookMeshProxies() {
 		}
 		if !j.isReplaceable(c) {
 			j.note("container %s keeps its own preStop: it must last as long as the apps' requests, %s at most",
-				c.Name, GraceOf(spec))
+				c.Name, pod.GraceOf(spec))
 			continue
 		}
 		pod.SetHook(c, j.waitCommand(nil, j.linkerdFlags(), sortWatched(ports)))

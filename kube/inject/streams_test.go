@@ -42,7 +42,7 @@ func TestStreams(t *testing.T) {
 			continue
 		}
 		if grace := got.Spec.TerminationGracePeriodSeconds; grace == nil || *grace != c.want {
-			t.Errorf("%s: the grace period is %v, want %d s; %+v", c.name, GraceOf(&got.Spec), c.want, r)
+			t.Errorf("%s: the grace period is %v, want %d s; %+v", c.name, pod.GraceOf(&got.Spec), c.want, r)
 		}
 		if margin, _ := pod.Variable(pod.Find(&got.Spec, pod.Sidecar), "LASTCALL_LAST_CALL_MARGIN"); margin != c.margin {
 			t.Errorf("%s: the last call comes %s before its end, want %s", c.name, margin, c.margin)

@@ -67,7 +67,7 @@ type linting struct {
 }
 
 func newLinting(p *corev1.Pod, job bool, o termination.Options) *linting {
-	l := &linting{pod: p, job: job, grace: inject.GraceOf(&p.Spec), end: termination.Of(p, o)}
+	l := &linting{pod: p, job: job, grace: pod.GraceOf(&p.Spec), end: termination.Of(p, o)}
 	if o.Knative {
 		l.pod = pod.Knative(p)
 	}

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/losses"
@@ -49,14 +48,8 @@ type Container struct {
 	IsProxy   bool   // carries the traffic of the others
 	IsRunning bool
 	Restarts  int32
-	Exit      *Exit        // nil while it runs
+	Exit      *pod.End     // nil while it runs
 	Report    *AgentReport // of lastcall's sidecar or hook, when it has ended and left one
-}
-
-// Exit is how a container ended.
-type Exit struct {
-	Code     int32
-	IsKilled bool // by SIGKILL
 }
 
 // podOf copies the fields of a pod that the observer needs.
@@ -69,11 +62,9 @@ func podOf(p *corev1.Pod) Pod {
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		out.Owner = &metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 	}
-	grace := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, 0)
-	out.Grace = pod.Seconds(grace)
-	if at := p.DeletionTimestamp; at != nil {
-		out.DeletionGrace = pod.Seconds(ptr.Deref(p.DeletionGracePeriodSeconds, grace))
-		out.Deleted = at.Add(-out.DeletionGrace) // the API server's rule: deletionTimestamp is the deadline
+	out.Grace = pod.GraceOf(&p.Spec)
+	if p.DeletionTimestamp != nil {
+		out.Deleted, out.DeletionGrace = pod.Deletion(p)
 	}
 	for i := range p.Status.Conditions {
 		out.disruption(&p.Status.Conditions[i])
@@ -86,14 +77,11 @@ func podOf(p *corev1.Pod) Pod {
 	})
 	for _, s := range pod.Statuses(p) {
 		_, id, _ := strings.Cut(s.ContainerID, "://")
-		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount,
+		c := Container{Name: s.Name, ID: id, Restarts: s.RestartCount, Exit: pod.EndOf(&s),
 			IsRunning: s.State.Running != nil, IsProxy: pod.IsProxy(&p.Spec, pod.Find(&p.Spec, s.Name))}
-		if end := s.State.Terminated; end != nil {
-			c.Exit = &Exit{Code: end.ExitCode, IsKilled: pod.IsKilled(end)}
-			if pod.HasLastcall(out.Proxy) {
-				if c.Report = reportOf(end.Message); c.Report != nil {
-					c.Report.IsSidecar = pod.IsAgent(p, s.Name)
-				}
+		if end := s.State.Terminated; end != nil && pod.HasLastcall(out.Proxy) {
+			if c.Report = reportOf(end.Message); c.Report != nil {
+				c.Report.IsSidecar = pod.IsAgent(p, s.Name)
 			}
 		}
 		out.Containers = append(out.Containers, c)

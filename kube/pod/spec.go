@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"math"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -99,26 +98,6 @@ func IsOurs(pod *corev1.Pod) bool {
 // Seconds is the duration of a pod's field, 0 to 68 years: the API server admits numbers that no time.Duration holds.
 func Seconds(n int64) time.Duration {
 	return time.Duration(min(max(n, 0), math.MaxInt32)) * time.Second
-}
-
-// Statuses are those of all containers of a pod.
-func Statuses(p *corev1.Pod) []corev1.ContainerStatus {
-	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
-}
-
-// HasEnded reports whether all containers of a pod have ended, its native sidecars included.
-func HasEnded(p *corev1.Pod) bool {
-	all := Statuses(p)
-	isLeft := func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil }
-	return len(all) > 0 && !slices.ContainsFunc(all, isLeft)
-}
-
-// killedCode is the exit code of a container that SIGKILL ended: 128 + 9.
-const killedCode = 137
-
-// IsKilled reports whether SIGKILL ended a container, and not because its memory was used up.
-func IsKilled(end *corev1.ContainerStateTerminated) bool {
-	return end != nil && end.ExitCode == killedCode && end.Reason != "OOMKilled"
 }
 
 // cronSuffix is the part that a CronJob adds to the names of its Jobs: the minute of the run, or since 1.21 that of its

@@ -76,7 +76,7 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 		return service.Pod{}, err
 	}
 	// The kubelet takes 0 for 1 second when it ends a container.
-	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, inject.GraceOf(spec))}
+	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, pod.GraceOf(spec))}
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if len(c.Ports) > 0 {
 		p.Port = int(c.Ports[0].ContainerPort)

@@ -34,7 +34,7 @@ func Of(p *corev1.Pod, o Options) *Termination {
 	} else if done.Outcome == inject.LeftAlone {
 		t.note("lastcall is requested, but leaves the pod alone: " + done.Reason)
 	}
-	t.Grace, t.GraceSource = inject.GraceOf(&p.Spec), "spec"
+	t.Grace, t.GraceSource = pod.GraceOf(&p.Spec), "spec"
 	if p.Spec.TerminationGracePeriodSeconds == nil {
 		t.GraceSource = "default"
 	} else if o.Knative {

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
@@ -35,11 +33,8 @@ func (r *recorder) set(p *corev1.Pod, gone bool) {
 	defer r.mu.Unlock()
 	e := r.ends[p.UID]
 	if e == nil {
-		e = &outcome.Ending{Name: p.Name, IsReported: true, Deleted: now, Grace: inject.GraceOf(&p.Spec)}
-		// The kubelet's own deletion of a pod that has ended sets it to 0.
-		if s := p.DeletionGracePeriodSeconds; s != nil && *s > 0 {
-			e.Grace = pod.Seconds(*s)
-		}
+		e = &outcome.Ending{Name: p.Name, IsReported: true, Deleted: now}
+		_, e.Grace = pod.Deletion(p)
 		if r.hook.Kind == course.NoHook || r.hook.IsKnown {
 			e.Term = now.Add(r.hook.Duration)
 		}
@@ -48,11 +43,7 @@ func (r *recorder) set(p *corev1.Pod, gone bool) {
 	if e.Ended.IsZero() && (gone || pod.HasEnded(p)) {
 		e.Ended = now
 		e.EndedBy = endedBy(p)
-		// The kubelet's times are whole seconds.
-		if slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-			end := s.State.Terminated
-			return pod.IsKilled(end) && end.FinishedAt.Sub(e.Deleted) > e.Grace-2*time.Second
-		}) {
+		if len(pod.Killed(p, e.Deleted.Add(e.Grace-time.Second))) > 0 {
 			e.Killed = now
 		}
 	}
@@ -84,17 +75,11 @@ func (r *recorder) endings() (all []outcome.Ending) {
 func endedBy(p *corev1.Pod) string {
 	var all []string
 	for _, s := range p.Status.ContainerStatuses {
-		t := s.State.Terminated
-		if t == nil {
+		end := pod.EndOf(&s)
+		if end == nil {
 			continue
 		}
-		text := fmt.Sprintf("exit %d", t.ExitCode)
-		switch {
-		case t.Reason == "OOMKilled":
-			text = t.Reason
-		case pod.IsKilled(t):
-			text = "SIGKILL"
-		}
+		text := end.String()
 		if len(p.Spec.Containers) > 1 {
 			text = s.Name + " " + text
 		}
