@@ -72,7 +72,7 @@ func (d *down) run() (again bool) {
 func (d *down) readApp(fd uintptr) bool {
 	for {
 		if d.buf == nil {
-			d.buf = tcp.GetBuffer(d.large)
+			d.buf = tcp.GetBuffer(true)
 		}
 		buf, ok := d.buf.Room(max(d.c.p.cfg.MaxHead, maxAppBlock) + tcp.SmallBuffer)
 		d.buf = buf
@@ -92,9 +92,6 @@ func (d *down) readApp(fd uintptr) bool {
 		d.part()
 		if d.splices = d.splicesDown(); d.splices > 0 {
 			return true
-		}
-		if d.large && d.buf.Drained() {
-			d.release()
 		}
 	}
 }
