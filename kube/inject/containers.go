@@ -56,8 +56,6 @@ func addVolume(spec *corev1.PodSpec, volume corev1.Volume) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // resources are those of every added container, adapted to the class of this pod.
 func (j *injection) resources() (r corev1.ResourceRequirements) {
 	list := func(cpu, memory string) corev1.ResourceList {

@@ -98,12 +98,9 @@ func portsTaken(spec *corev1.PodSpec, own []int32) string {
 
 // chooseProxy returns the part that carries the pod's traffic.
 func chooseProxy(p *corev1.Pod, o Options) (Proxy, string, error) {
-	chosen := Proxy(p.Annotations[annotationProxy])
-	switch chosen {
-	case "", Pipe, Envoy, Sockets, Istio:
-	default:
-		return "", "", fmt.Errorf("annotation %s is %q: must be %s, %s, %s or %s",
-			annotationProxy, chosen, Pipe, Envoy, Sockets, Istio)
+	chosen, err := choice(p, annotationProxy, Pipe, Envoy, Sockets, Istio)
+	if err != nil {
+		return "", "", err
 	}
 	wants := chosen == Pipe || chosen == Envoy
 	hasSidecar := pod.Find(&p.Spec, pod.IstioProxy) != nil
@@ -164,12 +161,8 @@ func isIstioRefused(p *corev1.Pod) bool {
 
 // chooseSidecar returns the form of the sidecar.
 func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
-	switch form := Sidecar(pod.Annotations[annotationSidecar]); form {
-	case Native, Classic:
-		return form, nil
-	case "":
-	default:
-		return "", fmt.Errorf("annotation %s is %q: must be %s or %s", annotationSidecar, form, Native, Classic)
+	if form, err := choice(pod, annotationSidecar, Native, Classic); form != "" || err != nil {
+		return form, err
 	}
 	switch pod.Annotations["sidecar.istio.io/nativeSidecar"] { // Istio's setting for the same
 	case "true":
@@ -182,13 +175,21 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 
 // chooseCapture returns the kind of capture of the pod's traffic.
 func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
-	switch form := cmp.Or(Capture(pod.Annotations[annotationCapture]), o.Capture, CaptureSidecar); form {
-	case CaptureSidecar, CaptureInit, CaptureCNI:
-		return form, nil
-	default:
-		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s",
-			annotationCapture, form, CaptureSidecar, CaptureInit, CaptureCNI)
+	form, err := choice(pod, annotationCapture, CaptureSidecar, CaptureInit, CaptureCNI)
+	return cmp.Or(form, o.Capture, CaptureSidecar), err
+}
+
+// choice is the word of an annotation, one of these or empty.
+func choice[T ~string](pod *corev1.Pod, annotation string, words ...T) (T, error) {
+	word := T(pod.Annotations[annotation])
+	if word == "" || slices.Contains(words, word) {
+		return word, nil
 	}
+	text := ""
+	for _, w := range words[:len(words)-1] {
+		text += ", " + string(w)
+	}
+	return "", fmt.Errorf("annotation %s is %q: must be %s or %s", annotation, word, text[2:], words[len(words)-1])
 }
 
 // isJob reports whether the pod is expected to end by itself.

@@ -78,23 +78,18 @@ func (j *injection) sidecarToken() string {
 
 // addHooks gives each app the hook, and joins it with the app's own (JoinOf). The package comment describes the
 // order of the endings.
-func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) error {
+func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandler) {
 	for _, c := range apps(&j.pod.Spec) {
-		p, err := j.joinOf(c)
-		if err != nil {
-			return err
-		}
-		j.join(c, p, hook)
+		j.join(c, hook)
 		if isOurHook(pod.HookOf(c)) {
 			setDefault(c, timers.DrainedByHook, "true") // to a Go program with lastcall's library
 		}
 	}
-	return nil
 }
 
 // join sets one container's hook, and notes the use of its own.
-func (j *injection) join(c *corev1.Container, p join, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own := pod.HookOf(c)
+func (j *injection) join(c *corev1.Container, hook func(*corev1.Container) *corev1.LifecycleHandler) {
+	own, p := pod.HookOf(c), j.joinOf(c)
 	if p.Merge == MergeKeeps {
 		if own != nil && j.pod.Annotations[annotationPreStop] == preStopKeep {
 			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; "+
@@ -111,8 +106,8 @@ func (j *injection) join(c *corev1.Container, p join, hook func(*corev1.Containe
 	switch {
 	case isOurHook(own):
 	case p.Merge == MergeReplaces && p.Sleep > 0:
-		if j.noteReplaced(c, p.Sleep); p.stopper != "" {
-			j.note("container %s: its SIGTERM follows, in place of its own %s", c.Name, p.stopper)
+		if j.noteReplaced(c, p.Sleep); p.Stopper != "" {
+			j.note("container %s: its SIGTERM follows, in place of its own %s", c.Name, p.Stopper)
 		}
 	case p.Merge == MergeRuns:
 		j.note("container %s: lastcall's hook waits for the requests in flight, and then runs its own preStop in the time that is left; "+
@@ -145,64 +140,49 @@ const (
 
 // Join is a decision about one container's preStop hook.
 type Join struct {
-	Merge Merge
-	Sleep time.Duration // of MergeReplaces, of the replaced hook: the drain lasts at least as long
+	Merge   Merge
+	Sleep   time.Duration // of MergeReplaces, of the replaced hook: the drain lasts at least as long
+	Stopper string        // of MergeReplaces, what the replaced hook does after its sleep
 }
 
 // JoinOf decides about the preStop hook of an app container. lint, plan and rehearse use it too. A hook that only
 // sleeps waits for what lastcall's sees; any other may do something that the app needs.
-func JoinOf(p *corev1.Pod, c *corev1.Container) (Join, error) {
-	known, err := readJoin(p, c)
-	return known.Join, err
-}
-
-// join is a Join with what the hook does apart from sleeping, if lastcall's replaces it.
-type join struct {
-	Join
-	stopper string
-}
-
-func readJoin(p *corev1.Pod, c *corev1.Container) (join, error) {
-	is := func(merge Merge) (join, error) { return join{Join: Join{Merge: merge}}, nil }
+func JoinOf(p *corev1.Pod, c *corev1.Container) Join {
 	word, err := preStopWord(p)
-	if err != nil {
-		return join{Join: Join{Merge: MergeKeeps}}, err
-	}
 	own := pod.HookOf(c)
 	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
-	runs := MergeRuns
+	runs := Join{Merge: MergeRuns}
 	if p.Annotations[annotationUntil] != "" {
-		runs = MergeRunsFirst
+		runs.Merge = MergeRunsFirst
 	}
 	switch before := pod.Own(own); {
-	case word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
-		return is(MergeKeeps)
+	case err != nil, word == preStopNone, word == preStopKeep && !isIdle && !isOurHook(own):
+		return Join{Merge: MergeKeeps}
 	case len(before) > 0 && word != preStopReplace:
-		return is(runs)
+		return runs
 	case isIdle, isOurHook(own):
-		return is(MergeAdds)
+		return Join{Merge: MergeAdds}
 	case word == preStopReplace:
-		return is(MergeReplaces)
+		return Join{Merge: MergeReplaces}
 	}
-	if hook := pod.ReadHook(&p.Spec, c); hook.OnlySleeps() && hook.Duration < pod.Forever {
-		return join{Join: Join{MergeReplaces, hook.Duration}}, nil
-	} else if sleep := hook.SleepsAndStops(); sleep > 0 {
-		return join{Join{MergeReplaces, sleep}, hook.Stopper()}, nil
+	hook := pod.ReadHook(&p.Spec, c)
+	if hook.OnlySleeps() && hook.Duration < pod.Forever || hook.SleepsAndStops() > 0 {
+		return Join{MergeReplaces, hook.Duration, hook.Stopper()}
 	}
-	return is(runs)
+	return runs
 }
 
-// joinOf is readJoin, which reads each hook once.
-func (j *injection) joinOf(c *corev1.Container) (join, error) {
+// joinOf is JoinOf, which reads each hook once.
+func (j *injection) joinOf(c *corev1.Container) Join {
 	own := pod.HookOf(c)
-	if known, isKnown := j.joins[own]; isKnown {
-		return known, nil
+	known, isKnown := j.joins[own]
+	if !isKnown {
+		known = JoinOf(j.pod, c)
+		if own != nil {
+			j.joins[own] = known
+		}
 	}
-	p, err := readJoin(j.pod, c)
-	if err == nil && own != nil {
-		j.joins[own] = p
-	}
-	return p, err
+	return known
 }
 
 // The values of annotationPreStop; empty merges.
@@ -214,13 +194,7 @@ const (
 
 // preStopWord is the pod's setting for its own hooks.
 func preStopWord(pod *corev1.Pod) (string, error) {
-	switch word := pod.Annotations[annotationPreStop]; word {
-	case "", preStopKeep, preStopReplace, preStopNone:
-		return word, nil
-	default:
-		return "", fmt.Errorf("annotation %s is %q: must be %s, %s or %s",
-			annotationPreStop, word, preStopKeep, preStopReplace, preStopNone)
-	}
+	return choice(pod, annotationPreStop, preStopKeep, preStopReplace, preStopNone)
 }
 
 // keepSleeps makes the drain as long as the longest sleep that it replaces, those of meshes' proxies included: its
@@ -229,8 +203,7 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 func (j *injection) keepSleeps() (changed bool) {
 	var d time.Duration
 	for _, c := range pod.Containers(&j.pod.Spec) {
-		p, _ := j.joinOf(c)
-		d = max(d, p.Sleep)
+		d = max(d, j.joinOf(c).Sleep)
 	}
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
 		return false
@@ -252,7 +225,7 @@ func (j *injection) isReplaceable(c *corev1.Container) bool {
 
 // own is the command that the hook of a container must run in addition to its wait; nil for none.
 func (j *injection) own(c *corev1.Container) []string {
-	if p, err := j.joinOf(c); err != nil || p.Merge != MergeRuns && p.Merge != MergeRunsFirst {
+	if merge := j.joinOf(c).Merge; merge != MergeRuns && merge != MergeRunsFirst {
 		return nil
 	}
 	own := pod.HookOf(c)
@@ -285,7 +258,7 @@ func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
 	limit time.Duration) *corev1.LifecycleHandler {
 	if own := j.own(c); len(own) > 0 {
 		flag := "--after"
-		if p, _ := j.joinOf(c); p.Merge == MergeRunsFirst {
+		if j.joinOf(c).Merge == MergeRunsFirst {
 			flag = "--before"
 		}
 		h.Exec.Command = append(append(h.Exec.Command, flag, limit.String(), "--"), own...)

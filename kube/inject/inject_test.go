@@ -178,7 +178,7 @@ func TestLeftAlone(t *testing.T) {
 		{"Windows", aPod(func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }), "runs on Windows", false},
 		{"Windows by its node", aPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows"} }), "runs on Windows", false},
 		{"nothing in it", aPod(func(p *corev1.Pod) { p.Spec.Containers = nil }), "no containers", false},
-		{"killed at once", aPod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(0)) }), "without a drain", false},
+		{"killed at once", aPod(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(0)) }), "without a drain", false},
 		{"a container of our name", aPod(func(p *corev1.Pod) { p.Spec.Containers[0].Name = "lastcall" }), "already has a container lastcall", false},
 		{"our port", aPod(func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 15006 }), "container web has port 15006", false},
 		{"settings that cannot be read", annotated("proxy.istio.io/config", "statusPort: 70000"), "statusPort is 70000 (annotation proxy.istio.io/config, line 1)", true},
@@ -314,7 +314,7 @@ func TestPresence(t *testing.T) {
 	}
 
 	for name, change := range map[string]func(*corev1.Pod){
-		"shared processes": func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(true) },
+		"shared processes": func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = new(true) },
 		"fixed wait": func(p *corev1.Pod) {
 			p.Annotations = map[string]string{"proxy.istio.io/config": `proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "false"}`}
 		},
@@ -370,7 +370,7 @@ func TestStopSignal(t *testing.T) {
 		got, r := Pod(aPod(func(p *corev1.Pod) {
 			p.Annotations["lastcall.dev/pre-stop"] = word
 			p.Spec.OS = &corev1.PodOS{Name: corev1.Linux}
-			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)}
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.SIGUSR1)}
 		}), testOptions())
 		app := got.Spec.Containers[0].Lifecycle
 		if r.Outcome != Injected || app == nil || app.StopSignal == nil || *app.StopSignal != corev1.SIGUSR1 || pod.IsWaitGet(app.PreStop) != (word == "keep") {

@@ -26,17 +26,11 @@ const (
 // request is in flight; they never drain it, because the kubelet also runs them when one container restarts.
 // istio-proxy's own hook begins the drain: Istio's in a native sidecar, lastcall's in a classic one.
 func (j *injection) addIstio() error {
-	word, err := preStopWord(j.pod)
-	if err != nil {
-		return err
-	}
-	if word == preStopNone {
+	if j.pod.Annotations[annotationPreStop] == preStopNone {
 		return unableError{"annotation " + annotationPreStop + " is none, " +
 			"and next to Istio's sidecar the preStop hooks are all that lastcall adds"}
 	}
-	if err := j.addHooks(j.envoyHook); err != nil {
-		return err
-	}
+	j.addHooks(j.envoyHook)
 	j.hookIstioProxy()
 	if !j.equipHooks() {
 		return nil

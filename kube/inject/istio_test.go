@@ -23,7 +23,7 @@ func withIstio(p *corev1.Pod, isNative bool) *corev1.Pod {
 	proxy := corev1.Container{Name: pod.IstioProxy, Image: "istio/proxyv2:1.31.1", Env: []corev1.EnvVar{{Name: "PROXY_CONFIG", Value: `{"proxyStatsMatcher":{"inclusionPrefixes":["mesh"],"inclusionSuffixes":["upstream_rq_total"]}}`}}}
 	p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "istio-init", Image: "istio/proxyv2:1.31.1", Args: []string{"istio-iptables", "-b", "*", "-d", "15090,15021,15020"}})
 	if isNative {
-		proxy.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
+		proxy.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		proxy.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"pilot-agent", "request", "--debug-port=15020", "POST", "drain"}}}}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, proxy)
 	} else {

@@ -24,7 +24,7 @@ func TestMeshes(t *testing.T) {
 	}
 	container := func(name string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, Image: name, RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways)})
+			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, Image: name, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)})
 		}
 	}
 	ambient := Namespace{Labels: map[string]string{"istio.io/dataplane-mode": "ambient"}}
@@ -94,7 +94,7 @@ func TestRedirected(t *testing.T) {
 		{corev1.Container{Name: "istio-init"}, "redirects its traffic"},
 		{corev1.Container{Name: "acme-iptables"}, "redirects its traffic"},
 		{corev1.Container{Name: "net", Command: []string{"sh", "-c", "iptables -t nat -A PREROUTING -p tcp -j REDIRECT"}, SecurityContext: admin}, "seems to redirect"},
-		{corev1.Container{Name: "net", Args: []string{"--port=15006"}, SecurityContext: &corev1.SecurityContext{Privileged: ptr(true)}}, "seems to redirect"},
+		{corev1.Container{Name: "net", Args: []string{"--port=15006"}, SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}, "seems to redirect"},
 		{corev1.Container{Name: "sysctl", Command: []string{"sysctl", "-w", "net.core.somaxconn=1024"}, SecurityContext: admin}, ""},
 		{corev1.Container{Name: "wait", Command: []string{"sh", "-c", "iptables -L"}}, ""},
 	} {
@@ -123,7 +123,7 @@ func TestWithdraw(t *testing.T) {
 	add := func(names ...string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			for _, name := range names {
-				p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, Image: name, RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways)})
+				p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, Image: name, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)})
 			}
 		}
 	}
@@ -228,7 +228,7 @@ func TestLinkerdIdle(t *testing.T) {
 			p.Annotations["linkerd.io/inject"] = "enabled"
 			p.Spec.Containers[0].Ports[0].Name = "grpc"
 			if isInjected {
-				p.Spec.InitContainers = []corev1.Container{{Name: "linkerd-proxy", RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways), Env: []corev1.EnvVar{{Name: linkerdIdleVariable, Value: value}}}}
+				p.Spec.InitContainers = []corev1.Container{{Name: "linkerd-proxy", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Env: []corev1.EnvVar{{Name: linkerdIdleVariable, Value: value}}}}
 			}
 		})
 	}

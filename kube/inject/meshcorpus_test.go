@@ -21,7 +21,7 @@ func TestThousandPodsNextToMeshes(t *testing.T) {
 			for _, name := range names {
 				c := corev1.Container{Name: name, Image: name}
 				if !strings.HasSuffix(name, "-init") {
-					c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
+					c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 				}
 				p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
@@ -28,7 +29,7 @@ type injection struct {
 	notes    []string
 	until    []string  // the signals of the worker
 	watched  []watched // ports by annotation, for hooks without an agent
-	joins    map[*corev1.LifecycleHandler]join
+	joins    map[*corev1.LifecycleHandler]Join
 	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
 }
 
@@ -66,7 +67,7 @@ func Pod(p *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if reason := Unfit(p); reason != "" {
 		return leave(p, unableError{reason})
 	}
-	j := &injection{Options: o, pod: p.DeepCopy(), joins: map[*corev1.LifecycleHandler]join{}}
+	j := &injection{Options: o, pod: p.DeepCopy(), joins: map[*corev1.LifecycleHandler]Join{}}
 	if j.pod.Annotations == nil {
 		j.pod.Annotations = map[string]string{}
 	}
@@ -124,70 +125,58 @@ func leave(p *corev1.Pod, err error) (*corev1.Pod, Result) {
 	return p, r
 }
 
-func (j *injection) do() (err error) {
-	var text string
-	if j.proxy, text, err = chooseProxy(j.pod, j.Options); err != nil {
-		return err
-	}
-	if text != "" {
-		j.note("%s", text)
-	}
-	if err := j.readUntil(); err != nil {
-		return err
-	}
-	if j.sidecar, err = chooseSidecar(j.pod, j.Options); err != nil {
-		return err
-	}
-	if j.capture, err = chooseCapture(j.pod, j.Options); err != nil {
-		return err
-	}
-	if err := j.settle(); err != nil {
-		return err
-	}
-	if j.captures() {
-		err = j.mayCapture()
-	}
-	if err == nil && !j.captures() {
-		j.watched, err = parseWatched(j.portsAnnotation())
-	}
-	if err != nil {
-		return err
-	}
-	switch j.proxy {
-	case Sockets:
-		err = j.addSockets()
-	case Istio:
-		err = j.addIstio()
-	default:
-		earlier, _ := pod.Variable(pod.Find(&j.pod.Spec, pod.Sidecar), pod.HookToken)
-		j.token = cmp.Or(earlier, j.Token)
-		if !pod.Token.MatchString(j.token) {
-			return errors.New("the hook's token must have 16 to 128 letters, digits, - and _")
+func (j *injection) do() error {
+	steps := []func() error{j.choose, j.readUntil, j.settle, j.mayCapture, j.readPorts, j.add}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
 		}
-		err = j.addSidecar()
-	}
-	if err != nil {
-		return err
 	}
 	if !j.captures() {
 		j.sidecar = ""
-		if j.proxy == Sockets && pod.Find(&j.pod.Spec, containerCopy) == nil {
-			return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: " +
-				"set the ports with annotation " + annotationPorts + ", or a worker's signals with " + annotationUntil}
-		}
 	}
 	return nil
 }
 
-func sharesProcesses(spec *corev1.PodSpec) bool {
-	return spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
+// choose reads which form the injection has.
+func (j *injection) choose() error {
+	var text string
+	var errs [4]error
+	j.proxy, text, errs[0] = chooseProxy(j.pod, j.Options)
+	j.sidecar, errs[1] = chooseSidecar(j.pod, j.Options)
+	j.capture, errs[2] = chooseCapture(j.pod, j.Options)
+	_, errs[3] = preStopWord(j.pod)
+	if text != "" {
+		j.note("%s", text)
+	}
+	return cmp.Or(errs[:]...)
 }
+
+// add adds what the form consists of.
+func (j *injection) add() error {
+	switch j.proxy {
+	case Sockets:
+		return j.addSockets()
+	case Istio:
+		return j.addIstio()
+	}
+	earlier, _ := pod.Variable(pod.Find(&j.pod.Spec, pod.Sidecar), pod.HookToken)
+	if j.token = cmp.Or(earlier, j.Token); !pod.Token.MatchString(j.token) {
+		return errors.New("the hook's token must have 16 to 128 letters, digits, - and _")
+	}
+	return j.addSidecar()
+}
+
+func sharesProcesses(spec *corev1.PodSpec) bool { return ptr.Deref(spec.ShareProcessNamespace, false) }
 
 // captures reports whether the pod's traffic is redirected to the sidecar.
 func (j *injection) captures() bool { return j.proxy == Pipe || j.proxy == Envoy }
 
 // mayCapture switches to sockets if the pod's traffic cannot or must not be captured.
 func (j *injection) mayCapture() error {
+	if !j.captures() {
+		return nil
+	}
 	c, err := capture.Resolve(capture.Input{Annotations: j.pod.Annotations})
 	if err != nil {
 		return err

@@ -115,6 +115,13 @@ func (e *environment) set(name, value string) {
 	}
 }
 
+// setDefault sets a variable that is set neither here nor in Istio's settings.
+func (e *environment) setDefault(name string, isSet bool, value string) {
+	if !isSet && e.get(name) == "" {
+		e.set(name, value)
+	}
+}
+
 // get is the value of a variable; empty if there is none.
 func (e environment) get(name string) string {
 	value, _ := pod.Variable(&corev1.Container{Env: e}, name)
@@ -210,12 +217,8 @@ func (j *injection) settle() (err error) {
 	env.set(meshconfig.VariableGracePeriod, strconv.Itoa(int(grace/time.Second)))
 	serves := slices.ContainsFunc(probed(&j.pod.Spec), func(c *corev1.Container) bool { return len(c.Ports) > 0 })
 	if isJob(j.pod, j.Options) && !serves { // it waits for no clients
-		if !configured.MinimumDrain.IsSet() && env.get(meshconfig.VariableMinimumDrain) == "" {
-			env.set(meshconfig.VariableMinimumDrain, "0s")
-		}
-		if !configured.QuietTime.IsSet() && env.get(meshconfig.VariableQuietTime) == "" {
-			env.set(meshconfig.VariableQuietTime, "0s")
-		}
+		env.setDefault(meshconfig.VariableMinimumDrain, configured.MinimumDrain.IsSet(), "0s")
+		env.setDefault(meshconfig.VariableQuietTime, configured.QuietTime.IsSet(), "0s")
 	}
 	if j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs()); err != nil || !j.keepSleeps() {
 		return err
@@ -245,14 +248,8 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 		return fmt.Errorf("annotation %s is %q: must be the duration of the longest response, 1s to %v, such as 10m",
 			annotationStreams, text, longestStreams)
 	}
-	if !configured.Margin.IsSet() && j.env.get(meshconfig.VariableMargin) == "" {
-		j.env.set(meshconfig.VariableMargin, streamsMargin.String())
-	}
-	env := j.env.pairs()
-	if minimum := j.pod.Annotations[pod.AnnotationMinimumDrain]; minimum != "" {
-		env = append(env, meshconfig.VariableMinimumDrain+"="+minimum)
-	}
-	s, err := Resolve(j.MeshConfig, j.pod.Annotations, env)
+	j.env.setDefault(meshconfig.VariableMargin, configured.Margin.IsSet(), streamsMargin.String())
+	s, err := Resolve(j.MeshConfig, j.pod.Annotations, j.env.pairs())
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,12 @@ import (
 // bound is the securityContext of containers without any rights.
 func bound() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
-		RunAsUser:                ptr(int64(istio.ProxyID)),
-		RunAsGroup:               ptr(int64(istio.ProxyID)),
-		RunAsNonRoot:             ptr(true),
-		ReadOnlyRootFilesystem:   ptr(true),
-		AllowPrivilegeEscalation: ptr(false),
-		Privileged:               ptr(false),
+		RunAsUser:                new(int64(istio.ProxyID)),
+		RunAsGroup:               new(int64(istio.ProxyID)),
+		RunAsNonRoot:             new(true),
+		ReadOnlyRootFilesystem:   new(true),
+		AllowPrivilegeEscalation: new(false),
+		Privileged:               new(false),
 		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
@@ -83,7 +83,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	}}
 	switch j.sidecar {
 	case Native:
-		c.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways)
+		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		c.Lifecycle = &corev1.Lifecycle{PostStart: serves, PreStop: j.waitHook(j.sidecarToken())}
 	case Classic:
 		if hold := j.settings.HoldApplication.Value; hold == nil || *hold {
@@ -122,7 +122,7 @@ func (j *injection) captureContainer() corev1.Container {
 	}
 	context := bound()
 	// Only user 0 gets added capabilities.
-	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = ptr(int64(0)), ptr(int64(0)), ptr(false)
+	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = new(int64(0)), new(int64(0)), new(false)
 	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
 	return corev1.Container{
 		Name:            containerCapture,
@@ -150,9 +150,7 @@ func (j *injection) addSidecar() error {
 		return err
 	}
 	if j.merges() {
-		if err := j.addHooks(j.appHook); err != nil {
-			return err
-		}
+		j.addHooks(j.appHook)
 	}
 	containers := j.addPresence()
 	copies := slices.ContainsFunc(apps(spec), func(c *corev1.Container) bool { return isExecHook(pod.HookOf(c)) })

@@ -24,7 +24,7 @@ const formerBinary = "/lastcall/lastcall"
 // addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
 // because the image may not even have a shell.
 func (j *injection) addSockets() error {
-	err := j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
+	j.addHooks(func(c *corev1.Container) *corev1.LifecycleHandler {
 		ports := j.portsOf(c)
 		if len(ports) == 0 && !j.isWorker(c) {
 			j.note("container %s lists no port and gets no preStop: set the ports with annotation %s", c.Name, annotationPorts)
@@ -33,11 +33,11 @@ func (j *injection) addSockets() error {
 		j.noteOpaque(c, ports)
 		return j.planeHook(c, j.linkerdFlags(), ports)
 	})
-	if err != nil {
-		return err
-	}
 	j.hookMeshProxies()
-	j.equipHooks()
+	if !j.equipHooks() && pod.Find(&j.pod.Spec, containerCopy) == nil {
+		return unableError{"no container without a preStop of its own lists a port, so there is nothing to watch: " +
+			"set the ports with annotation " + annotationPorts + ", or a worker's signals with " + annotationUntil}
+	}
 	return nil
 }
 
@@ -176,6 +176,14 @@ type watched struct {
 // String is as lastcall wait --ports takes it.
 func (w watched) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d/%s", w.port, w.protocol), "/")
+}
+
+// readPorts reads the ports that hooks without an agent watch.
+func (j *injection) readPorts() (err error) {
+	if !j.captures() {
+		j.watched, err = parseWatched(j.portsAnnotation())
+	}
+	return err
 }
 
 // portsAnnotation returns the annotation that names the ports of the pod's apps: lastcall's own, or dapr's if no app

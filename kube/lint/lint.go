@@ -159,7 +159,7 @@ func (l *linting) hasLastcall() bool {
 // ownHook is a container's preStop hook, unless lastcall's replaces it.
 func (l *linting) ownHook(c *corev1.Container) pod.Hook {
 	if l.hasLastcall() {
-		if p, err := inject.JoinOf(l.pod, c); err == nil && p.Merge == inject.MergeReplaces {
+		if inject.JoinOf(l.pod, c).Merge == inject.MergeReplaces {
 			return pod.Hook{}
 		}
 	}

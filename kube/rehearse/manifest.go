@@ -94,10 +94,7 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 		if failure := read.Failure(); failure != "" {
 			note("the preStop hook fails: %s", failure)
 		}
-		own, err := inject.JoinOf(w.Pod, c)
-		if err != nil {
-			return p, err
-		}
+		own := inject.JoinOf(w.Pod, c)
 		p.Join = strategy.Join{
 			Keeps: own.Merge == inject.MergeKeeps, Minimum: own.Sleep,
 			Runs: own.Merge == inject.MergeRuns || own.Merge == inject.MergeRunsFirst,
