@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
@@ -167,8 +166,6 @@ func (j *injection) add() error {
 	return j.addSidecar()
 }
 
-func sharesProcesses(spec *corev1.PodSpec) bool { return ptr.Deref(spec.ShareProcessNamespace, false) }
-
 // captures reports whether the pod's traffic is redirected to the sidecar.
 func (j *injection) captures() bool { return j.proxy == Pipe || j.proxy == Envoy }
 
@@ -198,7 +195,7 @@ func (j *injection) mayCapture() error {
 		j.note("interceptionMode is NONE: nothing is captured, the app's preStop watches its sockets")
 		return nil
 	}
-	if j.sidecar == Classic && isJob(j.pod, j.Options) && !sharesProcesses(&j.pod.Spec) {
+	if j.sidecar == Classic && isJob(j.pod, j.Options) && !pod.SharesProcesses(&j.pod.Spec) {
 		return unableError{"it is a Job's, which a classic sidecar would keep from ending: " +
 			"a native one ends with it (annotation " + annotationSidecar +
 			", Kubernetes 1.29 and later), or with shareProcessNamespace: true lastcall sees the app end"}
@@ -219,30 +216,23 @@ const (
 
 // mark records the result in the pod's labels and annotations.
 func (j *injection) mark() {
-	status := string(Injected) + ": "
-	switch j.proxy {
-	case Pipe, Envoy:
-		status += string(j.sidecar) + " sidecar"
-		if j.proxy == Envoy {
-			status += " with Envoy"
-		}
-		if pod.IsOurs(j.pod) { // the earlier sidecar may have had another form
-			status = j.pod.Annotations[AnnotationStatus]
-		}
-	case Sockets:
+	status := string(Injected) + ": " + string(j.sidecar) + " sidecar"
+	switch {
+	case j.proxy == Sockets:
 		status = statusSockets
-	case Istio:
+	case j.proxy == Istio:
 		status = statusIstio
+	case pod.IsOurs(j.pod): // the earlier sidecar may have had another form
+		status = j.pod.Annotations[AnnotationStatus]
+	case j.proxy == Envoy:
+		status += " with Envoy"
 	}
 	j.pod.Annotations[AnnotationStatus] = status
 	if j.pod.Labels == nil {
 		j.pod.Labels = map[string]string{}
 	}
 	j.pod.Labels[LabelInjected] = LabelInjectedValue
-	var notes []string
-	if had := j.pod.Annotations[AnnotationNotes]; had != "" {
-		notes = strings.Split(had, "\n")
-	}
+	notes := strings.FieldsFunc(j.pod.Annotations[AnnotationNotes], func(r rune) bool { return r == '\n' })
 	for _, n := range j.notes {
 		if len(notes) < maxNotes && !slices.Contains(notes, n) {
 			notes = append(notes, n)

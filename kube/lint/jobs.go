@@ -120,7 +120,7 @@ func isForever(c *corev1.Container) bool {
 
 // quitsBeside reports whether another container ends a helper.
 func (l *linting) quitsBeside(helper string) (found bool) {
-	shares := l.pod.Spec.ShareProcessNamespace != nil && *l.pod.Spec.ShareProcessNamespace
+	shares := pod.SharesProcesses(&l.pod.Spec)
 	l.containers(func(c *corev1.Container, _ string) {
 		found = found || c.Name != helper &&
 			(containsAny(c, quits[:6]) || containsAny(c, []string{"scuttle"}) || shares && containsAny(c, []string{"kill"}))

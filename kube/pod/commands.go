@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -172,22 +173,16 @@ func (r *reading) stopper(program string, args []string, text string) result {
 			continue
 		}
 		if program == "kong" { // it waits before it begins
-			for i, a := range args {
-				name, value, isOne := strings.Cut(a, "=")
-				if (name == "-w" || name == "--wait") && !isOne && i+1 < len(args) {
-					value = args[i+1]
-				}
-				if d, bad := sleeps([]string{value}); (name == "-w" || name == "--wait") && bad == "" {
-					r.add(Step{Do: Sleep, For: d})
-				}
+			wait := cmp.Or(Argument(args, "-w"), Argument(args, "--wait"))
+			if d, _ := sleeps([]string{wait}); d > 0 {
+				r.add(Step{Do: Sleep, For: d})
 			}
 		}
 		r.add(Step{Do: Signal, Stop: s.stop, Text: text})
 		return succeeds
 	}
-	if isServer && (slices.Contains(args, "reload") || slices.Contains(args, "reopen") || slices.Contains(args,
-		"graceful") ||
-		slices.Contains(args, "-t")) {
+	isHarmless := func(a string) bool { return slices.Contains([]string{"reload", "reopen", "graceful", "-t"}, a) }
+	if isServer && slices.ContainsFunc(args, isHarmless) {
 		r.add(Step{Do: Runs, Text: text})
 		return succeeds
 	}

@@ -29,14 +29,11 @@ func (r *reading) loop(holds func() result, next func(), do []*syntax.Stmt) resu
 		}
 		if condition == open || r.mayBreak || r.mayExit {
 			child := r.fork()
-			child.mayExit, child.mayBreak = false, false
 			child.list(do)
-			h := summarize(child.steps)
-			least := Step{Do: Unknown, MayStop: h.Stops || h.MayStop, Text: "a loop"}
 			r.awaitsSockets = r.awaitsSockets || child.awaitsSockets
 			r.vars, r.mayBreak = map[string]string{}, false // the rounds' assignments are unknown
 			r.mayExit = r.mayExit || child.exits || child.mayExit
-			r.add(least)
+			r.add(Step{Do: Unknown, MayStop: summarize(child.steps).ends(), Text: "a loop"})
 			return open
 		}
 		next()
@@ -140,10 +137,7 @@ func (r *reading) condition(x syntax.ArithmExpr) result {
 }
 
 func (r *reading) binary(c *syntax.BinaryCmd) result {
-	errexit := r.errexit
-	r.errexit = false // set -e does not end what decides
-	first := r.statement(c.X)
-	r.errexit = errexit
+	first := r.decision([]*syntax.Stmt{c.X})
 	if r.exits || r.breaks {
 		return first
 	}
@@ -162,10 +156,8 @@ func (r *reading) binary(c *syntax.BinaryCmd) result {
 		r.isExempt = true
 		return first
 	}
-	child := r.fork()
-	second := child.statement(c.Y)
-	r.either(child.steps, nil)
-	r.mayExit, r.mayBreak = r.mayExit || child.exits, r.mayBreak || child.breaks
+	var second result
+	r.some(func(child *reading) { second = child.statement(c.Y) }, nothing)
 	if c.Op == syntax.OrStmt && second == succeeds {
 		return succeeds
 	}
@@ -194,14 +186,9 @@ func (r *reading) branch(c *syntax.IfClause) result {
 		}
 		return r.branch(c.Else)
 	}
-	then, other := r.fork(), r.fork()
-	then.list(c.Then)
-	if c.Else != nil {
-		other.branch(c.Else)
-	}
-	r.either(then.steps, other.steps)
-	r.mayExit = r.mayExit || then.exits || other.exits || then.mayExit || other.mayExit
-	r.mayBreak = r.mayBreak || then.breaks || other.breaks || then.mayBreak || other.mayBreak
-	r.awaitsSockets = r.awaitsSockets || then.awaitsSockets || other.awaitsSockets
-	return open
+	return r.some(func(then *reading) { then.list(c.Then) }, func(other *reading) {
+		if c.Else != nil {
+			other.branch(c.Else)
+		}
+	})
 }

@@ -162,6 +162,9 @@ func summary(h course.Hook, steps []Step) Hook {
 	return Hook{Hook: h, Steps: steps}
 }
 
+// ends reports whether the hook ends the app, or may.
+func (h Hook) ends() bool { return h.Stops || h.MayStop }
+
 // OnlySleeps reports whether the hook does nothing but sleep.
 func (h Hook) OnlySleeps() bool {
 	return h.Kind == course.SleepHook || h.Duration > 0 &&

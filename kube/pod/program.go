@@ -179,7 +179,7 @@ func scriptOf(command []string) (commands [][]string, ok bool) {
 	if !ok || len(text) > maxScript {
 		return nil, false
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := parse(text)
 	if err != nil {
 		return nil, false
 	}
@@ -209,20 +209,18 @@ func isReloading(command []string) bool {
 	if len(command) == 0 || path.Base(command[0]) != "uwsgi" {
 		return false
 	}
-	return !slices.ContainsFunc(command, func(a string) bool {
-		return strings.Contains(a, "die-on-term") || strings.Contains(a, "hook-master-start") || strings.Contains(a,
-			"exit-on-reload") ||
-			strings.HasSuffix(a, ".ini") || strings.HasSuffix(a, ".yml") || strings.HasSuffix(a, ".yaml") ||
-			strings.HasSuffix(a, ".xml")
-	})
+	return !slices.ContainsFunc(command, keepsTerm.MatchString)
 }
+
+// keepsTerm matches the arguments with which uWSGI ends at SIGTERM, and those with a file that may say so.
+var keepsTerm = regexp.MustCompile(`die-on-term|hook-master-start|exit-on-reload|\.(?:ini|ya?ml|xml)$`)
 
 // ShellAsPID1 describes a process that becomes PID 1 of its container and does not pass SIGTERM on to the app, as far
 // as the manifest shows; empty if there is none. As PID 1 a process without a handler ignores the signal. dash and
 // busybox (the sh of Debian, Ubuntu and Alpine) run the commands of -c as children; bash, which is also the sh of Red
 // Hat's images, becomes its last command.
 func ShellAsPID1(spec *corev1.PodSpec, c *corev1.Container) string {
-	if spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
+	if SharesProcesses(spec) {
 		return "" // PID 1 is the pod's pause process
 	}
 	return childless(slices.Concat(c.Command, c.Args))
@@ -255,21 +253,22 @@ func childless(command []string) string {
 
 // isSequence reports whether a script is simple commands that follow each other.
 func isSequence(line string) bool {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
-	simple := err == nil
-	if simple {
-		syntax.Walk(file, func(n syntax.Node) bool {
-			switch n := n.(type) {
-			case *syntax.Stmt:
-				simple = simple && !n.Background && len(n.Redirs) == 0
-			case *syntax.BinaryCmd:
-				simple = simple && (n.Op == syntax.AndStmt || n.Op == syntax.OrStmt)
-			case *syntax.WhileClause, *syntax.ForClause, *syntax.IfClause, *syntax.Subshell, *syntax.Block, *syntax.CaseClause:
-				simple = false
-			}
-			return simple
-		})
+	file, err := parse(line)
+	if err != nil {
+		return false
 	}
+	simple := true
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Stmt:
+			simple = simple && !n.Background && len(n.Redirs) == 0
+		case *syntax.BinaryCmd:
+			simple = simple && (n.Op == syntax.AndStmt || n.Op == syntax.OrStmt)
+		case *syntax.WhileClause, *syntax.ForClause, *syntax.IfClause, *syntax.Subshell, *syntax.Block, *syntax.CaseClause:
+			simple = false
+		}
+		return simple
+	})
 	return simple
 }
 

@@ -104,15 +104,13 @@ func (r *reading) either(ways ...[]Step) {
 	isSame, first := true, summarize(ways[0])
 	for _, steps := range ways {
 		h := summarize(steps)
-		out.For, out.MayStop = min(out.For, h.Duration), out.MayStop || h.Stops || h.MayStop
-		switch {
-		case h.IsKnown:
-			out.Most = max(out.Most, h.Duration)
-		case h.Most > 0:
-			out.Most = max(out.Most, h.Most)
-		default:
-			out.Most = Forever
+		most := h.Most
+		if h.IsKnown {
+			most = h.Duration
+		} else if most == 0 {
+			most = Forever
 		}
+		out.For, out.Most, out.MayStop = min(out.For, h.Duration), max(out.Most, most), out.MayStop || h.ends()
 		isSame = isSame && h.IsKnown && first.IsKnown && h.Duration == first.Duration
 		for _, s := range steps {
 			if out.Text == "" && s.Do != Sleep {
@@ -121,16 +119,32 @@ func (r *reading) either(ways ...[]Step) {
 		}
 	}
 	switch {
-	case isSame && !out.MayStop && out.For > 0:
-		r.add(Step{Do: Sleep, For: out.For})
-	case isSame && !out.MayStop: // commands without a duration
-	case out.Most == Forever:
-		out.Most = 0
-		fallthrough
-	default:
+	case !isSame || out.MayStop:
+		if out.Most == Forever {
+			out.Most = 0
+		}
 		r.add(out)
+	case out.For > 0: // others are commands without a duration
+		r.add(Step{Do: Sleep, For: out.For})
 	}
 }
+
+// some reads ways of which one is taken.
+func (r *reading) some(ways ...func(*reading)) result {
+	var all [][]Step
+	for _, read := range ways {
+		child := r.fork()
+		read(child)
+		r.mayExit, r.mayBreak = r.mayExit || child.exits || child.mayExit, r.mayBreak || child.breaks || child.mayBreak
+		r.awaitsSockets = r.awaitsSockets || child.awaitsSockets
+		all = append(all, child.steps)
+	}
+	r.either(all...)
+	return open
+}
+
+// nothing is a way without a command.
+func nothing(*reading) {}
 
 // list reads commands that follow each other.
 func (r *reading) list(stmts []*syntax.Stmt) result {
@@ -145,10 +159,7 @@ func (r *reading) list(stmts []*syntax.Stmt) result {
 			return out
 		}
 		if rest := stmts[i+1:]; len(rest) > 0 && (r.mayExit || r.mayBreak || r.errexit && !r.isExempt && out == open) {
-			child := r.fork()
-			child.list(rest)
-			r.either(child.steps, nil)
-			return open
+			return r.some(func(child *reading) { child.list(rest) }, nothing)
 		}
 	}
 	return out
@@ -163,7 +174,7 @@ func (r *reading) statement(s *syntax.Stmt) result {
 		child := r.fork()
 		child.command(s.Cmd)
 		h := summarize(child.steps)
-		if h.StopsAt == 0 && (h.Stops || h.MayStop) {
+		if h.StopsAt == 0 && h.ends() {
 			r.steps = append(r.steps, Step{Do: Unknown, Most: 1, MayStop: true, Text: child.steps[0].Text})
 		}
 		l := later{h, summarize(r.steps).Duration, ""}
@@ -213,17 +224,13 @@ func isSilent(s *syntax.Stmt) bool {
 // output, which commands in the background have too, and CRI-O does not.
 func (r *reading) hold() {
 	for _, l := range r.later {
-		end := summarize(r.steps).Duration
-		most := l.from + l.Duration
-		if l.Most > 0 {
-			most = l.from + l.Most
+		s := Step{Do: Unknown, MayStop: l.ends(), Text: l.text}
+		isEndless := !l.IsKnown && l.Most == 0
+		if !isEndless {
+			s.Most = l.from + max(l.Duration, l.Most) - summarize(r.steps).Duration
 		}
-		switch {
-		case l.text == "":
-		case !l.IsKnown && l.Most == 0:
-			r.add(Step{Do: Unknown, MayStop: l.Stops || l.MayStop, Text: l.text})
-		case most > end:
-			r.add(Step{Do: Unknown, Most: most - end, MayStop: l.Stops || l.MayStop, Text: l.text})
+		if l.text != "" && (isEndless || s.Most > 0) {
+			r.add(s)
 		}
 	}
 	r.later = nil
@@ -235,7 +242,7 @@ func (r *reading) wait() result {
 		left := max(0, l.from+l.Duration-summarize(r.steps).Duration)
 		switch {
 		case !l.IsKnown || l.Stops:
-			r.add(Step{Do: Unknown, For: left, MayStop: l.Stops || l.MayStop, Text: "wait"})
+			r.add(Step{Do: Unknown, For: left, MayStop: l.ends(), Text: "wait"})
 		case left > 0:
 			r.add(Step{Do: Sleep, For: left})
 		}
@@ -269,9 +276,7 @@ func (r *reading) command(cmd syntax.Command) result {
 	case *syntax.ForClause:
 		return r.each(c)
 	case *syntax.FuncDecl:
-		if c.Name != nil {
-			r.funcs[c.Name.Value] = c.Body
-		}
+		r.funcs[c.Name.Value] = c.Body
 		return succeeds
 	case *syntax.ArithmCmd:
 		return r.condition(c.X)
@@ -288,15 +293,11 @@ func (r *reading) command(cmd syntax.Command) result {
 	case *syntax.TestClause:
 		return open
 	case *syntax.CaseClause:
-		ways := [][]Step{nil}
+		ways := []func(*reading){nothing}
 		for _, item := range c.Items {
-			child := r.fork()
-			child.list(item.Stmts)
-			r.mayExit, r.mayBreak = r.mayExit || child.exits, r.mayBreak || child.breaks
-			ways = append(ways, child.steps)
+			ways = append(ways, func(child *reading) { child.list(item.Stmts) })
 		}
-		r.either(ways...)
-		return open
+		return r.some(ways...)
 	}
 	return r.unknown("a command of another shell")
 }
@@ -316,12 +317,16 @@ func (r *reading) inside(read func(*reading) result) result {
 	return out
 }
 
+func parse(script string) (*syntax.File, error) {
+	return syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(script), "")
+}
+
 // script reads the script of a shell.
 func (r *reading) script(text, shell string) result {
 	if len(text) > maxScript {
 		return r.unknown("a script that is too long")
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	file, err := parse(text)
 	if err != nil {
 		return r.fail("the shell refuses its script: " + strings.TrimPrefix(err.Error(), ":"))
 	}

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 )
@@ -76,6 +77,9 @@ func Find(spec *corev1.PodSpec, name string) *corev1.Container {
 	}
 	return nil
 }
+
+// SharesProcesses reports whether the containers see each other's processes: PID 1 is the pod's pause process then.
+func SharesProcesses(spec *corev1.PodSpec) bool { return ptr.Deref(spec.ShareProcessNamespace, false) }
 
 // Variable returns the value of a variable in a container's environment; false if it is not set, or the container nil.
 func Variable(c *corev1.Container, name string) (string, bool) {

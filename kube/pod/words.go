@@ -231,7 +231,6 @@ func isBraced(w *syntax.Word) bool {
 func (r *reading) doubtful(file *syntax.File, why string) result {
 	child := r.fork()
 	child.list(file.Stmts)
-	h := summarize(child.steps)
-	r.add(Step{Do: Unknown, MayStop: h.Stops || h.MayStop, Text: why})
+	r.add(Step{Do: Unknown, MayStop: summarize(child.steps).ends(), Text: why})
 	return open
 }

@@ -81,13 +81,13 @@ func (r *reading) limited(limit string, command []string, text string) result {
 		}
 		return out
 	case child.traps && !strings.Contains(text, "KILL") && !strings.Contains(text, "-9"):
-		r.add(Step{Do: Unknown, For: min(h.Duration, d), MayStop: h.Stops || h.MayStop, Text: text})
+		r.add(Step{Do: Unknown, For: min(h.Duration, d), MayStop: h.ends(), Text: text})
 		return open
 	case h.IsKnown && !h.Stops:
 		r.add(Step{Do: Sleep, For: d})
 		return fails
 	}
-	r.add(Step{Do: Unknown, For: min(h.Duration, d), Most: max(time.Nanosecond, d), MayStop: h.Stops || h.MayStop,
+	r.add(Step{Do: Unknown, For: min(h.Duration, d), Most: max(time.Nanosecond, d), MayStop: h.ends(),
 		Text: text})
 	return open
 }
@@ -147,7 +147,7 @@ func (r *reading) kill(program string, args []string, text string) result {
 		}
 	}
 	isOne := program == "kill" && slices.Contains(targets, "1")
-	shares := r.spec.ShareProcessNamespace != nil && *r.spec.ShareProcessNamespace
+	shares := SharesProcesses(r.spec)
 	switch {
 	case signal == "0" || signal == "L" || len(targets) == 0:
 		return open

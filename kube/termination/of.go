@@ -106,9 +106,8 @@ func (r *reader) readMesh() {
 // hook in each of them.
 func (r *reader) readBlind() {
 	spec := &r.pod.Spec
-	isShared := spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace
 	isUnhooked := func(k Container) bool { return k.Role != course.Proxy && !k.Native && k.Hook.Kind != course.DrainHook }
-	if isShared || !slices.ContainsFunc(r.Containers, isUnhooked) {
+	if pod.SharesProcesses(spec) || !slices.ContainsFunc(r.Containers, isUnhooked) {
 		return
 	}
 	for i := range r.Containers {
