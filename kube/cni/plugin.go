@@ -122,16 +122,14 @@ func check(args *skel.CmdArgs) error {
 
 // failure names the pod in an error that the kubelet shows.
 func failure(doing string, args *skel.CmdArgs, err error) error {
-	var namespace, name string
-	for pair := range strings.SplitSeq(args.Args, ";") {
-		switch key, value, _ := strings.Cut(pair, "="); key {
-		case "K8S_POD_NAMESPACE":
-			namespace = value
-		case "K8S_POD_NAME":
-			name = value
-		}
+	var pod struct {
+		types.CommonArgs
+		K8S_POD_NAMESPACE, K8S_POD_NAME types.UnmarshallableString
 	}
-	return types.NewError(types.ErrInternal, fmt.Sprintf("lastcall: %s of pod %s/%s", doing, namespace, name), err.Error())
+	pod.IgnoreUnknown = true
+	_ = types.LoadArgs(args.Args, &pod)
+	text := fmt.Sprintf("lastcall: %s of pod %s/%s", doing, pod.K8S_POD_NAMESPACE, pod.K8S_POD_NAME)
+	return types.NewError(types.ErrInternal, text, err.Error())
 }
 
 // within runs f in a network namespace.

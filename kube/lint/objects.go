@@ -22,8 +22,12 @@ func (e *examination) read(o *manifest.Object) {
 	switch {
 	case o.Is("", "Namespace"):
 		e.namespaces[o.Name] = inject.Namespace{Name: o.Name, Labels: o.Labels, Annotations: o.Annotations}
-	case o.Is("", "ConfigMap"):
-		e.readConfigMap(o)
+	case o.Is("", "ConfigMap") && (o.Name == "istio" || strings.HasPrefix(o.Name, "istio-")):
+		var c corev1.ConfigMap
+		_ = o.Decode(&c) // its fields are not ours to judge
+		if mesh, ok := c.Data["mesh"]; ok {
+			e.useMesh(o, mesh, "data.mesh")
+		}
 	case o.Is("install.istio.io", "IstioOperator"), o.Is("sailoperator.io", "Istio"):
 		e.readOperator(o)
 	case o.Is("", "Service"):
@@ -36,17 +40,6 @@ func (e *examination) read(o *manifest.Object) {
 		e.services = append(e.services, s)
 		at := [2]string{s.Namespace, s.Name}
 		e.called[at] = append(e.called[at], s)
-	}
-}
-
-// readConfigMap takes the MeshConfig of Istio's ConfigMap.
-func (e *examination) readConfigMap(o *manifest.Object) {
-	var c corev1.ConfigMap
-	if o.Decode(&c) != nil {
-		return // its fields are not ours to judge
-	}
-	if mesh, ok := c.Data["mesh"]; ok && (o.Name == "istio" || strings.HasPrefix(o.Name, "istio-")) {
-		e.useMesh(o, mesh, "data.mesh")
 	}
 }
 

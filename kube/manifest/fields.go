@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -71,15 +72,8 @@ func badQuantity(text []byte) (value string, end int64) {
 // described is a JSON value in the words of YAML.
 func described(value string) string {
 	kind, literal, _ := strings.Cut(value, " ")
-	switch kind {
-	case "bool":
-		return "true or false"
-	case "array":
-		return "a list"
-	case "object":
-		return "a mapping"
-	}
-	return strings.TrimSpace("a " + kind + " " + literal)
+	words := map[string]string{"bool": "true or false", "array": "a list", "object": "a mapping"}
+	return cmp.Or(words[kind], strings.TrimSpace("a "+kind+" "+literal))
 }
 
 // accepted names a type in the words of YAML.
@@ -87,59 +81,37 @@ func accepted(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "a string"
-	case reflect.Slice, reflect.Array:
-		return "a list"
-	case reflect.Struct, reflect.Map:
-		return "a mapping"
-	}
-	return "a whole number"
+	words := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a string",
+		reflect.Slice: "a list", reflect.Array: "a list", reflect.Struct: "a mapping", reflect.Map: "a mapping"}
+	return cmp.Or(words[t.Kind()], "a whole number")
 }
 
 // pathAt is the path of the value that ends at an offset, or whose bracket does.
-func pathAt(text []byte, offset int64) (path []string) {
-	type level struct {
-		key    string
-		index  int
-		isList bool
-		isKey  bool // the next token is a key
-	}
-	levels := []level{{}}
+func pathAt(text []byte, offset int64) []string {
 	dec := stdjson.NewDecoder(bytes.NewReader(text))
-	for {
+	var within func(at []string) []string // is the path of the value, or of one in it; nil if it ends before
+	within = func(at []string) []string {
 		token, err := dec.Token()
-		if err != nil {
-			return nil
+		if err != nil || dec.InputOffset() >= offset {
+			return at
 		}
-		top := &levels[len(levels)-1]
-		if token == stdjson.Delim('}') || token == stdjson.Delim(']') {
-			levels = levels[:len(levels)-1]
-			continue
-		}
-		if top.isKey {
-			top.key, _ = token.(string)
-			top.isKey = false
-			continue
-		}
-		if top.isList {
-			top.key = strconv.Itoa(top.index)
-			top.index++
-		}
-		if dec.InputOffset() >= offset {
-			for _, l := range levels[1:] {
-				path = append(path, l.key)
+		bracket, _ := token.(stdjson.Delim)
+		for i := 0; bracket != 0 && dec.More(); i++ {
+			key := strconv.Itoa(i)
+			if bracket == '{' {
+				token, _ := dec.Token()
+				key, _ = token.(string)
 			}
-			return path
+			if found := within(append(slices.Clip(at), key)); found != nil {
+				return found
+			}
 		}
-		top.isKey = !top.isList && len(levels) > 1
-		if d, ok := token.(stdjson.Delim); ok {
-			levels = append(levels, level{isList: d == '[', isKey: d == '{'})
+		if bracket != 0 {
+			_, _ = dec.Token() // the closing one
 		}
+		return nil
 	}
+	return within([]string{})
 }
 
 // Stray is a field of a pod template that the API server does not know there.
@@ -189,7 +161,7 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 	}
 	for i := range w.Path {
 		at := w.Path[:i]
-		if !strings.Contains(" apps batch "+coreGroup, cmpGroup(w.Group)) {
+		if !strings.Contains(" apps batch "+coreGroup, cmp.Or(w.Group, coreGroup)) {
 			break
 		}
 		_ = each(o.JSON, nil, at, func(text []byte, at []string) error {
@@ -204,13 +176,6 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 		})
 	}
 	return all
-}
-
-func cmpGroup(group string) string {
-	if group == "" {
-		return coreGroup
-	}
-	return group
 }
 
 // strayText names the place where a field belongs, or the field that is meant.

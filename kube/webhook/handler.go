@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	admission "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -275,32 +276,28 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	registry := prometheus.NewRegistry()
+	add := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return add.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	return &metrics{
+		registry: registry,
+		duration: add.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "lastcall_webhook_duration_seconds",
 			Help:    "How long admission reviews took, and how many there were, by endpoint (inject, lint) and outcome.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .1, 1, 10},
 		}, []string{"endpoint", "outcome"}),
-		findings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lastcall_webhook_findings_total", Help: "What lint has found, by rule.",
-		}, []string{"rule"}),
-		faults: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lastcall_webhook_faults_total", Help: "Panics that were caught; each is a fault of lastcall.",
-		}),
-		excess: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lastcall_webhook_excess_total",
-			Help: "Objects admitted as they are because they, or all reviews at once, are beyond the webhook's bounds, by endpoint.",
-		}, []string{"endpoint"}),
-		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
+		findings: counter("lastcall_webhook_findings_total", "What lint has found, by rule.", "rule"),
+		faults:   counter("lastcall_webhook_faults_total", "Panics that were caught; each is a fault of lastcall.").WithLabelValues(),
+		excess: counter("lastcall_webhook_excess_total",
+			"Objects admitted as they are because they, or all reviews at once, are beyond the webhook's bounds, by endpoint.",
+			"endpoint"),
+		expiry: add.NewGauge(prometheus.GaugeOpts{
 			Name: "lastcall_webhook_certificate_expiry_timestamp_seconds", Help: "When the serving certificate ends, Unix time.",
 		}),
-		rotation: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lastcall_webhook_certificate_checks_total", Help: "Looks at the certificate, by result (ok, error).",
-		}, []string{"result"}),
+		rotation: counter("lastcall_webhook_certificate_checks_total", "Looks at the certificate, by result (ok, error).", "result"),
 	}
-	m.registry.MustRegister(m.duration, m.findings, m.faults, m.excess, m.expiry, m.rotation)
-	return m
 }
 
 func (m *metrics) count(endpoint, outcome string, d time.Duration) {
