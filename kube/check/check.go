@@ -134,13 +134,7 @@ const documentation = "https://github.com/lastcall-dev/lastcall/blob/main/docs/"
 
 // mark is a status as a word of four letters.
 func mark(s console.Style, status Status) string {
-	switch status {
-	case Failed:
-		return s.Bad("FAIL")
-	case Warning:
-		return s.Bold("WARN")
-	}
-	return s.Good("ok  ")
+	return map[Status]string{Failed: s.Bad("FAIL"), Warning: s.Bold("WARN"), OK: s.Good("ok  ")}[status]
 }
 
 // WriteText prints the result for people.

@@ -56,13 +56,8 @@ func (c *checker) sidecars(pods []corev1.Pod) {
 		}
 	}
 	c.compareVersions("sidecars have the version of this lastcallctl", tags)
-	if len(waiting) > 0 {
-		c.add(Check{Name: "sidecars run", Status: Failed, Detail: "not: " + some(waiting),
-			Hint: "kubectl logs POD -c lastcall; for ErrImagePull, check the image's registry and pull secrets",
-			Page: "install.md"})
-		return
-	}
-	c.ok("sidecars run", "")
+	c.list("sidecars run", Failed, waiting,
+		"kubectl logs POD -c lastcall; for ErrImagePull, check the image's registry and pull secrets")
 }
 
 // late finds pods into which another injector has put a proxy after lastcall, whose webhook was not called again.
@@ -94,15 +89,14 @@ func (c *checker) missed() {
 	if pods == nil {
 		return
 	}
-	namespaces := map[string]map[string]string{}
+	namespaces := map[string]inject.Namespace{}
 	for _, ns := range list.Items {
-		namespaces[ns.Name] = ns.Labels
+		namespaces[ns.Name] = inject.Namespace{Name: ns.Name, Labels: ns.Labels}
 	}
 	var missed []string
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		namespace := inject.Namespace{Name: p.Namespace, Labels: namespaces[p.Namespace]}
-		isMissed := inject.IsMissed(&p.ObjectMeta, inject.Options{Namespace: namespace})
+		isMissed := inject.IsMissed(&p.ObjectMeta, inject.Options{Namespace: namespaces[p.Namespace]})
 		hasEnded := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		if isMissed && !hasEnded && !p.Spec.HostNetwork {
 			missed = append(missed, p.Namespace+"/"+p.Name)

@@ -164,13 +164,9 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 	if form, err := choice(pod, annotationSidecar, Native, Classic); form != "" || err != nil {
 		return form, err
 	}
-	switch pod.Annotations["sidecar.istio.io/nativeSidecar"] { // Istio's setting for the same
-	case "true":
-		return Native, nil
-	case "false":
-		return Classic, nil
-	}
-	return cmp.Or(o.Sidecar, Native), nil
+	// Istio's setting for the same.
+	forms := map[string]Sidecar{"true": Native, "false": Classic}
+	return cmp.Or(forms[pod.Annotations["sidecar.istio.io/nativeSidecar"]], o.Sidecar, Native), nil
 }
 
 // chooseCapture returns the kind of capture of the pod's traffic.

@@ -66,13 +66,8 @@ var proxyNames = map[string]string{
 }
 
 func (r *reader) istioForm() inject.Sidecar {
-	switch r.pod.Annotations["sidecar.istio.io/nativeSidecar"] {
-	case "true":
-		return inject.Native
-	case "false":
-		return inject.Classic
-	}
-	return cmp.Or(r.options.Istio, inject.Native)
+	forms := map[string]inject.Sidecar{"true": inject.Native, "false": inject.Classic}
+	return cmp.Or(forms[r.pod.Annotations["sidecar.istio.io/nativeSidecar"]], r.options.Istio, inject.Native)
 }
 
 // readProxy describes how a mesh's proxy ends at its stop signal.
@@ -128,9 +123,5 @@ func (r *reader) readIstio(c *Container, env []string) {
 
 // duration is the value of an annotation of a mesh.
 func (r *reader) duration(name string) (time.Duration, bool) {
-	text, ok := r.pod.Annotations[name]
-	if !ok {
-		return 0, false
-	}
-	return pod.MeshTimer(name, text)
+	return pod.MeshTimer(name, r.pod.Annotations[name])
 }
