@@ -22,6 +22,19 @@ func apps(spec *corev1.PodSpec) []*corev1.Container {
 	return out
 }
 
+// isOwn reports whether lastcall has added a container, by its name.
+func isOwn(name string) bool {
+	return name == pod.Sidecar || name == containerCapture || name == containerCopy
+}
+
+// container is one that lastcall adds, without any rights.
+func (j *injection) container(name string, args ...string) corev1.Container {
+	return corev1.Container{
+		Name: name, Image: j.Image, ImagePullPolicy: j.PullPolicy, Args: args,
+		Resources: j.resources(), SecurityContext: bound(),
+	}
+}
+
 // probed are the containers whose probes the kubelet runs: the apps and their own native sidecars.
 func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)

@@ -73,8 +73,7 @@ func Unfit(p *corev1.Pod) string {
 		return "terminationGracePeriodSeconds is negative"
 	}
 	for _, c := range pod.Containers(spec) {
-		isOwn := c.Name == pod.Sidecar || c.Name == containerCapture || c.Name == containerCopy
-		if isOwn && !pod.IsOurs(p) {
+		if isOwn(c.Name) && !pod.IsOurs(p) {
 			return fmt.Sprintf("it already has a container %s, which lastcall did not add", c.Name)
 		}
 	}

@@ -95,7 +95,7 @@ func Pod(p *corev1.Pod, o Options) (*corev1.Pod, Result) {
 func (j *injection) renewImages() {
 	for _, c := range pod.Containers(&j.pod.Spec) {
 		switch {
-		case c.Name != pod.Sidecar && c.Name != containerCapture && c.Name != containerCopy:
+		case !isOwn(c.Name):
 		case c.Name != pod.Sidecar || !slices.Contains(c.Args, "--proxy"):
 			c.Image = j.Image
 		case j.EnvoyImage != "":

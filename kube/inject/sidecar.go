@@ -39,9 +39,7 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	if j.sidecar == Classic && isJob(j.pod, j.Options) {
 		args = append(args, "--exit-with-app")
 	}
-	image := j.Image
 	if j.proxy == Envoy {
-		image = j.EnvoyImage
 		args = append(args, "--proxy", "envoy")
 	}
 	if j.LogFormat == "json" {
@@ -60,22 +58,15 @@ func (j *injection) sidecarContainer() (corev1.Container, error) {
 	}
 	status := int32(j.settings.StatusPort.Value)
 	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready", Port: intstr.FromInt32(status)}}
-	c := corev1.Container{
-		Name:            pod.Sidecar,
-		Image:           image,
-		ImagePullPolicy: j.PullPolicy,
-		Args:            args,
-		Env:             j.env,
-		Ports: []corev1.ContainerPort{{
-			Name: pod.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP,
-		}},
-		Resources:       resources,
-		SecurityContext: bound(),
-		// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a
-		// minute.
-		ReadinessProbe: &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 2, FailureThreshold: 30, TimeoutSeconds: 3},
-		VolumeMounts:   []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}},
+	c := j.container(pod.Sidecar, args...)
+	if c.Env, c.Resources = j.env, resources; j.proxy == Envoy {
+		c.Image = j.EnvoyImage
 	}
+	c.Ports = []corev1.ContainerPort{{Name: pod.PortStatus, ContainerPort: status, Protocol: corev1.ProtocolTCP}}
+	c.VolumeMounts = []corev1.VolumeMount{{Name: volumePodInfo, MountPath: mountPodInfo, ReadOnly: true}}
+	// Often, because a probe that runs slightly too early keeps the pod unready until the next one; it fails after a
+	// minute.
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 2, FailureThreshold: 30, TimeoutSeconds: 3}
 	// The kubelet starts the next container when this hook has returned. A startupProbe would delay it as well, but by a
 	// second, its shortest period.
 	serves := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{
@@ -116,23 +107,15 @@ func (j *injection) captureArgs() []string {
 // captureContainer runs lastcall capture. It ends before any other container starts, and is the only one with the
 // capability to change the pod's network.
 func (j *injection) captureContainer() corev1.Container {
-	var env []corev1.EnvVar
+	c := j.container(containerCapture, j.captureArgs()...)
 	if text := j.env.get(meshconfig.VariableProxyConfig); text != "" { // proxyAdminPort is not captured either
-		env = append(env, corev1.EnvVar{Name: meshconfig.VariableProxyConfig, Value: text})
+		setVariable(&c, meshconfig.VariableProxyConfig, text)
 	}
-	context := bound()
 	// Only user 0 gets added capabilities.
+	context := c.SecurityContext
 	context.RunAsUser, context.RunAsGroup, context.RunAsNonRoot = new(int64(0)), new(int64(0)), new(false)
 	context.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
-	return corev1.Container{
-		Name:            containerCapture,
-		Image:           j.Image,
-		ImagePullPolicy: j.PullPolicy,
-		Args:            j.captureArgs(),
-		Env:             env,
-		Resources:       j.resources(),
-		SecurityContext: context,
-	}
+	return c
 }
 
 // podInfo is the pod's annotations as a file.
@@ -258,5 +241,6 @@ func runsAs(c *corev1.Container, spec *corev1.PodSpec, user int64) bool {
 	if s := c.SecurityContext; s != nil && s.RunAsUser != nil {
 		return *s.RunAsUser == user
 	}
-	return spec.SecurityContext != nil && spec.SecurityContext.RunAsUser != nil && *spec.SecurityContext.RunAsUser == user
+	s := spec.SecurityContext
+	return s != nil && s.RunAsUser != nil && *s.RunAsUser == user
 }

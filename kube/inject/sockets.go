@@ -97,15 +97,9 @@ func (j *injection) equipHooks() bool {
 	}
 	addVolume(spec, binaryVolume)
 	if pod.Find(spec, containerCopy) == nil {
-		spec.InitContainers = slices.Insert(spec.InitContainers, 0, corev1.Container{
-			Name:            containerCopy,
-			Image:           j.Image,
-			ImagePullPolicy: j.PullPolicy,
-			Args:            []string{"copy", mountBinary + "/lastcall"},
-			Resources:       j.resources(),
-			SecurityContext: bound(),
-			VolumeMounts:    []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountBinary}},
-		})
+		c := j.container(containerCopy, "copy", binary)
+		c.VolumeMounts = []corev1.VolumeMount{{Name: volumeBinary, MountPath: mountBinary}}
+		spec.InitContainers = slices.Insert(spec.InitContainers, 0, c)
 	}
 	return true
 }

@@ -3,9 +3,9 @@ package inject
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"sigs.k8s.io/yaml"
 
@@ -113,17 +113,13 @@ func mergeStats(config string, lists []statsList) (string, error) {
 	return string(out), err
 }
 
+var capital = regexp.MustCompile(`[A-Z]`)
+
 // spelling is the spelling of a field's name in a map: protobuf accepts its own, with underscores, too.
 func spelling(fields map[string]any, name string) string {
-	var snake strings.Builder
-	for _, r := range name {
-		if unicode.IsUpper(r) {
-			snake.WriteByte('_')
-		}
-		snake.WriteRune(unicode.ToLower(r))
-	}
-	if _, ok := fields[snake.String()]; ok {
-		return snake.String()
+	snake := capital.ReplaceAllStringFunc(name, func(c string) string { return "_" + strings.ToLower(c) })
+	if _, ok := fields[snake]; ok {
+		return snake
 	}
 	return name
 }

@@ -3,6 +3,7 @@ package inject
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,20 +50,14 @@ func (j *injection) withdraw() error {
 			if err := json.Unmarshal([]byte(unescape(text)), &was); isSet && err != nil {
 				return fmt.Errorf("read the sidecar's %s: %w", meshconfig.VariablePrometheus, err)
 			}
-			for name, value := range map[string]string{
-				prometheusScrape: was.Scrape, prometheusPath: was.Path, prometheusPort: was.Port,
-			} {
-				if a[name] = value; value == "" {
-					delete(a, name)
-				}
-			}
+			a[prometheusScrape], a[prometheusPath], a[prometheusPort] = was.Scrape, was.Path, was.Port
+			restored := []string{prometheusScrape, prometheusPath, prometheusPort}
+			maps.DeleteFunc(a, func(name, value string) bool { return value == "" && slices.Contains(restored, name) })
 		}
 	}
-	isOwn := func(c corev1.Container) bool {
-		return c.Name == pod.Sidecar || c.Name == containerCapture || c.Name == containerCopy
-	}
-	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, isOwn)
-	spec.Containers = slices.DeleteFunc(spec.Containers, isOwn)
+	isAdded := func(c corev1.Container) bool { return isOwn(c.Name) }
+	spec.InitContainers = slices.DeleteFunc(spec.InitContainers, isAdded)
+	spec.Containers = slices.DeleteFunc(spec.Containers, isAdded)
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
 		return v.Name == volumePodInfo || v.Name == volumeBinary
 	})

@@ -12,7 +12,7 @@ import (
 
 // servers are parts of the names of images whose programs run until another one stops them, and the request with which
 // the main container can do that.
-var servers = []struct{ image, quit string }{
+var servers = []server{
 	{"cloud-sql-proxy", "--quitquitquit, POST :9091/quitquitquit"},
 	{"cloudsql-docker/gce-proxy", ""},
 	{"alloydb-auth-proxy", "--quitquitquit, POST :9091/quitquitquit"},
@@ -30,6 +30,8 @@ var servers = []struct{ image, quit string }{
 	{"docker:dind", ""}, {"-dind", ""}, {"cloudflared", ""}, {"redis", ""}, {"memcached", ""}, {"nginx", ""},
 	{"haproxy", ""}, {"minio/minio", ""}, {"localstack", ""}, {"ambassador", ""}, {"spiffe-helper", ""},
 }
+
+type server struct{ image, quit string }
 
 // quits are parts of the arguments with which a container ends another one, or itself.
 var quits = []string{
@@ -53,7 +55,6 @@ func (l *linting) neverEnds() {
 	if !l.job {
 		return
 	}
-	spec := &l.pod.Spec
 	for _, i := range injectors {
 		if l.pod.Annotations[i.annotation] == i.value && l.pod.Annotations[i.unless] != "true" && !l.quitsBeside("") {
 			l.find("LC039", Warning, "metadata.annotations["+i.annotation+"]",
@@ -69,14 +70,10 @@ func (l *linting) neverEnds() {
 				"Always makes a sidecar of an init container only, and %s: move it to initContainers", neverEndsText)
 			return
 		}
-		i := slices.IndexFunc(servers, func(s struct{ image, quit string }) bool {
-			return isImage(c.Image, s.image)
-		})
+		i := slices.IndexFunc(servers, func(s server) bool { return isImage(c.Image, s.image) })
 		isEndless := i >= 0 && !runsAnother(c) || isForever(c)
-		if len(spec.Containers) < 2 || !isEndless || containsAny(c, quits) || l.quitsBeside(c.Name) {
-			return
-		}
-		if c.Name == pod.Sidecar && isInjected(l.pod) {
+		if len(l.pod.Spec.Containers) < 2 || !isEndless || containsAny(c, quits) || l.quitsBeside(c.Name) ||
+			c.Name == pod.Sidecar && isInjected(l.pod) {
 			return
 		}
 		remedy := "make it an init container with restartPolicy: Always, a native sidecar"
@@ -87,27 +84,15 @@ func (l *linting) neverEnds() {
 	})
 }
 
-// isImage reports whether the name of an image, without its registry, contains a part at the beginning of a word.
+// isImage reports whether the name of an image contains a part at the beginning of a word.
 func isImage(image, part string) bool {
-	name, _, _ := strings.Cut(image, "@")
-	for at := 0; ; {
-		i := strings.Index(name[at:], part)
-		if i < 0 {
-			return false
-		}
-		if at += i; at == 0 || part[0] == '-' || strings.ContainsRune("/-_", rune(name[at-1])) {
-			return !strings.HasSuffix(name, "-init")
-		}
-		at++
-	}
+	name, _, _ := strings.Cut("/"+image, "@")
+	begins := func(before string) bool { return strings.Contains(name, before+part) }
+	return (part[0] == '-' && begins("") || begins("/") || begins("-") || begins("_")) && !strings.HasSuffix(name, "-init")
 }
 
 // runsAnother reports whether the command of a container is a client or a tool of its image, such as redis-cli.
 func runsAnother(c *corev1.Container) bool {
-	words := strings.Fields(strings.Join(slices.Concat(c.Command, c.Args), " "))
-	if len(words) == 0 {
-		return false
-	}
 	return containsAny(c, []string{"-cli", "psql", "migrate", "curl", "wget", "backup", "kv get", "mc "}) ||
 		len(c.Command) > 0 && slices.Contains([]string{"sh", "bash", "/bin/sh", "/bin/bash"}, c.Command[0]) &&
 			!isForever(c) && !containsAny(c, []string{"proxy", "agent", "nginx", "daemon", "server"})

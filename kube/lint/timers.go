@@ -21,12 +21,11 @@ func (l *linting) preStopSleeps() {
 		if hook.Stops && hook.StopsAt < l.grace && (hook.Stop == course.Finishes || hook.Stop == course.Exits) {
 			return // the hook ends with its container
 		}
-		if hook.Duration >= l.grace {
-			if hook.Duration == pod.Forever {
-				l.find("LC001", Error, path+".lifecycle.preStop",
-					"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end", l.grace)
-				return
-			}
+		switch {
+		case hook.Duration == pod.Forever:
+			l.find("LC001", Error, path+".lifecycle.preStop",
+				"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end", l.grace)
+		case hook.Duration >= l.grace:
 			l.find("LC001", Error, path+".lifecycle.preStop",
 				"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL 2 s later; "+
 					"shorten the sleep or raise terminationGracePeriodSeconds above %v", hook.Duration, l.grace, hook.Duration)
@@ -98,10 +97,8 @@ func (l *linting) drains() {
 
 // otherMeshes: the timers of other meshes' proxies.
 func (l *linting) otherMeshes() {
-	for _, name := range []string{
-		pod.LinkerdGrace, pod.LinkerdWait, pod.KumaDrain,
-		pod.ConsulGrace, pod.DaprGrace, pod.DaprBlock,
-	} {
+	all := []string{pod.LinkerdGrace, pod.LinkerdWait, pod.KumaDrain, pod.ConsulGrace, pod.DaprGrace, pod.DaprBlock}
+	for _, name := range all {
 		if d, ok := pod.MeshTimer(name, l.pod.Annotations[name]); ok && d >= l.grace {
 			l.find("LC011", Error, "metadata.annotations["+name+"]",
 				"%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v",

@@ -118,33 +118,31 @@ func (p *Plan) Promises() []string {
 	case p.Longest == 0:
 		out[0] = "every request in flight at the deletion is cut"
 	}
-	switch late := p.Options.Propagation - p.Idle.Accepts; {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	served, connect := terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)
+	isLate := p.Options.Propagation > p.Idle.Accepts
+	isUnknown := isLate && p.idleBest.Accepts > p.Idle.Accepts
+	switch {
 	case p.hasNoClients():
-		out = append(out, "the pod serves no connections")
-	case late > 0 && p.idleBest.Accepts > p.Idle.Accepts && p.Idle.Accepts == 0:
-		out = append(out, fmt.Sprintf("whether new connections are served is unknown, and clients connect for another %s",
-			terminal.Seconds(p.Options.Propagation)))
-	case late > 0 && p.idleBest.Accepts > p.Idle.Accepts:
-		out = append(out,
-			fmt.Sprintf("new connections are served for %s; from then on it is unknown, and clients still connect for %s",
-				terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
+		say("the pod serves no connections")
+	case isUnknown && p.Idle.Accepts == 0:
+		say("whether new connections are served is unknown, and clients connect for another %s", connect)
+	case isUnknown:
+		say("new connections are served for %s; from then on it is unknown, and clients still connect for %s", served, connect)
 	case p.Idle.Accepts == 0:
-		out = append(out, fmt.Sprintf("new connections fail (%s), although clients connect for another %s",
-			p.Idle.Refusal, terminal.Seconds(p.Options.Propagation)))
-	case late > 0:
-		out = append(out, fmt.Sprintf("new connections are served for %s; clients still connect for %s",
-			terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
+		say("new connections fail (%s), although clients connect for another %s", p.Idle.Refusal, connect)
+	case isLate:
+		say("new connections are served for %s; clients still connect for %s", served, connect)
 	default:
-		out = append(out, fmt.Sprintf("new connections are served for %s, longer than clients connect (%s)",
-			terminal.Seconds(p.Idle.Accepts), terminal.Seconds(p.Options.Propagation)))
+		say("new connections are served for %s, longer than clients connect (%s)", served, connect)
 	}
 	gone := "an idle pod is gone after " + terminal.Seconds(p.Idle.Gone)
 	if p.idleBest.Gone > p.Idle.Gone {
 		gone += ", or later: no later than " + terminal.Seconds(p.idleBest.Gone)
 	}
-	out = append(out, gone)
+	say("%s", gone)
 	if w := p.Waste(); w >= time.Second {
-		out = append(out, fmt.Sprintf("the pod then waits for nothing for %s", terminal.Seconds(w)))
+		say("the pod then waits for nothing for %s", terminal.Seconds(w))
 	}
 	return out
 }
