@@ -13,13 +13,7 @@ import (
 // apps are the containers that the kubelet ends when the pod ends: all except the
 // proxies, lastcall's and those of meshes. Init containers are not among them.
 func apps(spec *corev1.PodSpec) []*corev1.Container {
-	var out []*corev1.Container
-	for i := range spec.Containers {
-		if c := &spec.Containers[i]; !pod.IsProxy(spec, c) {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc(pod.Each(spec.Containers), func(c *corev1.Container) bool { return pod.IsProxy(spec, c) })
 }
 
 // isOwn reports whether lastcall has added a container, by its name.
@@ -38,8 +32,8 @@ func (j *injection) container(name string, args ...string) corev1.Container {
 // probed are the containers whose probes the kubelet runs: the apps and their own native sidecars.
 func probed(spec *corev1.PodSpec) []*corev1.Container {
 	out := apps(spec)
-	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; pod.IsNative(c) && !pod.IsProxy(spec, c) {
+	for _, c := range pod.Each(spec.InitContainers) {
+		if pod.IsNative(c) && !pod.IsProxy(spec, c) {
 			out = append(out, c)
 		}
 	}

@@ -78,8 +78,7 @@ var redirectors = []string{
 // redirected returns a reason if another program seems to redirect the pod's traffic: two redirects leave a pod without
 // traffic, or its proxies in a loop.
 func redirected(spec *corev1.PodSpec) string {
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
+	for _, c := range pod.Each(spec.InitContainers) {
 		if c.Name == containerCapture || c.Name == pod.Sidecar {
 			continue
 		}

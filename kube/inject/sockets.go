@@ -55,8 +55,7 @@ func (j *injection) hookMeshProxies() {
 		return
 	}
 	j.shortenLinkerdIdle(ports)
-	for i := range spec.Containers {
-		c := &spec.Containers[i]
+	for _, c := range pod.Each(spec.Containers) {
 		if !pod.IsMeshProxy(spec, c) {
 			continue
 		}
@@ -172,22 +171,18 @@ func (w watched) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d/%s", w.port, w.protocol), "/")
 }
 
-// readPorts reads the ports that hooks without an agent watch.
+// readPorts reads the ports that hooks without an agent watch, from lastcall's annotation, or dapr's if no app lists a
+// port itself.
 func (j *injection) readPorts() (err error) {
+	name := annotationPorts
+	listsPort := func(c *corev1.Container) bool { return len(watchedPorts(c)) > 0 }
+	if j.pod.Annotations[name] == "" && !slices.ContainsFunc(apps(&j.pod.Spec), listsPort) {
+		name = pod.DaprPort
+	}
 	if !j.captures() {
-		j.watched, err = parseWatched(j.portsAnnotation())
+		j.watched, err = parseWatched(name, j.pod.Annotations[name])
 	}
 	return err
-}
-
-// portsAnnotation returns the annotation that names the ports of the pod's apps: lastcall's own, or dapr's if no app
-// lists a port itself.
-func (j *injection) portsAnnotation() (name, text string) {
-	listsPort := func(c *corev1.Container) bool { return len(watchedPorts(c)) > 0 }
-	if text = j.pod.Annotations[annotationPorts]; text == "" && !slices.ContainsFunc(apps(&j.pod.Spec), listsPort) {
-		return pod.DaprPort, j.pod.Annotations[pod.DaprPort]
-	}
-	return annotationPorts, text
 }
 
 // parseWatched reads an annotation: PORT[/PROTOCOL], comma-separated.

@@ -179,23 +179,12 @@ func (e *examination) connect(objects []*manifest.Object) {
 		}
 	}
 	selected := map[[2]string]*selection{} // Services often have one selector
-	behind := map[*workload][]*backends{}  // by the first of their workloads
 	for i, s := range e.services {
 		key := [2]string{s.Namespace, labels.Set(s.Spec.Selector).String()}
 		if selected[key] == nil {
 			selected[key] = newSelection(s.Namespace, s.Spec.Selector, labelled)
 		}
-		workloads := selected[key].nearby(s.object, twins[keyOf(s.object)] > 1)
-		if s.order = i; len(workloads) == 0 {
-			continue
-		}
-		is := func(b *backends) bool { return &b.workloads[0] == &workloads[0] && len(b.workloads) == len(workloads) }
-		at := slices.IndexFunc(behind[workloads[0]], is)
-		if at < 0 {
-			at = len(behind[workloads[0]])
-			behind[workloads[0]] = append(behind[workloads[0]], newBackends(workloads))
-		}
-		s.backends = behind[workloads[0]][at]
+		s.order, s.backends = i, selected[key].nearby(s.object, twins[keyOf(s.object)] > 1)
 		s.backends.add(s)
 	}
 }

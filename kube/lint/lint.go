@@ -5,7 +5,6 @@ package lint
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,7 +144,7 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 // serves reports whether a container has a port for requests.
 func (l *linting) serves() (found bool) {
 	l.containers(func(c *corev1.Container, _ string) {
-		found = found || slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return pod.IsForRequests(p.Name) })
+		found = found || pod.HasRequests(c)
 	})
 	return found
 }

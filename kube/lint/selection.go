@@ -16,16 +16,16 @@ import (
 
 // selection has the workloads that a selector selects in a namespace.
 type selection struct {
-	all      []*workload
-	inFile   map[*manifest.File][]*workload
-	inFolder map[string][]*workload
+	all      *backends
+	inFile   map[*manifest.File]*backends
+	inFolder map[string]*backends
 }
 
 // label is one of the pods of a namespace.
 type label struct{ namespace, key, value string }
 
 func newSelection(namespace string, selector map[string]string, labelled map[label][]*workload) *selection {
-	s := &selection{inFile: map[*manifest.File][]*workload{}, inFolder: map[string][]*workload{}}
+	s := &selection{newBackends(), map[*manifest.File]*backends{}, map[string]*backends{}}
 	selects := labels.SelectorFromSet(selector)
 	var among []*workload // those with the rarest of the labels
 	isFirst := true
@@ -37,25 +37,34 @@ func newSelection(namespace string, selector map[string]string, labelled map[lab
 	for _, w := range among {
 		if selects.Matches(labels.Set(w.Pod.Labels)) {
 			file, folder := w.object.File, path.Dir(w.object.File.Name)
-			s.all = append(s.all, w)
-			s.inFile[file], s.inFolder[folder] = append(s.inFile[file], w), append(s.inFolder[folder], w)
+			if s.inFile[file] == nil {
+				s.inFile[file] = newBackends()
+			}
+			if s.inFolder[folder] == nil {
+				s.inFolder[folder] = newBackends()
+			}
+			for _, b := range []*backends{s.all, s.inFile[file], s.inFolder[folder]} {
+				b.workloads = append(b.workloads, w)
+			}
 		}
 	}
 	return s
 }
 
-// nearby are the selected workloads that an object means: those of the same file, or else of the same folder, or else
+// nearby has the selected workloads that an object means: those of the same file, or else of the same folder, or else
 // of the same namespace. A folder may hold many applications, all without a namespace and with the same labels. To an
 // object that has twins in other files of its folder, only the same file counts: which variant an object belongs to is
 // unknown.
-func (s *selection) nearby(o *manifest.Object, hasTwins bool) []*workload {
+func (s *selection) nearby(o *manifest.Object, hasTwins bool) *backends {
 	inFile, inFolder := s.inFile[o.File], s.inFolder[path.Dir(o.File.Name)]
 	switch {
-	case hasTwins, len(inFile) > 0:
+	case hasTwins, inFile != nil:
 		return inFile
-	case len(inFolder) > 0 && inFolder[0].object.File != inFolder[len(inFolder)-1].object.File:
-		return nil // variants of one application, such as tests have: which one is meant is unknown
-	case len(inFolder) > 0:
+	case inFolder != nil:
+		first, last := inFolder.workloads[0], inFolder.workloads[len(inFolder.workloads)-1]
+		if first.object.File != last.object.File {
+			return nil // variants of one application, such as tests have: which one is meant is unknown
+		}
 		return inFolder
 	case o.Namespace != "":
 		return s.all
@@ -72,18 +81,21 @@ type backends struct {
 	hasty     map[time.Duration]*workload // see leavesBefore
 }
 
-func newBackends(workloads []*workload) *backends {
-	b := &backends{workloads: workloads, to: map[intstr.IntOrString]*service{}, seen: map[string]bool{},
-		hasty: map[time.Duration]*workload{}}
-	for _, w := range workloads {
-		w.backends = append(w.backends, b)
-	}
-	return b
+func newBackends() *backends {
+	return &backends{to: map[intstr.IntOrString]*service{}, seen: map[string]bool{}, hasty: map[time.Duration]*workload{}}
 }
 
 func (b *backends) add(s *service) {
+	if b == nil || !s.isForRequests() {
+		return
+	}
+	if len(b.services) == 0 {
+		for _, w := range b.workloads {
+			w.backends = append(w.backends, b)
+		}
+	}
 	targets := pod.Targets(&s.Service)
-	if same := fmt.Sprint(targets); s.isForRequests() && !b.seen[same] {
+	if same := fmt.Sprint(targets); !b.seen[same] {
 		b.seen[same] = true
 		b.services = append(b.services, s)
 		for _, t := range targets {

@@ -25,8 +25,8 @@ func (e *examination) examineWorkload(w *workload) {
 		w.sidecarEndsFirst()
 		w.ignoredExitOnZero()
 	}
-	for i := range w.Pod.Spec.Containers {
-		if c := &w.Pod.Spec.Containers[i]; w.IsKnative() && pod.HookOf(c) != nil {
+	for _, c := range pod.Each(w.Pod.Spec.Containers) {
+		if w.IsKnative() && pod.HookOf(c) != nil {
 			w.find("LC007", Error, "spec.containers["+c.Name+"].lifecycle", "is refused: %s", pod.KnativeNote)
 		}
 	}

@@ -65,12 +65,12 @@ func (a *Advice) apply(p *corev1.Pod) *corev1.Pod {
 		return p
 	}
 	delete(p.Labels, inject.AnnotationInject)
-	for i := range p.Spec.Containers {
+	for _, c := range pod.Each(p.Spec.Containers) {
 		var sleep *corev1.LifecycleHandler
 		if a.Wait > 0 {
 			sleep = &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(a.Wait / time.Second)}}
 		}
-		pod.SetHook(&p.Spec.Containers[i], sleep)
+		pod.SetHook(c, sleep)
 	}
 	return p
 }

@@ -61,8 +61,7 @@ func watches(flags []string) bool {
 func IsWorker(c *corev1.Container) bool {
 	flags, _ := WaitFlags(HookOf(c))
 	isUnlisted := Argument(flags, "--ports") != "" && len(c.Ports) == 0
-	isForRequests := func(p corev1.ContainerPort) bool { return IsForRequests(p.Name) }
-	return Argument(flags, "--until") != "" && !isUnlisted && !slices.ContainsFunc(c.Ports, isForRequests)
+	return Argument(flags, "--until") != "" && !isUnlisted && !HasRequests(c)
 }
 
 // Own is the argument of lastcall wait --after or --before, a command or a URL with header fields; nil for none.

@@ -167,8 +167,8 @@ const KnativeNote = "Knative makes the pods: timeoutSeconds is their grace perio
 // Knative is the pod with the hooks that Knative gives its containers.
 func Knative(p *corev1.Pod) *corev1.Pod {
 	p = p.DeepCopy()
-	for i := range p.Spec.Containers {
-		SetHook(&p.Spec.Containers[i], &corev1.LifecycleHandler{
+	for _, c := range Each(p.Spec.Containers) {
+		SetHook(c, &corev1.LifecycleHandler{
 			HTTPGet: &corev1.HTTPGetAction{Path: knativeWait, Port: intstr.FromInt32(knativePort)},
 		})
 	}

@@ -33,23 +33,18 @@ func IsForRequests(name string) bool {
 // that names no port it is all of them, or none next to a worker.
 func Serves(spec *corev1.PodSpec, targets []intstr.IntOrString) (found, behind []*corev1.Container) {
 	var all []*corev1.Container
-	for i := range spec.Containers {
-		c := &spec.Containers[i]
+	for _, c := range Each(spec.Containers) {
 		if _, isAgent := AgentArguments(c); !isAgent && !IsProxy(spec, c) {
 			all = append(all, c)
 		}
 	}
-	hasPort := func(c *corev1.Container) bool {
-		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return IsForRequests(p.Name) })
-	}
 	isTarget := func(c *corev1.Container) bool {
 		return slices.ContainsFunc(targets, func(t intstr.IntOrString) bool {
 			port := PortOf(c, t)
-			return port != 0 && slices.ContainsFunc(c.Ports,
-				func(p corev1.ContainerPort) bool { return uint16(p.ContainerPort) == port })
+			return port != 0 && hasNumber(c, strconv.Itoa(int(port)))
 		})
 	}
-	for _, is := range []func(*corev1.Container) bool{isTarget, hasPort} {
+	for _, is := range []func(*corev1.Container) bool{isTarget, HasRequests} {
 		for _, c := range all {
 			if is(c) {
 				found = append(found, c)
@@ -91,8 +86,7 @@ func Targets(s *corev1.Service) (targets []intstr.IntOrString) {
 // it: it names their ports on loopback, or it is a web server before PHP-FPM.
 func Needs(spec *corev1.PodSpec, c *corev1.Container) (needed []*corev1.Container) {
 	text := settings(c)
-	for i := range spec.Containers {
-		other := &spec.Containers[i]
+	for _, other := range Each(spec.Containers) {
 		isCGI := isNamed(other, "fpm") && (isNamed(c, "nginx") || isNamed(c, "httpd") || isNamed(c, "apache") || isNamed(c,
 			"caddy"))
 		if other.Name == c.Name || IsProxy(spec, other) {

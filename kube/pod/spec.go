@@ -58,14 +58,21 @@ type Namespace struct {
 
 // Containers are the init containers, then the others.
 func Containers(spec *corev1.PodSpec) []*corev1.Container {
-	all := make([]*corev1.Container, 0, len(spec.InitContainers)+len(spec.Containers))
-	for i := range spec.InitContainers {
-		all = append(all, &spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		all = append(all, &spec.Containers[i])
+	return slices.Concat(Each(spec.InitContainers), Each(spec.Containers))
+}
+
+// Each is each container of a list.
+func Each(list []corev1.Container) []*corev1.Container {
+	all := make([]*corev1.Container, len(list))
+	for i := range list {
+		all[i] = &list[i]
 	}
 	return all
+}
+
+// HasRequests reports whether a container has a port for users' requests.
+func HasRequests(c *corev1.Container) bool {
+	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return IsForRequests(p.Name) })
 }
 
 // Find returns the container or init container with this name, or nil.

@@ -113,8 +113,8 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 	} else if probe != nil && probe.TCPSocket == nil {
 		note("the readiness probe is not httpGet: the pod counts as ready when its port is open")
 	}
-	for i := range spec.Containers {
-		if other := &spec.Containers[i]; other != c {
+	for _, other := range pod.Each(spec.Containers) {
+		if other != c {
 			note("container %s is not started", other.Name)
 		}
 	}

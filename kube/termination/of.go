@@ -43,14 +43,13 @@ func Of(p *corev1.Pod, o Options) *Termination {
 	r := reader{Termination: t, pod: p, options: o}
 	r.serves, r.behind = pod.Serves(&p.Spec, o.Targets)
 	r.readMesh()
-	for i := range p.Spec.Containers {
-		r.add(&p.Spec.Containers[i], false)
+	for _, c := range pod.Each(p.Spec.Containers) {
+		r.add(c, false)
 	}
 	if r.mesh != "" && r.proxy == nil {
 		r.expect()
 	}
-	for i := range slices.Backward(p.Spec.InitContainers) {
-		c := &p.Spec.InitContainers[i]
+	for _, c := range slices.Backward(pod.Each(p.Spec.InitContainers)) {
 		if pod.IsNative(c) {
 			r.add(c, true)
 		}
