@@ -8,8 +8,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -80,15 +81,17 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 		}
 		return r
 	}
-	var workers errgroup.Group
-	workers.SetLimit(runtime.GOMAXPROCS(0))
-	for i, d := range documents { // copies, whose nodes do not stay
-		workers.Go(func() error {
-			results[i] = one(&d, i)
-			return nil
+	var next atomic.Int32
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) { // a goroutine for each document would grow its stack anew
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(documents); i = int(next.Add(1)) - 1 {
+				d := documents[i] // a copy, whose nodes do not stay
+				results[i] = one(&d, i)
+			}
 		})
 	}
-	_ = workers.Wait()
+	workers.Wait()
 	var out []byte
 	var all []Done
 	for _, r := range results {

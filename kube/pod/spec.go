@@ -58,14 +58,16 @@ type Namespace struct {
 
 // Containers are the init containers, then the others.
 func Containers(spec *corev1.PodSpec) []*corev1.Container {
-	return slices.Concat(Each(spec.InitContainers), Each(spec.Containers))
+	return Each(spec.InitContainers, spec.Containers)
 }
 
-// Each is each container of a list.
-func Each(list []corev1.Container) []*corev1.Container {
-	all := make([]*corev1.Container, len(list))
-	for i := range list {
-		all[i] = &list[i]
+// Each is each container of lists.
+func Each(lists ...[]corev1.Container) []*corev1.Container {
+	all := make([]*corev1.Container, 0, len(lists[0])+len(lists[len(lists)-1]))
+	for _, list := range lists {
+		for i := range list {
+			all = append(all, &list[i])
+		}
 	}
 	return all
 }
