@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
