@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { httpbintest.Main(m) }
 const atOnce = 2
 
 // Each bug loses requests, or holds the pod until SIGKILL, and its fixed twin loses none. With -hall -v the log has the
-// table of docs/http-servers.md.
+// table of README.md.
 func TestHall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes ten seconds")
