@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	admission "k8s.io/api/admission/v1"
@@ -62,47 +63,46 @@ func (r *review) read(text []byte) error {
 	return err
 }
 
-// measure counts the values of an object. JSON text may be cut off.
+// measure counts the values of an object, as far as its JSON text goes: it may be cut off.
 func (r *review) measure(object []byte) error {
 	if len(object) > maxObject {
 		return excess("the object is larger than %d bytes", maxObject)
 	}
-	type level struct {
-		isList bool
-		commas int
+	const around = 2 // the review and its request
+	r.values = 0
+	err := r.count(json.NewDecoder(bytes.NewReader(object)), around)
+	if no, isExcess := errors.AsType[refusal](err); isExcess {
+		return no
 	}
-	open := []level{{}, {}} // the review and its request
-	isText := false
-	r.values = 1
-	for i := 0; i < len(object) && len(open) > 1; i++ {
-		c := object[i]
-		switch {
-		case isText && c == '\\':
-			i++
-		case c == '"':
-			isText = !isText
-		case isText:
-		case c == '{' || c == '[':
-			open = append(open, level{isList: c == '['})
-			if i+1 < len(object) && object[i+1] != c+2 { // } or ], so it is not empty; each comma is one more value
-				r.values++
-			}
-		case c == '}' || c == ']':
-			open = open[:len(open)-1]
-		case c == ',':
-			in := &open[len(open)-1]
-			in.commas++
-			r.values++
-			if in.isList && in.commas >= maxElements {
-				return excess("a list of the object has more than %d elements", maxElements)
-			}
+	return nil // what is no JSON is read's error
+}
+
+// count counts one value and those in it.
+func (r *review) count(text *json.Decoder, depth int) error {
+	token, err := text.Token()
+	if r.values++; err == nil && r.values > maxValues {
+		err = excess("the object has more than %d values", maxValues)
+	}
+	open, isOpen := token.(json.Delim)
+	if err != nil || !isOpen {
+		return err
+	}
+	if depth++; depth > maxDepth {
+		return excess("the review is nested deeper than %d", maxDepth)
+	}
+	for n := 0; text.More(); n++ {
+		if open == '{' {
+			_, err = text.Token() // its name
+		} else if n == maxElements {
+			err = excess("a list of the object has more than %d elements", maxElements)
 		}
-		switch {
-		case r.values > maxValues:
-			return excess("the object has more than %d values", maxValues)
-		case len(open) > maxDepth:
-			return excess("the review is nested deeper than %d", maxDepth)
+		if err == nil {
+			err = r.count(text, depth)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return nil
+	_, err = text.Token()
+	return err
 }
