@@ -81,7 +81,7 @@ func (r *run) next(at time.Time, other <-chan struct{}) bool {
 		return true
 	case <-other:
 		return true
-	case <-r.requested:
+	case <-r.changed:
 	case <-r.dp.Exited():
 	case <-r.ctx.Done():
 	}
@@ -91,15 +91,15 @@ func (r *run) next(at time.Time, other <-chan struct{}) bool {
 // interrupted takes what has been requested, so that no request loses a race against the clock, and returns what
 // follows from it.
 func (r *run) interrupted() (reason, bool) {
-	r.heed()
+	r.takeRequests()
 	return r.interruption()
 }
 
-// heed takes what has been requested since the last time.
-func (r *run) heed() {
-	was := r.asked
-	r.asked, r.requested = r.requests.Look()
-	now := &r.asked
+// takeRequests takes what has been requested since the last time.
+func (r *run) takeRequests() {
+	was := r.requested
+	r.requested, r.changed = r.requests.Look()
+	now := &r.requested
 	r.hurriedAt = now.Noticed
 	if r.cfg.Mode == ExitOnZero { // Istio's agent ignores a second signal
 		r.hurriedAt = sooner(now.Noticed, now.Again)
@@ -124,7 +124,7 @@ func (r *run) interruption() (reason, bool) {
 	switch {
 	case hasEnded(r.dp.Exited()):
 		return exited, true
-	case r.asked.Exit != "" || r.ctx.Err() != nil:
+	case r.requested.Exit != "" || r.ctx.Err() != nil:
 		return stopNow, true
 	case r.hurried() && !r.ending:
 		return lastCallNow, true
@@ -225,7 +225,7 @@ func (r *run) brokenOffAt(until, lastCall time.Time) time.Time {
 	case r.resuming == reopening && r.terminating():
 		return r.start
 	case r.resuming == cancelling && r.terminating():
-		return earlier(until, r.asked.Terminated.Add(callTimeout))
+		return earlier(until, r.requested.Terminated.Add(callTimeout))
 	case !r.ending && r.deadline().Before(lastCall):
 		return earlier(until, r.deadline())
 	}

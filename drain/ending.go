@@ -17,7 +17,7 @@ func (r *run) end(why reason) {
 		r.istio.Warn(lineDiedEarly)
 		r.report.Verdict = Crashed
 	case stopNow:
-		if r.asked.Exit == Quit {
+		if r.requested.Exit == Quit {
 			r.istio.Info(lineQuit)
 		}
 		r.report.Verdict = r.atOnce()
@@ -98,7 +98,7 @@ func (r *run) finish(v Verdict) {
 	err := r.call(r.killBy(), r.dp.Close)
 	switch {
 	case err == nil || hasExited(r.dp):
-	case r.asked.Exit != "" || r.ctx.Err() != nil:
+	case r.requested.Exit != "" || r.ctx.Err() != nil:
 		if v == Clean {
 			v = r.atOnce()
 		}
@@ -120,7 +120,7 @@ func cutBy(p DataPlane) []Conversation {
 }
 
 // atOnce is the verdict of an end without a drain: Quit also when ctx has ended.
-func (r *run) atOnce() Verdict { return cmp.Or(r.asked.Exit, Quit) }
+func (r *run) atOnce() Verdict { return cmp.Or(r.requested.Exit, Quit) }
 
 // AppEnd is an app's treatment of its connections at its SIGTERM.
 type AppEnd int
@@ -217,7 +217,7 @@ func (r *run) isLeft(now time.Time) (bool, time.Time) {
 // leaveToApp gives the app its SIGTERM while opaque connections are open: only the app can end them between two
 // requests. It returns when they have ended, or why not.
 func (r *run) leaveToApp() reason {
-	if r.asked.Container { // else the listeners stay open for the clients of a restart
+	if r.requested.Container { // else the listeners stay open for the clients of a restart
 		r.do("stop accepting", r.dp.StopAccepting)
 	}
 	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })

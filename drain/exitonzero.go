@@ -85,12 +85,12 @@ func (r *run) acceptLast() bool {
 	case !now.Before(r.deadline()):
 		r.lastCall() // the minimum drain is longer than the grace period allows
 		return false
-	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.asked.Container:
+	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.requested.Container:
 		r.log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
 		r.do("stop accepting", r.dp.StopAccepting)
 	case r.mayHaveMissed(r.quietFrom()):
 		r.faultf(faultArrivals, now.Sub(r.start).Round(time.Millisecond))
-		if r.asked.Container {
+		if r.requested.Container {
 			r.do("stop accepting", r.dp.StopAccepting)
 		}
 	}
@@ -108,7 +108,7 @@ func (r *run) closeIdle() {
 // drained waits, after a hook, for SIGTERM. It returns false if the termination has ended otherwise, or was cancelled.
 func (r *run) drained() bool {
 	r.enter(Drained)
-	if r.ending && !r.asked.Container {
+	if r.ending && !r.requested.Container {
 		r.reopen() // the hook has returned already
 	}
 	switch why := r.await(r.cancelAt, r.hasTerminate); why {

@@ -58,8 +58,8 @@ var signalNames = []string{"SIGTERM", "SIGINT", "hook", "app hook", "notice", "q
 
 func (s Signal) String() string { return nameOf(s, "Signal", signalNames) }
 
-// Requests are all that is requested of a termination. Send is the only reader of signals; a termination, and whoever
-// else acts on a signal, awaits what has been requested. The zero value has no request.
+// Requests are all that is requested of a termination. Send is the only reader of signals; a termination, and every
+// other part of a program that acts on a signal, awaits what has been requested. The zero value has no request.
 type Requests struct {
 	mu      sync.Mutex
 	now     Requested
@@ -67,7 +67,7 @@ type Requests struct {
 	changed chan struct{} // closed at the next request; nil while no caller waits
 }
 
-// Requested is what has been requested so far.
+// Requested has the requests so far.
 type Requested struct {
 	Begun      bool      // a termination is to begin
 	First      Signal    // what has begun it

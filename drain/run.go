@@ -78,9 +78,9 @@ func (t Termination) run(ctx context.Context) Report {
 		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}
 	r.shorten()
-	r.heed()
+	r.takeRequests()
 	switch {
-	case r.asked.Exit != "":
+	case r.requested.Exit != "":
 		r.end(stopNow)
 	case t.Trigger == HookAlone:
 		r.hookAlone()
@@ -137,8 +137,8 @@ type run struct {
 	phaseBegan time.Time
 
 	requests  *Requests
-	asked     Requested       // of the last heed
-	requested <-chan struct{} // the next one
+	requested Requested       // of the last takeRequests
+	changed   <-chan struct{} // the next one
 
 	hurriedAt time.Time  // when the last call became the next step; zero before
 	ending    bool       // the last call has begun
@@ -174,7 +174,7 @@ const (
 )
 
 // terminating reports whether SIGTERM has come.
-func (r *run) terminating() bool { return !r.asked.Terminated.IsZero() }
+func (r *run) terminating() bool { return !r.requested.Terminated.IsZero() }
 
 // hurried reports whether the last call is the next step.
 func (r *run) hurried() bool { return !r.hurriedAt.IsZero() }

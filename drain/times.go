@@ -56,7 +56,7 @@ func (r *run) least() time.Duration { return min(r.cfg.margin(), LeastGrace) }
 // that the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.
 // Istio's modes have no grace period: they need it only after a hurry.
 func (r *run) killBy() time.Time {
-	by := later(r.graceEnds(), r.asked.Terminated.Add(r.least()))
+	by := later(r.graceEnds(), r.requested.Terminated.Add(r.least()))
 	if r.hurried() {
 		soon := r.hurriedAt.Add(r.cfg.margin())
 		if by = earlier(by, soon); r.cfg.Mode != ExitOnZero {

@@ -79,7 +79,7 @@ func TestEnvoyWaitsForApp(t *testing.T) {
 	}
 }
 
-// A stop signal ends an agent whose Envoy does not come up, however many hooks have asked for the drain before.
+// A stop signal ends an agent whose Envoy does not come up, however many hooks have requested the drain before.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	fake := filepath.Join(t.TempDir(), "envoy")
@@ -125,6 +125,6 @@ func TestStopWhileStarting(t *testing.T) {
 			t.Errorf("%v\n%s", err, log)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatalf("the agent goes on starting\n%s", log)
+		t.Fatalf("the agent continues to start\n%s", log)
 	}
 }

@@ -129,8 +129,7 @@ func (f *statusFlags) wait(cmd *cobra.Command, path string) error {
 }
 
 const connectionsHelp = `List the clients' connections, the oldest first: the client, its protocol, whether the
-connection is busy, and its open requests. The command asks the agent on its status port; GET /connections on the admin
-port returns the same.
+connection is busy, and its open requests. The command asks the agent on its status port: GET /connections.
 
 States: busy, idle, quiet (a probe's request, which does not hold the drain), handshake (TLS), closing (closed by
 lastcall, not yet by the client). TLS "passed" is terminated by the app. RECEIVED and SENT are bytes on the wire.`

@@ -6,7 +6,7 @@
 // differences and their reasons.
 //
 //	handler.go     the list of commands; a request to its command: paths, methods, errors
-//	draining.go    /drain_listeners and /healthcheck, and their effects
+//	draining.go    /drain_listeners and /healthcheck/fail, and their effects
 //	stats.go       /stats: names, values, filters
 //	server.go      the listening socket, its connections, its end
 //

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// draining is the state requested by /drain_listeners and /healthcheck.
+// draining is the state requested by /drain_listeners and /healthcheck/fail.
 //
-// The two are independent, as in Envoy: the closing of connections after a failed health check ends with
-// /healthcheck/ok, that of a drain never ends. Of several drains the first one counts, but one that is not graceful
-// always stops the listeners.
+// As in Envoy, neither ends. Of several drains the first one counts, but one that is not graceful always stops the
+// listeners.
 type draining struct {
 	plane     Plane
 	drainTime time.Duration
@@ -48,18 +47,6 @@ func (d *draining) fail() {
 	defer d.mu.Unlock()
 	d.failed = true
 	d.drainPlane()
-}
-
-// pass is /healthcheck/ok.
-func (d *draining) pass() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	wasFailed := d.failed
-	d.failed = false
-	if wasFailed && !d.drains {
-		d.unset(&d.idle)
-		d.plane.Resume()
-	}
 }
 
 // drainPlane may be called twice: the data plane may have resumed in between. mu is held.
@@ -119,11 +106,11 @@ func (d *draining) close() {
 	d.timers.Wait()
 }
 
-// state is the data that the rest of the API needs.
-func (d *draining) state() (failed, stopped bool) {
+// hasFailed reports whether the health check fails.
+func (d *draining) hasFailed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.failed, d.stopped
+	return d.failed
 }
 
 func (s *Server) drainListeners(q query) answer {
@@ -132,7 +119,6 @@ func (s *Server) drainListeners(q query) answer {
 }
 
 func (s *Server) healthFail(query) answer { s.draining.fail(); return ok() }
-func (s *Server) healthOK(query) answer   { s.draining.pass(); return ok() }
 
 func (s *Server) quit(query) answer {
 	a := ok()
@@ -143,7 +129,7 @@ func (s *Server) quit(query) answer {
 // ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain. Envoy's other
 // states precede the serving of the data plane; the API is not available then.
 func (s *Server) ready(query) answer {
-	if failed, _ := s.draining.state(); failed {
+	if s.draining.hasFailed() {
 		return text(http.StatusServiceUnavailable, "DRAINING\n")
 	}
 	return text(http.StatusOK, "LIVE\n")

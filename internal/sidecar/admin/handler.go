@@ -20,10 +20,8 @@ type command struct {
 }
 
 var commands = []command{
-	{path: "/connections", do: (*Server).connections},
 	{path: "/drain_listeners", mutates: true, do: (*Server).drainListeners},
 	{path: "/healthcheck/fail", mutates: true, do: (*Server).healthFail},
-	{path: "/healthcheck/ok", mutates: true, do: (*Server).healthOK},
 	{path: "/quitquitquit", mutates: true, do: (*Server).quit},
 	{path: "/ready", do: (*Server).ready},
 	{path: "/stats", do: (*Server).stats},
@@ -32,11 +30,7 @@ var commands = []command{
 
 // ServeHTTP handles one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.own.begin()
-	// The response is made while its request counts: as in Envoy, the count includes the request for it.
-	a := s.answer(r)
-	s.own.end(a.status)
-	a.write(w)
+	s.answer(r).write(w)
 }
 
 // answer is the response to a request.

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,10 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // Requests and responses, as recorded from Envoy 1.40.
@@ -33,7 +29,7 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/drain_listeners", 405, mediaText, "Method GET not allowed, POST required."},
 		{"PUT", "/healthcheck/fail", 405, mediaText, "Method PUT not allowed, POST required."},
 		{"HEAD", "/quitquitquit", 405, mediaText, ""},
-		{"POST", "/healthcheck//ok", 200, mediaText, "OK\n"},
+		{"POST", "/healthcheck//fail", 200, mediaText, "OK\n"},
 		{"POST", "/drain_listeners?bogus=1", 200, mediaText, "OK\n"},
 		{"POST", "/drain_listeners?skip_exit", 200, mediaText, "OK\n"},
 
@@ -42,25 +38,14 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/stats?filter=%5Eserver%2e(live|state)%24", 200, mediaText, "server.live: 1\nserver.state: 0\n"},
 		{"GET", "/stats?filter=serv+er.live", 200, mediaText, "server.live: 1\n"}, // a plus is no blank
 		{"GET", "/stats?filter=server.live&filter=state", 200, mediaText, "server.live: 1\n"},
-		{"GET", "/stats?usedonly&filter=downstream_cx_active$", 200, mediaText, "http.admin.downstream_cx_active: 1\n" +
-			"http.inbound_0.0.0.0_8000;.downstream_cx_active: 3\nlistener.0.0.0.0_8000.downstream_cx_active: 3\nlistener.admin.downstream_cx_active: 1\n"},
+		{"GET", "/stats?usedonly&filter=downstream_cx_active$", 200, mediaText,
+			"http.inbound_0.0.0.0_8000;.downstream_cx_active: 3\nlistener.0.0.0.0_8000.downstream_cx_active: 3\n"},
 		{"GET", "/stats?usedonly=0&filter=_3307", 200, mediaText, ""}, // a switch is on whatever it says
 		{"GET", "/stats?filter=_3307.*active", 200, mediaText, "listener.[__1]_3307.downstream_cx_active: 0\n"},
-		{"GET", "/stats?filter=8000.*downstream_rq", 200, mediaText, `http.inbound_0.0.0.0_8000;.downstream_rq_1xx: 0
-http.inbound_0.0.0.0_8000;.downstream_rq_2xx: 30
-http.inbound_0.0.0.0_8000;.downstream_rq_3xx: 0
-http.inbound_0.0.0.0_8000;.downstream_rq_4xx: 6
-http.inbound_0.0.0.0_8000;.downstream_rq_5xx: 2
-http.inbound_0.0.0.0_8000;.downstream_rq_active: 2
+		{"GET", "/stats?filter=8000.*downstream_rq", 200, mediaText, `http.inbound_0.0.0.0_8000;.downstream_rq_active: 2
 http.inbound_0.0.0.0_8000;.downstream_rq_total: 40
 `},
-		{"GET", "/stats?filter=^cluster.*8080", 200, mediaText, `cluster.inbound|8080||.upstream_cx_active: 3
-cluster.inbound|8080||.upstream_cx_connect_fail: 1
-cluster.inbound|8080||.upstream_cx_total: 9
-cluster.inbound|8080||.upstream_rq_active: 2
-cluster.inbound|8080||.upstream_rq_total: 40
-`},
-		{"GET", "/stats?filter=^listener.*8000.*(destroy|total)", 200, mediaText, "listener.0.0.0.0_8000.downstream_cx_destroy: 7\nlistener.0.0.0.0_8000.downstream_cx_total: 10\n"},
+		{"GET", "/stats?filter=^listener.*8000.*total", 200, mediaText, "listener.0.0.0.0_8000.downstream_cx_total: 10\n"},
 		{"GET", "/stats?filter=total_connections&format=json", 200, mediaJSON, `{"stats":[{"name":"server.total_connections","value":3}]}`},
 		{"GET", "/stats?filter=nothing&format=json", 200, mediaJSON, `{"stats":[]}`},
 		{"GET", "/stats?filter=server.live&format=prometheus", 200, mediaText, "# TYPE envoy_server_live gauge\nenvoy_server_live{} 1\n"},
@@ -69,15 +54,8 @@ cluster.inbound|8080||.upstream_rq_total: 40
 		{"GET", "/stats?format=xml", 400, mediaText, "usage: /stats?format=(json|prometheus|text)\n\n"},
 		{"GET", "/stats/prometheus?filter=(", 400, mediaText, "Invalid re2 regex: error parsing regexp: missing closing ): `(`"},
 		{"GET", "/stats/prometheus?format=json&filter=server.live", 200, mediaText, "# TYPE envoy_server_live gauge\nenvoy_server_live{} 1\n"},
-		{"GET", "/stats/prometheus?filter=(8000|3307).*(cx|2xx)", 200, mediaText, `# TYPE envoy_http_downstream_cx_destroy counter
-envoy_http_downstream_cx_destroy{envoy_http_conn_manager_prefix="inbound_0.0.0.0_8000;"} 7
-# TYPE envoy_http_downstream_cx_total counter
+		{"GET", "/stats/prometheus?filter=(8000|3307).*cx", 200, mediaText, `# TYPE envoy_http_downstream_cx_total counter
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="inbound_0.0.0.0_8000;"} 10
-# TYPE envoy_http_downstream_rq_xx counter
-envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="inbound_0.0.0.0_8000;"} 30
-# TYPE envoy_listener_downstream_cx_destroy counter
-envoy_listener_downstream_cx_destroy{envoy_listener_address="0.0.0.0_8000"} 7
-envoy_listener_downstream_cx_destroy{envoy_listener_address="[__1]_3307"} 0
 # TYPE envoy_listener_downstream_cx_total counter
 envoy_listener_downstream_cx_total{envoy_listener_address="0.0.0.0_8000"} 10
 envoy_listener_downstream_cx_total{envoy_listener_address="[__1]_3307"} 0
@@ -101,10 +79,8 @@ envoy_listener_downstream_cx_active{envoy_listener_address="[__1]_3307"} 0
 func TestUnknownPathsListTheCommands(t *testing.T) {
 	s, _ := startServer(t)
 	const paths = `invalid path. admin commands are:
-  /connections
   /drain_listeners (POST)
   /healthcheck/fail (POST)
-  /healthcheck/ok (POST)
   /quitquitquit (POST)
   /ready
   /stats
@@ -139,25 +115,6 @@ func TestHeadIsWrittenAsEnvoyWritesIt(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreCounted(t *testing.T) {
-	s, _ := startServer(t)
-	conn := loadtest.Keep(t, s.Addr().String(), 10*time.Second)
-	for i := range 3 {
-		fmt.Fprint(conn, "GET /stats?filter=http.admin.downstream_(cx|rq)_(active|total)$ HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		_, body := conn.Answer(t)
-		want := fmt.Sprintf("http.admin.downstream_cx_active: 1\nhttp.admin.downstream_cx_total: 1\nhttp.admin.downstream_rq_active: 1\nhttp.admin.downstream_rq_total: %d\n", i+1)
-		if body != want {
-			t.Fatalf("request %d:\n%swant\n%s", i, body, want)
-		}
-	}
-	_ = conn.Close()
-	for {
-		if _, body := ask(t, s, "GET", "/stats?filter=listener.admin.downstream_cx_active"); body == "listener.admin.downstream_cx_active: 1\n" {
-			return // the one that asks
-		}
-	}
-}
-
 func TestAddressThatSomebodyHas(t *testing.T) {
 	s, _ := startServer(t)
 	_, err := Start(s.Addr().String(), Options{})
@@ -181,37 +138,4 @@ func TestCloseLetsAnswersOut(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
-}
-
-func TestConnections(t *testing.T) {
-	s, plane := startServer(t)
-	if _, body := ask(t, s, "GET", "/connections?format=json"); body != `{"connections":[]}`+"\n" {
-		t.Errorf("without any: %s", body)
-	}
-	const ms = drain.Millis(time.Millisecond)
-	plane.connections = []pipe.Connection{
-		{
-			Peer: "10.0.0.1:4711", Listener: "web", Protocol: "http/2", State: "busy", Age: 3_723_456 * ms, App: "127.0.0.1:8080", Received: 100, Sent: 2000, Open: 2,
-			TLS:      &tcp.TLSInfo{Version: "TLS 1.3", ServerName: "shop", ALPN: "h2"},
-			Requests: []pipe.OpenRequest{{Line: "GET /\x1b[2J\t<a>", Age: 12_345 * ms, Status: 200}, {Line: "POST /", Age: 5 * ms}},
-		},
-		{Peer: "[::1]:80", Listener: "web", State: "idle", Age: 999 * ms, Idle: 500 * ms, App: "127.0.0.1:8080"},
-	}
-	resp, body := ask(t, s, "GET", "/connections")
-	want := strings.Join([]string{
-		`PEER           LISTENER  APP             PROTOCOL  TLS              STATE       AGE     RECEIVED  SENT  REQUEST`,
-		`10.0.0.1:4711  web       127.0.0.1:8080  http/2    TLS 1.3 shop h2  busy        1h2m3s  100       2000  GET /\x1b[2J\t<a> 12s 200 and 1 more`,
-		`[::1]:80       web       127.0.0.1:8080  -         -                idle 500ms  999ms   0         0     -`,
-	}, "\n") + "\n"
-	if body != want || resp.Header.Get("Content-Type") != mediaText {
-		t.Errorf("got\n%swant\n%s", body, want)
-	}
-	var got struct{ Connections []pipe.Connection }
-	if resp, body := ask(t, s, "GET", "/connections?format=json"); resp.Header.Get("Content-Type") != mediaJSON || json.Unmarshal([]byte(body), &got) != nil ||
-		len(got.Connections) != 2 || got.Connections[0].Requests[0].Line != "GET /\x1b[2J\t<a>" || got.Connections[0].TLS.ServerName != "shop" || got.Connections[1].TLS != nil {
-		t.Errorf("%v: %s", resp, body)
-	}
-	if resp, body := ask(t, s, "GET", "/connections?format=xml"); resp.StatusCode != 400 || !strings.Contains(body, "must be text or json") {
-		t.Errorf("%v: %s", resp.Status, body)
-	}
 }

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/listen"
@@ -35,9 +33,7 @@ type Options struct {
 type Server struct {
 	Options
 	draining *draining
-	own      counts
 	throttle logs.Throttle
-	began    time.Time
 
 	address net.Addr
 	http    *sideport.Server
@@ -53,12 +49,9 @@ func Start(address string, o Options) (*Server, error) {
 	s := &Server{
 		Options:  o,
 		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
-		began:    time.Now(),
 		address:  ln.Addr(),
 	}
-	server := sideport.New(s, o.Log)
-	server.ConnState = s.own.connection
-	s.http = sideport.Serve(server, ln, o.Log)
+	s.http = sideport.Serve(sideport.New(s, o.Log), ln, o.Log)
 	return s, nil
 }
 
@@ -75,35 +68,12 @@ func (s *Server) Close() {
 	s.draining.close()
 }
 
-// counts are the API's own connections and requests. Tools distinguish them from the data plane's by the name admin.
-type counts struct {
-	connections atomic.Uint64
-	gone        atomic.Uint64
-	begun       atomic.Uint64
-	ended       [6]atomic.Uint64 // by hundreds of the status
-}
-
-// connection is http.Server's ConnState.
-func (c *counts) connection(_ net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		c.connections.Add(1)
-	case http.StateClosed:
-		c.gone.Add(1)
-	}
-}
-
-func (c *counts) begin()         { c.begun.Add(1) }
-func (c *counts) end(status int) { c.ended[status/100].Add(1) }
-
 // Plane is the pipe that the API shows and controls. Its methods may be called concurrently and repeatedly.
 type Plane interface {
-	Listeners() []pipe.Listener     // the current inbound listeners
-	Connections() []pipe.Connection // the clients', the oldest first
-	Drain()                         // make every response the last one of its connection
-	CloseIdle()                     // close connections without requests, from now on
-	StopAccepting()                 // close the listeners; open connections continue
-	Resume()                        // undo Drain and CloseIdle
+	Listeners() []pipe.Listener // the current inbound listeners
+	Drain()                     // make every response the last one of its connection
+	CloseIdle()                 // close connections without requests, from now on
+	StopAccepting()             // close the listeners; open connections continue
 }
 
 // statAddress is the address in the names of statistics: 0.0.0.0_8080, [__]_8080. Envoy replaces colons, which separate
@@ -119,12 +89,3 @@ func statAddress(l *pipe.Listener) string {
 // statPrefix is the middle of http.….downstream_cx_active. The semicolon is Istio's: it ends a prefix that contains
 // dots.
 func statPrefix(l *pipe.Listener) string { return cmp.Or(l.Name, "inbound_"+statAddress(l)+";") }
-
-// clusterOf is Istio's name for the app behind its own inbound listener.
-func clusterOf(l *pipe.Listener) string {
-	_, port, err := net.SplitHostPort(l.App)
-	if err != nil {
-		port = l.App
-	}
-	return "inbound|" + port + "||"
-}

@@ -3,12 +3,12 @@ package admin
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // stats is /stats.
@@ -96,11 +96,8 @@ func prometheus(stats []*stat) string {
 		}
 		b = append(b, name...)
 		b = append(b, '{')
-		for i, t := range s.tags {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(b, t.name+`="`+labelEscapes.Replace(t.value)+`"`...)
+		if s.tag != "" {
+			b = append(b, s.tag+`="`+labelEscapes.Replace(s.id)+`"`...)
 		}
 		b = append(b, "} "...)
 		b = strconv.AppendUint(b, s.value, 10)
@@ -123,150 +120,57 @@ func metricName(s string) string {
 
 // stat is one statistic with Envoy's name.
 type stat struct {
-	name   string // with the tags in it: http.ingress_http.downstream_rq_2xx
-	family string // without: http.downstream_rq_xx
-	tags   []tag  // in Envoy's order
-	gauge  bool   // else a counter
-	used   bool   // written since the start, as Envoy's usedonly has it
-	value  uint64
-}
-
-type tag struct{ name, value string }
-
-// scope is the subject of a group of statistics.
-type scope struct {
-	kind string // "listener", "http", "cluster", …
-	tag  string // name of the tag for id; empty when id is no tag
-	id   string // empty for the only one of its kind
-}
-
-var admin = scope{kind: "listener.admin"}
-
-func (s scope) family(name string) string { return s.kind + "." + name }
-
-func (s scope) name(name string) string {
-	if s.id == "" {
-		return s.kind + "." + name
-	}
-	return s.kind + "." + s.id + "." + name
-}
-
-func (s scope) tags() []tag {
-	if s.tag == "" {
-		return nil
-	}
-	return []tag{{s.tag, s.id}}
+	name    string // with the id in it: http.ingress_http.downstream_cx_active
+	family  string // without: http.downstream_cx_active
+	tag, id string // Prometheus' label; empty for the only one of its family
+	gauge   bool   // else a counter
+	used    bool   // written since the start, as Envoy's usedonly has it
+	value   uint64
 }
 
 // book collects statistics. As in Envoy, statistics of two listeners with the same name are added up.
-type book struct {
-	all  []*stat
-	seen map[string]int
-}
+type book map[string]*stat
 
-func (b *book) add(s *stat) {
-	if i, found := b.seen[s.name]; found {
-		b.all[i].value += s.value
-		b.all[i].used = b.all[i].used || s.used
+func (b book) add(s stat) {
+	if same := b[s.name]; same != nil {
+		same.value += s.value
+		same.used = same.used || s.used
 		return
 	}
-	b.seen[s.name] = len(b.all)
-	b.all = append(b.all, s)
+	b[s.name] = &s
 }
 
-// counter is used when it is not zero.
-func (b *book) counter(s scope, name string, value uint64) {
-	b.add(&stat{s.name(name), s.family(name), s.tags(), false, value > 0, value})
+// pair adds the number of those in progress, and of all so far.
+func (b book) pair(kind, tag, id, what string, active, total uint64) {
+	of := kind + "." + id + "." + what
+	b.add(stat{of + "_active", kind + "." + what + "_active", tag, id, true, total > 0, active})
+	b.add(stat{of + "_total", kind + "." + what + "_total", tag, id, false, total > 0, total})
 }
 
-func (b *book) gauge(s scope, name string, value uint64, used bool) {
-	b.add(&stat{s.name(name), s.family(name), s.tags(), true, used, value})
-}
-
-// classes are the responses by hundreds of the status.
-func (b *book) classes(s scope, responses [6]uint64) {
-	for i := 1; i < len(responses); i++ {
-		class := strconv.Itoa(i)
-		b.add(&stat{
-			name:   s.name("downstream_rq_" + class + "xx"),
-			family: s.family("downstream_rq_xx"),
-			tags:   append([]tag{{"envoy_response_code_class", class}}, s.tags()...),
-			used:   responses[i] > 0,
-			value:  responses[i],
-		})
-	}
-}
-
-// connections are common to listeners and their HTTP.
-func (b *book) connections(s scope, active, total uint64) {
-	b.gauge(s, "downstream_cx_active", active, total > 0)
-	b.counter(s, "downstream_cx_destroy", total-min(total, active))
-	b.counter(s, "downstream_cx_total", total)
-}
-
-func (b *book) requests(s scope, active, total uint64, responses [6]uint64) {
-	b.gauge(s, "downstream_rq_active", active, total > 0)
-	b.counter(s, "downstream_rq_total", total)
-	b.classes(s, responses)
-}
-
-// collect reads the current statistics, in the order of their names.
+// collect reads the current statistics, in the order of their names. Envoy's of the server are up to five seconds old.
 func (s *Server) collect() []*stat {
-	b := &book{seen: make(map[string]int)}
-	listeners := s.Plane.Listeners()
+	b := make(book)
 	var connections uint64
-	for i := range listeners {
-		l := &listeners[i]
+	for _, l := range s.Plane.Listeners() {
 		open := uint64(l.Open)
 		connections += open
-		b.connections(scope{"listener", "envoy_listener_address", statAddress(l)}, open, l.Stats.Connections)
+		b.pair("listener", "envoy_listener_address", statAddress(&l), "downstream_cx", open, l.Stats.Connections)
 		if l.Protocol.IsHTTP() {
-			http := scope{"http", "envoy_http_conn_manager_prefix", statPrefix(l)}
-			b.connections(http, open, l.Stats.Connections)
-			b.requests(http, uint64(l.Busy), l.Stats.Requests, l.Stats.Responses)
+			const tag = "envoy_http_conn_manager_prefix"
+			b.pair("http", tag, statPrefix(&l), "downstream_cx", open, l.Stats.Connections)
+			b.pair("http", tag, statPrefix(&l), "downstream_rq", uint64(l.Busy), l.Stats.Requests)
 		}
-		app := scope{"cluster", "envoy_cluster_name", clusterOf(l)} // several listeners may share one
-		b.gauge(app, "upstream_cx_active", uint64(l.AppOpen), l.Stats.Connected > 0)
-		b.counter(app, "upstream_cx_connect_fail", l.Stats.ConnectFailed)
-		b.counter(app, "upstream_cx_total", l.Stats.Connected+l.Stats.ConnectFailed)
-		b.gauge(app, "upstream_rq_active", uint64(l.Busy), l.Stats.Requests > 0)
-		b.counter(app, "upstream_rq_total", l.Stats.Requests)
 	}
-	s.collectOwn(b)
-	s.collectServer(b, uint64(len(listeners)), connections)
-	slices.SortFunc(b.all, func(x, y *stat) int { return cmp.Compare(x.name, y.name) })
-	return b.all
-}
-
-// collectOwn is the API's own traffic. Tools that count connections ignore the name admin.
-func (s *Server) collectOwn(b *book) {
-	http := scope{"http", "envoy_http_conn_manager_prefix", "admin"}
-	gone := s.own.gone.Load() // before the others, so that nothing becomes negative
-	var responses [6]uint64
-	var ended uint64
-	for i := range responses {
-		responses[i] = s.own.ended[i].Load()
-		ended += responses[i]
+	failed := s.draining.hasFailed()
+	for name, value := range map[string]uint64{
+		"listener_manager.workers_started": 1,
+		"server.live":                      flag(!failed),
+		"server.state":                     flag(failed),
+		"server.total_connections":         connections,
+	} {
+		b.add(stat{name: name, family: name, gauge: true, used: true, value: value})
 	}
-	total, begun := s.own.connections.Load(), s.own.begun.Load()
-	b.connections(admin, total-gone, total)
-	b.connections(http, total-gone, total)
-	b.requests(http, begun-ended, begun, responses)
-}
-
-// collectServer has the server's own statistics. Envoy's are up to five seconds old; these are current.
-func (s *Server) collectServer(b *book, listeners, connections uint64) {
-	failed, stopped := s.draining.state()
-	manager := scope{kind: "listener_manager"}
-	b.counter(manager, "listener_stopped", listeners*flag(stopped))
-	b.gauge(manager, "total_listeners_active", listeners, true) // closed ones too, as in Envoy
-	b.gauge(manager, "workers_started", 1, true)
-
-	server := scope{kind: "server"}
-	b.gauge(server, "live", flag(!failed), true)
-	b.gauge(server, "state", flag(failed), true)
-	b.gauge(server, "total_connections", connections, true)
-	b.gauge(server, "uptime", uint64(time.Since(s.began).Seconds()), true)
+	return slices.SortedFunc(maps.Values(b), func(x, y *stat) int { return cmp.Compare(x.name, y.name) })
 }
 
 func flag(on bool) uint64 {

@@ -28,37 +28,6 @@ func refused(address string) bool {
 	return err != nil
 }
 
-func TestAdminHealthcheckIsTakenBack(t *testing.T) {
-	admin, address := withAdmin(t, "")
-	r := start(t, nil, admin)
-	if keep(t, r.inbound()).ask() {
-		t.Error("Connection: close before any request to the admin API")
-	}
-	postTo(address, "healthcheck/fail")
-	if !keep(t, r.inbound()).ask() {
-		t.Error("no Connection: close after /healthcheck/fail")
-	}
-	postTo(address, "healthcheck/ok")
-	client := keep(t, r.inbound())
-	for range 3 {
-		if client.ask() {
-			t.Error("Connection: close after /healthcheck/ok")
-		}
-	}
-
-	// Once the agent drains by itself, the admin API cannot undo that.
-	answer := r.inFlight("/slow")
-	postTo(address, "healthcheck/fail")
-	r.waits()
-	postTo(address, "healthcheck/ok")
-	if !keep(t, r.inbound()).ask() {
-		t.Error("no Connection: close during the termination after /healthcheck/ok")
-	}
-	close(r.free)
-	<-answer
-	r.wantEnd(CodeIntended)
-}
-
 // A hook's drain that is cancelled also undoes what the admin API
 // has requested: else the pod would stay drained forever.
 func TestAdminForgetsWithTheHook(t *testing.T) {

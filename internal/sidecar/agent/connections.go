@@ -1,4 +1,4 @@
-package admin
+package agent
 
 import (
 	"bytes"
@@ -18,21 +18,36 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
-// connections is /connections, which Envoy does not have.
-func (s *Server) connections(q query) answer {
-	format, _ := q.get("format")
-	media, body, err := WriteConnections(s.Plane.Connections(), format)
-	if err != nil {
-		return text(http.StatusBadRequest, err.Error()+"\n")
+// connections is GET /connections: the open connections and their requests, which must not leave the pod.
+func (s *status) connections(w http.ResponseWriter, r *http.Request) {
+	p := s.metrics.pipe()
+	if p == nil {
+		http.Error(w, "not available with a real Envoy: use the admin port of Envoy", http.StatusNotFound)
+		return
 	}
-	return answer{status: http.StatusOK, media: media, body: body}
+	media, body, err := writeConnections(p.Connections(), r.URL.Query().Get("format"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", media)
+	_, _ = w.Write(body)
 }
 
-// WriteConnections writes a list as a table for people, or with format json for programs.
-func WriteConnections(list []pipe.Connection, format string) (media string, body []byte, err error) {
+// pipe is the data plane, if it is the pipe and has started.
+func (m *metrics) pipe() *pipe.Pipe {
+	if plane := m.plane.Load(); plane != nil {
+		p, _ := (*plane).(*pipe.Pipe)
+		return p
+	}
+	return nil
+}
+
+// writeConnections writes a list as a table for people, or with format json for programs.
+func writeConnections(list []pipe.Connection, format string) (media string, body []byte, err error) {
 	switch format {
 	case "", "text":
-		return mediaText, connectionsTable(list), nil
+		return "text/plain; charset=utf-8", connectionsTable(list), nil
 	case "json":
 		if list == nil {
 			list = []pipe.Connection{}
@@ -41,7 +56,7 @@ func WriteConnections(list []pipe.Connection, format string) (media string, body
 		encoder := json.NewEncoder(printable.JSONWriter(&b))
 		encoder.SetEscapeHTML(false) // request lines contain &
 		err = encoder.Encode(map[string]any{"connections": list})
-		return mediaJSON, b.Bytes(), err
+		return "application/json", b.Bytes(), err
 	}
 	return "", nil, fmt.Errorf("format %q: must be text or json", format)
 }
