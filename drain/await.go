@@ -179,7 +179,7 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 	got, previous, returned := new(result), r.returned, make(chan struct{})
 	go func() {
 		defer close(returned)
-		if previous != nil {
+		if previous != nil && !hasEnded(previous) {
 			select {
 			case <-previous:
 			case <-ctx.Done():
@@ -191,11 +191,11 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 	}()
 	r.returned = returned
 
-	over, lastCall, wasHurried := false, r.deadline(), r.hurried()
+	over, sigkill, wasHurried := false, r.graceEnds(), r.hurried()
 	for !hasEnded(returned) && ctx.Err() == nil {
 		why, now := r.interrupted()
 		over = now && !(why == lastCallNow && wasHurried) // until is that of a call in a hurry
-		soonest := r.brokenOffAt(until, lastCall)
+		soonest := r.brokenOffAt(until, sigkill)
 		if over = over || soonest.Before(until) && !time.Now().Before(soonest); over {
 			cancel()
 			break
@@ -218,18 +218,20 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 	return got.value, got.err
 }
 
-// brokenOffAt is when a call is broken off: at its deadline, at the last call if that has moved since the call began,
-// and if SIGTERM comes while the data plane resumes.
-func (r *run) brokenOffAt(until, lastCall time.Time) time.Time {
+// brokenOffAt is when a call is broken off: at its deadline; in time for what follows, if SIGKILL comes sooner than it
+// did when the call began; and if SIGTERM comes while the data plane resumes.
+func (r *run) brokenOffAt(until, sigkill time.Time) time.Time {
 	switch {
 	case r.resuming == reopening && r.terminating():
 		return r.start
 	case r.resuming == cancelling && r.terminating():
 		return earlier(until, r.requested.Terminated.Add(callTimeout))
-	case !r.ending && r.deadline().Before(lastCall):
-		return earlier(until, r.deadline())
+	case !r.graceEnds().Before(sigkill):
+		return until
+	case r.ending:
+		return earlier(until, r.killBy())
 	}
-	return until
+	return earlier(until, r.deadline())
 }
 
 // killDataPlane ends the data plane at once. A data plane whose Kill hangs is left to the exit of the process.

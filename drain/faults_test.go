@@ -375,3 +375,25 @@ func TestHangingKill(t *testing.T) {
 		verdict: drain.Ended, leaves: 7 * s,
 	}})
 }
+
+// TestSoonerInACall is SIGKILL that comes sooner than it did when a call of the data plane began.
+func TestSoonerInACall(t *testing.T) {
+	runAll(t, []scenario{{
+		name:    "while Close hangs after the last call",
+		clients: []dt.Client{dt.Get("/", 0, time.Hour)},
+		faults:  []dt.Fault{{Method: dt.Close, Hang: true}},
+		notices: []notice{{28500 * ms, 29 * s}},
+		verdict: drain.Cut, leaves: 28750 * ms, faulted: "close the data plane",
+	}, {
+		name:    "and Close has hung for longer",
+		clients: []dt.Client{dt.Get("/", 0, time.Hour)},
+		faults:  []dt.Fault{{Method: dt.Close, Hang: true}},
+		notices: []notice{{28900 * ms, 29 * s}},
+		verdict: drain.Cut, leaves: 28900 * ms, faulted: "close the data plane",
+	}, {
+		name:    "and leaves no time for the last call, which is made nevertheless",
+		clients: []dt.Client{dt.Get("/", 0, time.Hour)},
+		notices: []notice{{9 * s, 9100 * ms}},
+		verdict: drain.Cut, leaves: 9 * s, endings: "1 called",
+	}})
+}
