@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -56,11 +55,11 @@ type circumstances struct {
 // expectation is the expected result of a strategy. Times are from the scale-down.
 type expectation struct {
 	lost     bool
-	answered lag.Span // 200, or the end of a lost request
-	body     string   // of the 503; empty: not judged
-	log      string   // in the gateway's line; empty: not judged
+	answered span   // 200, or the end of a lost request
+	body     string // of the 503; empty: not judged
+	log      string // in the gateway's line; empty: not judged
 
-	gone   lag.Span      // the pod
+	gone   span          // the pod
 	lag    time.Duration // maximum from the last byte to the pod's end; zero: not judged
 	stays  time.Duration // minimum, whatever ended before: the minimum drain
 	killed *bool         // whether SIGKILL ends it; nil: not judged
@@ -109,8 +108,8 @@ func expect(s strategy.Strategy, c circumstances) []expectation {
 	}
 	const why = "the request ends too close to the cut for one outcome"
 	e.why, other.why = why, why
-	other.answered = other.answered.Union(lag.At(c.left))
-	other.gone = lag.Between(other.gone.From-near, other.gone.To+near)
+	other.answered = other.answered.union(exactly(c.left))
+	other.gone = between(other.gone.from-near, other.gone.to+near)
 	return []expectation{e, other}
 }
 

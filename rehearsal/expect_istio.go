@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
-	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -18,9 +17,9 @@ func expectIstio(p *course.Pod, s strategy.Strategy, c circumstances) expectatio
 	tr.Polls = course.Early
 	early := p.Course(tr)
 
-	e := expectation{lost: c.left > early.Cut, answered: lag.At(c.left)}
+	e := expectation{lost: c.left > early.Cut, answered: exactly(c.left)}
 	if e.lost {
-		e.answered = lag.Between(early.Cut, late.Cut)
+		e.answered = between(early.Cut, late.Cut)
 	}
 	app, side := early.Containers[0], early.Containers[len(p.Containers)-1]
 	if e.lost {
@@ -36,15 +35,15 @@ func expectIstio(p *course.Pod, s strategy.Strategy, c circumstances) expectatio
 		yes := true
 		e.killed = &yes
 	}
-	span := func(i int) lag.Span { return lag.Between(noticed.Containers[i].Gone, late.Containers[i].Gone) }
-	sideGone := span(len(p.Containers) - 1)
+	goneOf := func(i int) span { return between(noticed.Containers[i].Gone, late.Containers[i].Gone) }
+	sideGone := goneOf(len(p.Containers) - 1)
 	switch {
 	case isClosed:
 		e.why = "an idle connection counts, and Envoy closes it in the last third of its drain time"
-		sideGone = lag.Between(envoyIdleFrom, envoyIdleTo+time.Second).AtLeast(e.answered).AtMost(side.Kill)
+		sideGone = between(envoyIdleFrom, envoyIdleTo+time.Second).atLeast(e.answered).atMost(side.Kill)
 	case isCounted:
 		e.why = "an idle connection counts"
 	}
-	e.gone = span(0).AtLeast(sideGone)
+	e.gone = goneOf(0).atLeast(sideGone)
 	return e
 }

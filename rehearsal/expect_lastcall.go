@@ -6,7 +6,6 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -22,12 +21,12 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 		limit = envoyExitLag
 	}
 	if c.left <= p.LastCall {
-		gone := lag.At(ending.Gone)
+		gone := exactly(ending.Gone)
 		if limit > slack/2 {
-			gone.To += limit
+			gone.to += limit
 		}
 		return expectation{
-			answered: lag.At(c.left), gone: gone, lag: limit, stays: min(strategy.MinimumDrain, p.LastCall), killed: &no,
+			answered: exactly(c.left), gone: gone, lag: limit, stays: min(strategy.MinimumDrain, p.LastCall), killed: &no,
 			appAfter: true, idle: s.Idle,
 		}
 	}
@@ -35,8 +34,8 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 		return expectEnvoyNative(p, s, c, ending)
 	}
 	e := expectation{
-		lost: true, answered: lag.Between(ending.Cut, p.Grace), named: true,
-		gone: lag.Between(ending.Cut, p.Grace), idle: s.Idle,
+		lost: true, answered: between(ending.Cut, p.Grace), named: true,
+		gone: between(ending.Cut, p.Grace), idle: s.Idle,
 		why: fmt.Sprintf("the last call of a grace period of %s is at %s",
 			terminal.Seconds(p.Grace), terminal.Seconds(p.LastCall)),
 	}
@@ -44,7 +43,7 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 		e.killed = &no
 	} else {
 		// An app may continue a request whose client is gone until SIGKILL.
-		e.gone.To = max(e.gone.To, min(ending.Containers[0].Kill, max(c.left, p.Grace)))
+		e.gone.to = max(e.gone.to, min(ending.Containers[0].Kill, max(c.left, p.Grace)))
 	}
 	if c.envoy {
 		// Envoy cannot be made to answer single requests: they end when it exits. The report names the clients, from the
@@ -61,7 +60,7 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 // stays until the app has exited, and its Envoy cannot end single requests: the app does, or its SIGKILL.
 func expectEnvoyNative(p *course.Pod, s strategy.Strategy, c circumstances, ending course.Course) expectation {
 	e := expectation{
-		lost: c.left > ending.Cut, answered: lag.At(min(c.left, ending.Cut)), named: true, unnamed: true, idle: s.Idle,
+		lost: c.left > ending.Cut, answered: exactly(min(c.left, ending.Cut)), named: true, unnamed: true, idle: s.Idle,
 		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", terminal.Seconds(p.LastCall)),
 	}
 	if s.Sidecar.IsHooks() {
@@ -69,7 +68,7 @@ func expectEnvoyNative(p *course.Pod, s strategy.Strategy, c circumstances, endi
 	}
 	e.gone = e.answered
 	if c.app != strategy.Exits {
-		e.gone.To += drain.LeastGrace // the sidecar's SIGTERM comes after the app's exit
+		e.gone.to += drain.LeastGrace // the sidecar's SIGTERM comes after the app's exit
 	}
 	switch {
 	case !e.lost:

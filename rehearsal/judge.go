@@ -65,7 +65,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	got := outcome(r.answer)
 	wanted := statusWanted(e.lost)
 	add(r.answer.Status == wanted && r.answer.Detail == "", "the client got", fmt.Sprint(wanted), got)
-	addTime(e.answered.Holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(),
+	addTime(e.answered.holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(),
 		"after "+terminal.Measured(r.lastByte()))
 	if e.body != "" {
 		add(string(r.answer.Tail) == e.body, "body",
@@ -76,7 +76,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 		add(strings.Contains(r.logLine, e.log), "the gateway's log line", "… "+e.log+" …", r.logLine)
 	}
 
-	addTime(e.gone.Holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(),
+	addTime(e.gone.holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(),
 		"after "+terminal.Measured(r.stayed()))
 	if e.lag > 0 {
 		lag, most := r.lag(e.stays), e.lag+c.allowance

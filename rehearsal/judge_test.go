@@ -10,7 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
@@ -117,7 +116,7 @@ func TestJudgeLocalReply(t *testing.T) {
 
 // On a busy machine events may be later, by the measured delay. Outcomes and their order are still judged.
 func TestJudgeOnABusyMachine(t *testing.T) {
-	meter := lag.Fixed(100 * time.Millisecond)
+	meter := fixedCPUWait(100 * time.Millisecond)
 	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}
 	for _, tt := range []struct {
 		name   string
@@ -146,7 +145,7 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 // The allowance has a cap. On a machine for which it is too small a row that is only late is not judged, a wrong one
 // is.
 func TestJudgeOnATooBusyMachine(t *testing.T) {
-	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: lag.Fixed(time.Second)}
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: fixedCPUWait(time.Second)}
 	late := good(t, "lastcall-classic-exit")
 	late.end.Sidecar.Gone = late.answer.Last.Add(3 * time.Second)
 	wrong := good(t, "lastcall-classic-exit")

@@ -95,7 +95,7 @@ func (p *experiment) result(path string, rows []Row) *Result {
 }
 
 func (p *experiment) judge(r *row, path string) Row {
-	allowance, quiet := p.meter.Allowance(r.end.Began, latest(r.answer.Last, r.end.Gone()))
+	allowance, quiet := p.meter.allowance(r.end.Began, latest(r.answer.Last, r.end.Gone()))
 	c := circumstances{
 		left:      p.options.Delay - r.end.Began.Sub(r.answer.Began),
 		grace:     p.options.Grace,

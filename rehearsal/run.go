@@ -11,7 +11,6 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -47,8 +46,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer end()
 	p.dir = dir
-	p.meter = lag.Start()
-	defer p.meter.End()
+	p.meter = startCPUWait()
+	defer p.meter.end()
 	return p.run(ctx)
 }
 
@@ -60,7 +59,7 @@ type experiment struct {
 	rows     []*row
 	began    time.Time
 	progress *console.Progress
-	meter    *lag.Meter
+	meter    *cpuWait
 }
 
 func (p *experiment) run(ctx context.Context) (*Result, error) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/lag"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -180,7 +179,7 @@ func (t *table) foot(r *Result) {
 		t.line("%s", console.Wrap("  ", fmt.Sprintf(
 			"%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named)))
 	}
-	if note := lag.Note(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
+	if note := busyNote(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
 		t.line("%s", s.Dim(console.Wrap("  ", note)))
 	}
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK && row.Strategy == "lastcall-istio-classic" }) {

@@ -1,4 +1,4 @@
-package lag
+package rehearsal
 
 import (
 	"os/exec"
@@ -14,35 +14,35 @@ import (
 func TestAllowance(t *testing.T) {
 	began := time.Now()
 	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
-	m := &Meter{samples: []sample{
+	m := &cpuWait{samples: []delayed{
 		{at(-1), 900 * time.Millisecond}, // before
 		{at(1), 10 * time.Millisecond},
 		{at(2), 50 * time.Millisecond},
 		{at(5.1), 200 * time.Millisecond}, // began within
 		{at(9), 800 * time.Millisecond},
 	}}
-	if got := m.Worst(began, at(5)); got != 200*time.Millisecond {
+	if got := m.worst(began, at(5)); got != 200*time.Millisecond {
 		t.Errorf("worst %v, want 200ms", got)
 	}
-	if got, enough := m.Allowance(began, at(3)); got != hops*50*time.Millisecond || !enough {
+	if got, enough := m.allowance(began, at(3)); got != hops*50*time.Millisecond || !enough {
 		t.Errorf("allowance %v, %v", got, enough)
 	}
-	if got, enough := m.Allowance(began, at(10)); got != Most || enough {
+	if got, enough := m.allowance(began, at(10)); got != mostAllowance || enough {
 		t.Errorf("allowance %v, %v; want the cap", got, enough)
 	}
-	if got, enough := (*Meter)(nil).Allowance(began, at(3)); got != 0 || !enough {
-		t.Errorf("without a meter: %v, %v", got, enough)
+	if got, enough := (*cpuWait)(nil).allowance(began, at(3)); got != 0 || !enough {
+		t.Errorf("without a measurement: %v, %v", got, enough)
 	}
-	if note := Note(20 * time.Millisecond); note != "" {
+	if note := busyNote(20 * time.Millisecond); note != "" {
 		t.Errorf("a quiet machine: %s", note)
 	}
-	if note := Note(Most); !strings.Contains(note, "up to 0.5 s more") {
+	if note := busyNote(mostAllowance); !strings.Contains(note, "up to 0.5 s more") {
 		t.Errorf("a busy machine: %s", note)
 	}
 }
 
 // Busy loops are measured.
-func TestMeter(t *testing.T) {
+func TestCPUWait(t *testing.T) {
 	for range 12 * runtime.NumCPU() {
 		hog := exec.Command("timeout", "60", "sh", "-c", "while :; do :; done")
 		if err := hog.Start(); err != nil {
@@ -54,9 +54,9 @@ func TestMeter(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	m := Start()
-	defer m.End()
+	m := startCPUWait()
+	defer m.end()
 	polltest.Eventually(t, "a delay of 20 ms next to 12 busy loops for each processor", func() bool {
-		return m.Worst(began, time.Now()) >= 20*time.Millisecond
+		return m.worst(began, time.Now()) >= 20*time.Millisecond
 	})
 }

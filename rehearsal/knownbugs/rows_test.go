@@ -1,4 +1,4 @@
-package hall
+package knownbugs
 
 import (
 	"syscall"
@@ -31,7 +31,7 @@ type Setup struct {
 	Grace   time.Duration // zero: service.DefaultGrace
 }
 
-// Sleep is the preStop sleep of fixed twins: longer than the hall's propagation delay.
+// Sleep is the preStop sleep of fixed twins: longer than the propagation delay.
 const Sleep = 3 * time.Second
 
 // with returns a setup with a preStop sleep and more variables.
@@ -44,7 +44,7 @@ func (s Setup) with(env ...string) Setup {
 // postgresQuery is a conversation of PostgreSQL's protocol 3.0: startup, query, terminate.
 const postgresQuery = `TCP "\x00\x00\x00$\x00\x03\x00\x00user\x00app\x00database\x00postgres\x00\x00Q\x00\x00\x00\x19select pg_sleep(1.5)\x00X\x00\x00\x00\x04"`
 
-// Rows returns the hall.
+// Rows returns all servers.
 func Rows() []Row {
 	const (
 		cuts          = "exits at SIGTERM with requests in flight"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package hall
+package knownbugs
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 )
 
 var (
-	all   = flag.Bool("hall", false, "rehearse all servers that are installed, not two of them, and with lastcall, too")
-	names = flag.String("server", "", "names of the servers, separated by commas, with -hall")
+	all   = flag.Bool("all", false, "rehearse all servers that are installed, not two of them, and with lastcall, too")
+	names = flag.String("server", "", "names of the servers, separated by commas, with -all")
 )
 
 func TestMain(m *testing.M) { httpbintest.Main(m) }
@@ -33,9 +33,9 @@ func TestMain(m *testing.M) { httpbintest.Main(m) }
 // atOnce is how many rows run at the same time.
 const atOnce = 2
 
-// Each bug loses requests, or holds the pod until SIGKILL, and its fixed twin loses none. With -hall -v the log has the
+// Each bug loses requests, or holds the pod until SIGKILL, and its fixed twin loses none. With -all -v the log has the
 // table of README.md.
-func TestHall(t *testing.T) {
+func TestKnownBugs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes ten seconds")
 	}
@@ -85,7 +85,7 @@ type environment struct {
 // unpack copies the apps to a folder that nginx's workers, of another user, can read.
 func unpack(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lastcall-hall-")
+	dir, err := os.MkdirTemp("", "lastcall-knownbugs-")
 	if err == nil {
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		err = errors.Join(os.Chmod(dir, 0o755), os.CopyFS(dir, os.DirFS("testdata/apps")))
