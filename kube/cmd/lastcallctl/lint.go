@@ -1,16 +1,20 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/url"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
-	"github.com/lastcall-dev/lastcall/kube/lint/report"
 )
 
 const lintHelp = `Find settings of manifests with which pods lose requests when they stop.
@@ -69,10 +73,10 @@ func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	result := lint.Examine(files, lint.Options{Istio: inject.Sidecar(f.istio), MeshConfig: mesh})
-	if err := report.Write(cmd.OutOrStdout(), string(f.output), result, cli.Version(version)); err != nil {
+	if err := writeFindings(cmd.OutOrStdout(), f.output, result); err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), report.Summary(result))
+	fmt.Fprintln(cmd.ErrOrStderr(), summary(result))
 	for _, note := range result.Notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), note)
 	}
@@ -84,4 +88,73 @@ func (f *lintFlags) run(cmd *cobra.Command, args []string) error {
 		return cli.ErrReported
 	}
 	return nil
+}
+
+// writeFindings writes the findings of lint for people, programs or code hosts.
+func writeFindings(out io.Writer, format cli.Format, r *lint.Result) error {
+	switch format {
+	case cli.JSON:
+		return asJSON(out, append([]lint.Found{}, r.Findings...))
+	case "sarif":
+		return asJSON(out, sarif(r))
+	}
+	for _, f := range r.Findings {
+		if _, err := fmt.Fprintln(out, terminal.Printable(f.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func asJSON(out io.Writer, value any) error {
+	encoder := json.NewEncoder(printable.JSONWriter(out))
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// summary is one line about the whole examination.
+func summary(r *lint.Result) string {
+	count := map[lint.Severity]int{}
+	for _, f := range r.Findings {
+		count[f.Severity]++
+	}
+	text := fmt.Sprintf("%s, %s, %d examined: %s, %s",
+		terminal.Count(r.Files, "file"), terminal.Count(r.Objects, "object"), r.Examined,
+		terminal.Count(count[lint.Error], "error"), terminal.Count(count[lint.Warning], "warning"))
+	if r.Ignored > 0 {
+		text += fmt.Sprintf(", %d ignored", r.Ignored)
+	}
+	if r.Templates > 0 {
+		text += fmt.Sprintf("; %s not examined: render them first (helm template CHART | lastcallctl lint -)",
+			terminal.Count(r.Templates, "template"))
+	}
+	return text
+}
+
+type object = map[string]any
+
+// sarif is the findings in the part of SARIF 2.1.0 that code hosts show.
+func sarif(r *lint.Result) object {
+	rules, results := []object{}, []object{}
+	index := map[string]int{}
+	for i, rule := range lint.Rules() {
+		index[rule.ID] = i
+		rules = append(rules, object{"id": rule.ID, "shortDescription": object{"text": rule.Text}, "helpUri": rule.Page()})
+	}
+	for _, f := range r.Findings {
+		results = append(results, object{
+			"ruleId": f.ID, "ruleIndex": index[f.ID], "level": f.Severity,
+			"message": object{"text": f.Message()},
+			"locations": []object{{"physicalLocation": object{
+				"artifactLocation": object{"uri": (&url.URL{Path: f.File}).String()},
+				"region":           object{"startLine": max(f.Line, 1)},
+			}}},
+		})
+	}
+	driver := object{"name": "lastcallctl lint", "version": cli.Version(version), "informationUri": lint.Home, "rules": rules}
+	return object{
+		"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+		"runs": []object{{"tool": object{"driver": driver}, "results": results}},
+	}
 }
