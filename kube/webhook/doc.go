@@ -1,7 +1,7 @@
 // Package webhook is the admission server: POST /inject puts lastcall into pods as they are
 // created, POST /lint warns of timers that contradict each other.
 //
-// It promises: no request makes it panic; its memory stays below 128 MiB for any input (limits.go), and other clients
+// It promises: no request makes it panic; its memory stays below 128 MiB for any input (limits), and other clients
 // are served; a pod that cannot be read or injected is admitted unchanged, with a warning; it denies nothing, unless
 // Options.Deny enables that for /lint. Replicas need no leader: their shared state is one Secret, whose resourceVersion
 // decides which one was first.

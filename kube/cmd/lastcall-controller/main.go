@@ -140,7 +140,7 @@ func (f *controllerFlags) run(cmd *cobra.Command) error {
 	if !f.offline {
 		config, err := kubeconfig.RESTConfig(f.kubeconfig, "")
 		if err != nil {
-			return cli.UsageError{Err: fmt.Errorf("connect to the API server (--offline needs none): %w", err)}
+			return fmt.Errorf("%w (--offline needs no API server)", err)
 		}
 		if cluster, err = webhook.NewKubernetes(config, f.namespace, f.name); err != nil {
 			return err

@@ -113,7 +113,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	}
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, "")
 	if err != nil {
-		return cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+		return err
 	}
 	client, err := observe.Client(config)
 	if err != nil {

@@ -31,7 +31,7 @@ func (f *clusterFlags) register(flags *pflag.FlagSet, namespace string) {
 func (f *clusterFlags) connect() (clients workload.Clients, host string, err error) {
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
-		return clients, "", cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
+		return clients, "", err
 	}
 	clients, err = workload.Connect(config)
 	return clients, config.Host, err

@@ -3,9 +3,12 @@ package kubeconfig
 
 import (
 	"errors"
+	"fmt"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 )
 
 // load reads a kubeconfig file, or else that of KUBECONFIG.
@@ -25,6 +28,9 @@ func RESTConfig(kubeconfig, context string) (*rest.Config, error) {
 	}
 	if clientcmd.IsEmptyConfig(err) {
 		err = errors.New("no kubeconfig found: set --kubeconfig or KUBECONFIG, or run in a pod")
+	}
+	if err != nil {
+		err = cli.UsageError{Err: fmt.Errorf("connect to the API server: %w", err)}
 	}
 	return config, err
 }
