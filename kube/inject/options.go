@@ -11,95 +11,58 @@ import (
 type Sidecar string
 
 const (
-	// Native is an init container with restartPolicy Always: started before
-	// the app and ended after it, by Kubernetes 1.29 and later.
-	Native Sidecar = "native"
-
-	// Classic is an ordinary container.
-	Classic Sidecar = "classic"
+	// Native is an init container with restartPolicy Always: started before the app and ended after it, by Kubernetes
+	// 1.29 and later.
+	Native  Sidecar = "native"
+	Classic Sidecar = "classic" // an ordinary container
 )
 
 // Proxy selects the proxy between the pod and its clients.
 type Proxy string
 
 const (
-	// Pipe is lastcall's own proxy, with the pod's traffic captured.
-	Pipe Proxy = "pipe"
-
-	// Envoy is a real Envoy that lastcall supervises, with the pod's traffic captured.
-	Envoy Proxy = "envoy"
-
-	// Sockets means no proxy: the app's preStop watches its sockets.
-	Sockets Proxy = "sockets"
-
-	// Istio is Istio's own sidecar: lastcall completes its termination.
-	Istio Proxy = "istio"
+	Pipe    Proxy = "pipe"    // lastcall's own, with the pod's traffic captured
+	Envoy   Proxy = "envoy"   // a real Envoy that lastcall supervises, with the pod's traffic captured
+	Sockets Proxy = "sockets" // none: the app's preStop watches its sockets
+	Istio   Proxy = "istio"   // Istio's own sidecar: lastcall completes its termination
 )
 
 // Capture is the way in which a pod's traffic is redirected to the sidecar.
 type Capture string
 
 const (
-	// CaptureSidecar: the sidecar itself, at its start. Its process then gives up every right for good.
-	CaptureSidecar Capture = "sidecar"
-
-	// CaptureInit is an init container, so that no container that keeps running has a capability in its specification.
-	CaptureInit Capture = "init"
-
-	// CaptureCNI is a network plugin of the node: no container of the pod has a capability.
-	CaptureCNI Capture = "cni"
+	CaptureSidecar Capture = "sidecar" // by the sidecar at its start, which then gives up every right for good
+	CaptureInit    Capture = "init"    // by an init container: no container that keeps running has a capability
+	CaptureCNI     Capture = "cni"     // by a network plugin of the node: no container has a capability
 )
 
 // Options are the same for all pods of a cluster, except Token and Namespace.
 type Options struct {
-	// Image of the sidecar and of the init containers. Required.
-	Image string
-
-	// EnvoyImage is the image of a sidecar with Envoy: lastcall is /lastcall in it, and envoy is in its PATH. Empty: pods
-	// cannot have Envoy.
-	EnvoyImage string
-
-	// PullPolicy of the images; empty is Kubernetes' own default.
-	PullPolicy corev1.PullPolicy
-
-	// Sidecar is the default form; empty is Native.
-	Sidecar Sidecar
-
-	// Capture is the default kind of capture; empty is CaptureSidecar.
-	Capture Capture
-
-	// MeshConfig is the text of Istio's MeshConfig, whose defaultConfig applies to all pods; empty for none.
-	MeshConfig string
+	Image      string            // of the sidecar and of the init containers; required
+	EnvoyImage string            // has lastcall as /lastcall, and envoy in its PATH; empty: pods cannot have Envoy
+	PullPolicy corev1.PullPolicy // of the images; empty is Kubernetes' own default
+	Sidecar    Sidecar           // the default form; empty is Native
+	Capture    Capture           // the default kind of capture; empty is CaptureSidecar
+	MeshConfig string            // the text of Istio's, whose defaultConfig applies to all pods; empty for none
+	LogFormat  string            // of the sidecar, text or json; empty is text
 
 	// Token authorizes the pod's preStop hook: at least 16 random letters and digits. It is an argument so that the same
 	// pod and options give the same result. A pod that already has one keeps it.
 	Token string
 
-	// LogFormat of the sidecar, text or json; empty is text.
-	LogFormat string
-
 	// ByDefault is the default for pods and namespaces without a setting: false in a webhook, true for lastcallctl inject.
 	ByDefault bool
 
-	// Offline means that the pod is injected in a manifest: other injectors may add to it later. Manifest sets it.
-	Offline bool
-
-	// Job means that the pod belongs to a Job, even if its ownerReferences do not show it yet.
-	Job bool
-
-	// Namespace the pod will be in.
-	Namespace Namespace
-
-	// Learned has the findings of earlier terminations of the workload. The pod's annotation has precedence.
-	Learned Learned
+	Offline   bool      // the pod is in a manifest: other injectors may add to it later; Manifest sets it
+	Job       bool      // the pod belongs to a Job, even if its ownerReferences do not show it yet
+	Namespace Namespace // that the pod will be in
+	Learned   Learned   // from earlier terminations of the workload; the pod's annotation has precedence
 }
 
 // Learned has the findings about a workload, without its annotations.
 type Learned struct {
 	App drain.AppEnd // AppAuto: nothing
-
-	// Why is the evidence, as the end of a sentence: "its last 3 pods closed their connections after SIGTERM".
-	Why string
+	Why string       // the evidence, as the end of a sentence: "its last 3 pods closed their connections after SIGTERM"
 }
 
 // Namespace is the pod's namespace.
@@ -125,11 +88,8 @@ type Result struct {
 	// Reason of LeftAlone and NotRequested.
 	Reason string
 
-	// Err is the error in the pod's own settings, if that is the reason.
-	Err error
-
-	// Notes are messages for the pod's owner, one sentence each.
-	Notes []string
+	Err   error    // the error in the pod's own settings, if that is the reason
+	Notes []string // messages for the pod's owner, one sentence each
 }
 
 // Annotations by which a pod configures lastcall; AnnotationInject is also a label of pods and namespaces.
@@ -158,7 +118,7 @@ const (
 
 	annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 
-	// LabelInjected is on every injected pod.
+	// On every injected pod.
 	LabelInjected      = pod.LabelInjected
 	LabelInjectedValue = pod.LabelInjectedValue
 

@@ -19,11 +19,8 @@ import (
 
 // Options of an examination.
 type Options struct {
-	// MeshConfig is the text of Istio's MeshConfig; empty for the one in the input, if there is one.
-	MeshConfig string
-
-	// Istio is the form of sidecar that Istio's injector adds; empty is inject.Native, its default since 1.27.
-	Istio inject.Sidecar
+	MeshConfig string         // the text of Istio's; empty for the one in the input, if there is one
+	Istio      inject.Sidecar // the form that Istio's injector adds; empty is inject.Native, its default since 1.27
 }
 
 // Found is a finding and its place.

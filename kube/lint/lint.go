@@ -33,22 +33,17 @@ type Finding struct {
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 
-	// Path is the field, starting at the pod's metadata or spec.
-	Path string `json:"path"`
-
-	// Text is the consequence and the remedy, in one sentence.
-	Text string `json:"text"`
-
-	isOfObject bool // Path starts at the object's root
+	Path       string `json:"path"` // the field, starting at the pod's metadata or spec
+	Text       string `json:"text"` // the consequence and the remedy, in one sentence
+	isOfObject bool   // Path starts at the object's root
 }
 
 func (f Finding) String() string { return fmt.Sprintf("%s %s: %s", f.ID, f.Path, f.Text) }
 
 // linting is one pod under examination.
 type linting struct {
-	pod *corev1.Pod
-	job bool // it is expected to end by itself
-
+	pod     *corev1.Pod
+	job     bool                 // it is expected to end by itself
 	targets []intstr.IntOrString // of the Services that send it requests
 	accepts *time.Duration       // see stays
 

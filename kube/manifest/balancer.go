@@ -11,13 +11,11 @@ import (
 type Balancer struct {
 	*Object // that makes it so: a Service, an Ingress or a route of a Gateway
 
-	Name    string
-	Field   string        // that selects it
-	Value   string        // of the field; of a route's parentRefs the class of the Gateway
-	Notices time.Duration // how long it sends new connections to a pod that is being deleted
-
-	// Services are those to whose pods it sends requests, in the object's namespace.
-	Services []string
+	Name     string
+	Field    string        // that selects it
+	Value    string        // of the field; of a route's parentRefs the class of the Gateway
+	Notices  time.Duration // how long it sends new connections to a pod that is being deleted
+	Services []string      // those to whose pods it sends requests, in the object's namespace
 }
 
 // balancers are recognised by the values of an annotation or field. The times are those of docs/load-balancers.md.

@@ -26,8 +26,7 @@ type Object struct {
 	JSON []byte `json:"-"`
 	Path string `json:"-"`
 
-	// File is the object's origin, as Read names it.
-	File *File `json:"-"`
+	File *File `json:"-"` // the object's origin, as Read names it
 
 	document *Document
 }

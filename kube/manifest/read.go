@@ -24,9 +24,7 @@ type File struct {
 	Text     []byte
 	Objects  []*Object
 	Problems []*Problem // parts of the text that are not in Objects
-
-	// InFolder is true for a file of a folder that the user wrote.
-	InFolder bool
+	InFolder bool       // true for a file of a folder that the user wrote
 }
 
 // Problem is a text that cannot be read.
@@ -34,11 +32,8 @@ type Problem struct {
 	Line int // 0 for the whole file
 	Err  error
 
-	// IsTemplate is true if the text is probably a template of Helm or another program, which that program must render.
-	IsTemplate bool
-
-	// IsForeign is true if the text has neither a kind nor an apiVersion: it is no manifest, even if it were readable.
-	IsForeign bool
+	IsTemplate bool // the text is probably a template of Helm or another program, which that program must render
+	IsForeign  bool // the text has neither a kind nor an apiVersion: it is no manifest, even if it were readable
 }
 
 func (p *Problem) Error() string {

@@ -21,15 +21,10 @@ type Workload struct {
 	Group     string // of the API
 	Namespace string
 	Name      string
+	Part      string // names the pod among several in the object, such as replicatedJobs[1]
 
-	// Part names the pod among several in the object, such as replicatedJobs[1].
-	Part string
-
-	// Pod is the one that it makes, with the template's metadata.
-	Pod *corev1.Pod
-
-	// Path is where the pod's metadata and spec stand in the object.
-	Path []string
+	Pod  *corev1.Pod // the one that it makes, with the template's metadata
+	Path []string    // where the pod's metadata and spec stand in the object
 
 	kind *kind
 	text []byte // of the pod, as JSON

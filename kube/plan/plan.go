@@ -17,11 +17,8 @@ import (
 type Options struct {
 	termination.Options
 
-	// Request is how long a request takes.
-	Request time.Duration
-
-	// Propagation is how long after the deletion clients still connect to the pod.
-	Propagation time.Duration
+	Request     time.Duration // how long a request takes
+	Propagation time.Duration // how long after the deletion clients still connect to the pod
 }
 
 // Plan is the termination of one workload's pods, with a request in flight at the deletion.

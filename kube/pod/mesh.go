@@ -24,8 +24,7 @@ type mesh struct {
 	keys   []string
 	values []string
 
-	// injectedKeys are annotations or labels that its injector writes.
-	injectedKeys []string
+	injectedKeys []string // annotations or labels that its injector writes
 }
 
 var meshes = []mesh{

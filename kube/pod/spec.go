@@ -53,8 +53,7 @@ type Namespace struct {
 	Name   string
 	Labels map[string]string
 
-	// Annotations are those of MeshKeys.
-	Annotations map[string]string
+	Annotations map[string]string // those of MeshKeys
 }
 
 // Containers are the init containers, then the others.

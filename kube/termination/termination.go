@@ -12,11 +12,8 @@ import (
 
 // Options are the settings that a manifest does not show.
 type Options struct {
-	// Namespace the pod will be in: its labels can enable injection.
-	Namespace inject.Namespace
-
-	// MeshConfig is the text of Istio's MeshConfig; empty for none.
-	MeshConfig string
+	Namespace  inject.Namespace // that the pod will be in: its labels can enable injection
+	MeshConfig string           // the text of Istio's MeshConfig; empty for none
 
 	// Istio is the form of a sidecar that Istio's injector will add; empty is inject.Native, the default of Istio 1.27 and
 	// later. The pod's annotation sidecar.istio.io/nativeSidecar has precedence.
@@ -26,11 +23,8 @@ type Options struct {
 	// manifest shows it.
 	App course.Reaction
 
-	// Knative makes the pod, and adds its hooks.
-	Knative bool
-
-	// Targets are the target ports of the Services that send the pod requests; empty if they are unknown.
-	Targets []intstr.IntOrString
+	Knative bool                 // makes the pod, and adds its hooks
+	Targets []intstr.IntOrString // of the Services that send the pod requests; empty if they are unknown
 }
 
 // Setting is a value and where it was set: "default", or such as "annotation proxy.istio.io/config".
@@ -43,29 +37,18 @@ type Setting struct {
 // Container is one container of the pod, when it stops.
 type Container struct {
 	course.Container
-	Assumed bool // not in the manifest: the mesh's injector adds it
-
+	Assumed    bool // not in the manifest: the mesh's injector adds it
 	StopSignal Setting
-
-	// Settings that decide how it ends, with their sources.
-	Settings []Setting
+	Settings   []Setting // that decide how it ends, with their sources
 }
 
 // Termination is how a pod ends.
 type Termination struct {
 	course.Pod
-
-	// GraceSource is where terminationGracePeriodSeconds was set.
-	GraceSource string
-
-	// Mesh carries the traffic: pod.MeshIstio and others, or "" for none. In a pod with lastcall it can be both.
-	Mesh string
-
-	// Containers in the order in which they stop.
-	Containers []Container
-
-	// Notes are assumptions, one sentence each.
-	Notes []string
+	GraceSource string      // where terminationGracePeriodSeconds was set
+	Mesh        string      // pod.MeshIstio and others, or "" for none; in a pod with lastcall it can be both
+	Containers  []Container // in the order in which they stop
+	Notes       []string    // assumptions, one sentence each
 }
 
 func (t *Termination) note(text string) { t.Notes = append(t.Notes, text) }

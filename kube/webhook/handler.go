@@ -33,8 +33,7 @@ const (
 
 // Handler answers reviews.
 type Handler struct {
-	// Inject are the options of all pods; each gets its own Token and Namespace.
-	Inject inject.Options
+	Inject inject.Options // the options of all pods; each gets its own Token and Namespace
 
 	// Namespace returns a namespace; without the function, or with an error, it has no labels.
 	Namespace func(ctx context.Context, name string) (inject.Namespace, error)
@@ -42,9 +41,7 @@ type Handler struct {
 	// Learned returns the findings of earlier terminations of a pod's workload; without the function, none.
 	Learned func(namespace string, pod *metav1.ObjectMeta) inject.Learned
 
-	// Deny makes /lint deny objects whose findings include an error.
-	Deny bool
-
+	Deny    bool // /lint denies objects whose findings include an error
 	Log     *slog.Logger
 	metrics *metrics
 	limits  limits

@@ -152,9 +152,7 @@ const (
 	maxPatch       = 1 << 20  // bytes
 	maxAround      = 64 << 10 // bytes of a review that are not its object
 	maxHeaders     = 8 << 10  // bytes of a request's header
-
-	// SoftLimit is the value for debug.SetMemoryLimit, in bytes.
-	SoftLimit = 64 << 20
+	SoftLimit      = 64 << 20 // the value for debug.SetMemoryLimit, in bytes
 )
 
 // Larger reviews are rare: they are examined one at a time, with pauses, and use at most a fifth of one processor.

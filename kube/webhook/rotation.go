@@ -55,11 +55,8 @@ const lookTimeout = 20 * time.Second
 // Own is the server's own certificate, signed by the authority in the Secret.
 type Own struct {
 	Cluster Cluster
-
-	// Names of the service, for example lastcall.lastcall-system.svc.
-	Names []string
-
-	Log *slog.Logger
+	Names   []string // of the service, for example lastcall.lastcall-system.svc
+	Log     *slog.Logger
 
 	serving atomic.Pointer[tls.Certificate]
 	signer  []byte // the authority's certificate that signed it

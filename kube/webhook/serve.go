@@ -22,8 +22,7 @@ import (
 type Server struct {
 	Handler *Handler
 
-	// Certificate is called for each handshake.
-	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error) // called for each handshake
 
 	// Delay is the time between the stop signal and the drain. A drain makes the API server connect again; an
 	// API server that resolves the service to ready endpoints finds none if all replicas stop at once, until others are
@@ -36,8 +35,7 @@ type Server struct {
 	// Requests gets the stop signals: the first one begins the drain, as the end of Serve's context does.
 	Requests *drain.Requests
 
-	// TerminationLog is the file of the container's termination message; empty for none.
-	TerminationLog string
+	TerminationLog string // the file of the container's termination message; empty for none
 
 	Log *slog.Logger
 }
