@@ -155,13 +155,15 @@ func (g *ledger) peek(now time.Time) Termination {
 	}
 	slices.Sort(t.Ports)
 	for _, c := range g.open {
-		if c.missed > 0 || c.isInner || !c.busy() {
+		if c.missed > 0 || c.isInner || !c.busy() && c.turn != unclear {
 			continue
 		}
 		if n := g.requestsMost(c.Socket, c); n > 1 || g.protocolOf(c.Socket, c) == Opaque {
 			t.Maybe.Opaque += n
-		} else {
+		} else if c.busy() {
 			t.Maybe.Unfinished++
+		} else {
+			t.Maybe.SameTick++
 		}
 	}
 	if g.begun {
@@ -181,8 +183,8 @@ func (g *ledger) conclude(now time.Time) {
 		isFinSent := c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1
 		waits := c.appFirst || c.missed == 0 && isFinSent
 		switch {
-		case waits && c.turn == client:
-			g.end(c, wasUnanswered, now)
+		case waits && (c.turn == client || c.turn == unclear):
+			g.end(c, now)
 		case !waits && c.missed > 0:
 			g.result.Unseen++
 		default:
@@ -193,9 +195,10 @@ func (g *ledger) conclude(now time.Time) {
 	}
 }
 
-// end counts a connection whose report has not come.
-func (g *ledger) end(c *connection, f fate, now time.Time) {
-	f = g.refine(f, c.Socket, c, func() bool { return true })
+// end counts a connection that the app has closed, and whose report has not come.
+func (g *ledger) end(c *connection, now time.Time) {
+	byTurn := map[turn]fate{neither: nothing, client: wasUnanswered, app: answered, unclear: doubtful}
+	f := g.refine(byTurn[c.turn], c.Socket, c, func() bool { return true })
 	g.count(ending{
 		at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active,
 		requestedAt: g.looked.Add(-c.LastReceived),

@@ -122,21 +122,6 @@ func TestLearn(t *testing.T) {
 
 var mustRemote = netip.MustParseAddrPort("192.0.2.1:50000")
 
-// A request of some segments and an answer of some, again and again, or one request more.
-func TestBySegments(t *testing.T) {
-	for _, tt := range []struct {
-		in, out int
-		want    turn
-	}{
-		{1, 1, app}, {1, 5, app}, {2, 1, app}, {7, 7, app}, {8, 7, client}, {14, 7, app}, {16, 7, client}, {3, 4, client},
-		{3, 6, app}, {17, 23, unclear}, {5, 0, unclear},
-	} {
-		if got := bySegments(tt.in, tt.out); got != tt.want {
-			t.Errorf("%d segments in, %d out: %v; want %v", tt.in, tt.out, got, tt.want)
-		}
-	}
-}
-
 // The fates of destroyed sockets, with the counters that Linux 6.18 reported for each end.
 func TestJudge(t *testing.T) {
 	seen := func(state sockdiag.State, received, sent uint64, turn turn) *connection {
