@@ -83,7 +83,7 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 	}
 	var next atomic.Int32
 	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) { // a goroutine for each document would grow its stack anew
+	for range runtime.GOMAXPROCS(0) { // a goroutine for each document would grow its stack again
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(documents); i = int(next.Add(1)) - 1 {
 				d := documents[i] // a copy, whose nodes do not stay

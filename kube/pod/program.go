@@ -212,7 +212,7 @@ func isReloading(command []string) bool {
 	return !slices.ContainsFunc(command, keepsTerm.MatchString)
 }
 
-// keepsTerm matches the arguments with which uWSGI ends at SIGTERM, and those with a file that may say so.
+// keepsTerm matches the arguments with which uWSGI ends at SIGTERM, and those with a file that may have such a setting.
 var keepsTerm = regexp.MustCompile(`die-on-term|hook-master-start|exit-on-reload|\.(?:ini|ya?ml|xml)$`)
 
 // ShellAsPID1 describes a process that becomes PID 1 of its container and does not pass SIGTERM on to the app, as far
