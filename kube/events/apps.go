@@ -53,14 +53,6 @@ type appEnd struct {
 	at         time.Time
 }
 
-// noteApp adds to an Event its report's findings about the app.
-func noteApp(e *corev1.Event, pod *corev1.Pod, r drain.Report) {
-	if r.Finish != nil && r.Finish.App != "" && pod.Annotations[AnnotationWorkload] != "" {
-		workload := pod.Annotations[AnnotationWorkload]
-		e.Annotations = map[string]string{AnnotationApp: r.Finish.App, AnnotationWorkload: workload}
-	}
-}
-
 // learn takes the findings of an Event, once.
 func (a *Apps) learn(e *corev1.Event) {
 	text, workload := e.Annotations[AnnotationApp], e.Annotations[AnnotationWorkload]

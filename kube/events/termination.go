@@ -80,7 +80,9 @@ func eventOf(p *corev1.Pod, container string, restarts int32, end *corev1.Contai
 		Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
 		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
 	}
-	noteApp(e, p, report)
+	if workload := p.Annotations[AnnotationWorkload]; workload != "" && report.Finish != nil && report.Finish.App != "" {
+		e.Annotations = map[string]string{AnnotationApp: report.Finish.App, AnnotationWorkload: workload}
+	}
 	return e
 }
 

@@ -65,7 +65,7 @@ func TestEnvoySidecar(t *testing.T) {
 
 func offline(w *manifest.Workload) Options {
 	o := testOptions()
-	o.Job = w.IsJob()
+	o.Job, o.Offline = w.IsJob(), true
 	return o
 }
 

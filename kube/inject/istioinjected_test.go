@@ -23,11 +23,12 @@ func istioManifest(t *testing.T, file string, isOffline bool) ([]byte, []Done) {
 	t.Helper()
 	o := func(w *manifest.Workload) Options {
 		o := offline(w)
+		o.Offline = isOffline
 		o.MeshConfig = "defaultConfig: {proxyStatsMatcher: {inclusionPrefixes: [cluster.outbound]}}"
 		o.Namespace.Labels = map[string]string{"istio-injection": "enabled"}
 		return o
 	}
-	out, done, err := injectAll(readFile(t, file), isOffline, o)
+	out, done, err := Manifest(readFile(t, file), o)
 	if err != nil || len(done) != 1 {
 		t.Fatalf("%s: %v, %d workloads", file, err, len(done))
 	}

@@ -33,10 +33,6 @@ type Done struct {
 // workload, and is called by several goroutines. The labels and annotations of a Namespace in the text apply to its
 // workloads, at any position, unless options set others. What is not readable stays as it is, with the reason.
 func Manifest(text []byte, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
-	return injectAll(text, true, options)
-}
-
-func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Options) ([]byte, []Done, error) {
 	documents := manifest.Documents(text)
 	namespaces := map[string]*manifest.Object{}
 	for _, d := range documents {
@@ -64,7 +60,6 @@ func injectAll(text []byte, isOffline bool, options func(*manifest.Workload) Opt
 		objects, problems := d.Objects()
 		r.text, r.done, r.err = inject(d, objects, func(w *manifest.Workload) Options {
 			o := options(w)
-			o.Offline = isOffline
 			if ns := namespaces[o.Namespace.Name]; ns != nil && o.Namespace.Labels == nil {
 				o.Namespace.Labels, o.Namespace.Annotations = ns.Labels, ns.Annotations
 			}

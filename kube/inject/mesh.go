@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -98,7 +99,7 @@ func redirected(spec *corev1.PodSpec) string {
 func isNetAdmin(c *corev1.Container) bool {
 	s := c.SecurityContext
 	isAdmin := func(name corev1.Capability) bool { return name == "NET_ADMIN" || name == "ALL" }
-	return s != nil && (s.Privileged != nil && *s.Privileged ||
+	return s != nil && (ptr.Deref(s.Privileged, false) ||
 		s.Capabilities != nil && slices.ContainsFunc(s.Capabilities.Add, isAdmin))
 }
 

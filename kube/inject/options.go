@@ -53,7 +53,7 @@ type Options struct {
 	// ByDefault is the default for pods and namespaces without a setting: false in a webhook, true for lastcallctl inject.
 	ByDefault bool
 
-	Offline   bool      // the pod is in a manifest: other injectors may add to it later; Manifest sets it
+	Offline   bool      // the pod is in a manifest: other injectors may add to it later
 	Job       bool      // the pod belongs to a Job, even if its ownerReferences do not show it yet
 	Namespace Namespace // that the pod will be in
 	Learned   Learned   // from earlier terminations of the workload; the pod's annotation has precedence

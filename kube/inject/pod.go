@@ -29,7 +29,7 @@ type injection struct {
 	until    []string  // the signals of the worker
 	watched  []watched // ports by annotation, for hooks without an agent
 	joins    map[*corev1.LifecycleHandler]Join
-	ports    map[string]int32 // containers' ports by name, the first of each; computed on demand
+	ports    map[[2]string]int32 // by container, or none, and name, the first of each; computed on demand
 }
 
 // maxNotes limits the notes of a pod: all its annotations together may have 256 KiB.

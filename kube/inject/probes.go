@@ -179,23 +179,18 @@ func (j *injection) resolve(c *corev1.Container, port intstr.IntOrString) (intst
 	if port.Type == intstr.Int {
 		return port, port.IntVal > 0
 	}
-	for _, p := range c.Ports {
-		if p.Name == port.StrVal {
-			return intstr.FromInt32(p.ContainerPort), true
-		}
-	}
 	if j.ports == nil {
-		j.ports = map[string]int32{}
-		for _, c := range pod.Containers(&j.pod.Spec) {
-			for _, p := range c.Ports {
-				if _, known := j.ports[p.Name]; !known {
-					j.ports[p.Name] = p.ContainerPort
-				}
+		j.ports = map[[2]string]int32{}
+		for _, c := range slices.Backward(pod.Containers(&j.pod.Spec)) {
+			for _, p := range slices.Backward(c.Ports) {
+				j.ports[[2]string{"", p.Name}], j.ports[[2]string{c.Name, p.Name}] = p.ContainerPort, p.ContainerPort
 			}
 		}
 	}
-	if number, known := j.ports[port.StrVal]; known {
-		return intstr.FromInt32(number), true
+	for _, container := range []string{c.Name, ""} {
+		if number, known := j.ports[[2]string{container, port.StrVal}]; known {
+			return intstr.FromInt32(number), true
+		}
 	}
 	number := intstr.Parse(port.StrVal)
 	return number, number.Type == intstr.Int && number.IntVal > 0

@@ -254,12 +254,10 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 		return err
 	}
 	needs := s.MinimumDrain.Value + s.QuietTime.Value + longest + s.Margin.Value
-	seconds := int64((needs + time.Second - 1) / time.Second)
 	if pod.GraceOf(&j.pod.Spec) < needs {
-		j.pod.Spec.TerminationGracePeriodSeconds = &seconds
+		j.pod.Spec.TerminationGracePeriodSeconds = new(int64((needs + time.Second - 1) / time.Second))
 	}
 	j.note("%s %s: a response that begins when the draining phase ends has the time to end; "+
-		"terminationGracePeriodSeconds is %d",
-		annotationStreams, text, *j.pod.Spec.TerminationGracePeriodSeconds)
+		"terminationGracePeriodSeconds is %.0f", annotationStreams, text, pod.GraceOf(&j.pod.Spec).Seconds())
 	return nil
 }

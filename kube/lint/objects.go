@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -128,7 +129,7 @@ func (e *examination) readScaler(o *manifest.Object) {
 		if ref.Kind, ref.Name, isFound = o.TakesFrom(); !isFound {
 			return
 		}
-		why = number(ptr.Deref(s.Spec.Replicas, 1)) + " of the Rollout " + o.Name
+		why = terminal.Count(ptr.Deref(s.Spec.Replicas, 1), "replica") + " of the Rollout " + o.Name
 	}
 	isMeant := false
 	for _, w := range slices.Clone(e.named[[2]string{o.Namespace, ref.Name}]) {
@@ -149,14 +150,6 @@ func (e *examination) readScaler(o *manifest.Object) {
 			"%s: %s takes its pods from the %s %s, which is not in the input: they are not examined",
 			o.File.Name, o, ref.Kind, ref.Name))
 	}
-}
-
-// number is a number of replicas in words.
-func number(n int) string {
-	if n == 1 {
-		return "1 replica"
-	}
-	return fmt.Sprintf("%d replicas", n)
 }
 
 // readOperator takes the MeshConfig of an IstioOperator, or of the sail operator's Istio.

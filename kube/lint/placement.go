@@ -102,13 +102,10 @@ func (l *linting) whereSet(variable string) (field, annotation string) {
 // split are the errors that are joined in one.
 func split(err error) []error {
 	var joined interface{ Unwrap() []error }
-	switch {
-	case errors.As(err, &joined):
+	if errors.As(err, &joined) {
 		return joined.Unwrap()
-	case err != nil:
-		return []error{err}
 	}
-	return nil
+	return slices.DeleteFunc([]error{err}, func(err error) bool { return err == nil })
 }
 
 // aboutIstio takes lastcall out of the warnings about a pod that does not have it.

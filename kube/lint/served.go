@@ -10,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -109,7 +110,7 @@ func (w *workload) count() string {
 	if len(w.scaled) > 0 && w.replicas == 0 {
 		return strings.Join(w.scaled, ", ")
 	}
-	return strings.Join(append([]string{number(w.replicas)}, w.scaled...), ", ")
+	return strings.Join(append([]string{terminal.Count(w.replicas, "replica")}, w.scaled...), ", ")
 }
 
 // sidecarEndsFirst: the kubelet runs an app's preStop hook and sends SIGTERM to a classic sidecar at the same time.

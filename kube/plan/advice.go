@@ -56,8 +56,7 @@ func (o Options) appExits() bool { return o.App == course.Exits || o.App == "" }
 // apply is the pod with these timers.
 func (a *Advice) apply(p *corev1.Pod) *corev1.Pod {
 	p = p.DeepCopy()
-	grace := int64(a.Grace / time.Second)
-	p.Spec.TerminationGracePeriodSeconds = &grace
+	p.Spec.TerminationGracePeriodSeconds = new(int64(a.Grace / time.Second))
 	if a.Lastcall {
 		metav1.SetMetaDataLabel(&p.ObjectMeta, inject.AnnotationInject, "true")
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "lastcall.dev/pre-stop", "replace")

@@ -109,13 +109,8 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 
 // refused is why the API server does not admit a hook; empty if it does.
 func refused(h *corev1.LifecycleHandler) string {
-	n := 0
-	for _, is := range []bool{h.Exec != nil, h.HTTPGet != nil, h.TCPSocket != nil, h.Sleep != nil} {
-		if is {
-			n++
-		}
-	}
-	switch {
+	have := []bool{h.Exec != nil, h.HTTPGet != nil, h.TCPSocket != nil, h.Sleep != nil}
+	switch n := len(slices.DeleteFunc(have, func(is bool) bool { return !is })); {
 	case n == 0:
 		return "it has none of exec, httpGet and sleep: the API server refuses it"
 	case n > 1:

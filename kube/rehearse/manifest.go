@@ -143,8 +143,6 @@ func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
 
 func hook(h *corev1.LifecycleHandler, note func(string, ...any)) *strategy.Hook {
 	switch {
-	case h == nil:
-		return nil
 	case h.Exec != nil && len(h.Exec.Command) > 0:
 		return &strategy.Hook{Exec: h.Exec.Command}
 	case h.Sleep != nil:

@@ -166,12 +166,13 @@ func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admiss
 		return nil
 	}
 	defer leave()
+	refuse := func(err error) *admission.AdmissionResponse { return admit("lastcall: not injected: " + err.Error()) }
 	all, err := manifest.ReadWorkloads(r.Request.Object)
 	switch {
 	case err != nil:
-		return admit("lastcall: not injected: " + err.Error())
+		return refuse(err)
 	case len(all) != 1 || all[0].Kind != "Pod":
-		return admit("lastcall: not injected: the object is not a Pod")
+		return refuse(errors.New("the object is not a Pod"))
 	}
 	w := all[0]
 	o := h.Inject
@@ -182,20 +183,18 @@ func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admiss
 		o.Learned = h.Learned(r.Request.Namespace, &w.Pod.ObjectMeta)
 	}
 	pod, result := inject.Pod(w.Pod, o)
+	var warnings []string
 	switch result.Outcome {
 	case inject.NotRequested:
 		return admit()
 	case inject.LeftAlone:
 		h.noise.Log(h.Log, slog.LevelInfo, time.Second, "left alone",
 			"namespace", r.Request.Namespace, "pod", w.Name, "reason", result.Reason)
+		warnings = append(warnings, "lastcall: not injected: "+result.Reason)
 	}
 	operations, err := inject.Diff(w.Pod, pod)
 	if err != nil {
-		return admit("lastcall: not injected: " + err.Error())
-	}
-	var warnings []string
-	if result.Outcome == inject.LeftAlone {
-		warnings = append(warnings, "lastcall: not injected: "+result.Reason)
+		return refuse(err)
 	}
 	for _, note := range result.Notes {
 		warnings = append(warnings, "lastcall: "+note)
@@ -205,13 +204,12 @@ func (h *Handler) inject(ctx context.Context, r *review, byDefault bool) *admiss
 		return response
 	}
 	if response.Patch, err = json.Marshal(operations); err != nil {
-		return admit("lastcall: not injected: " + err.Error())
+		return refuse(err)
 	}
 	if len(response.Patch) > maxPatch {
 		return h.leave("inject", "not injected", r, fmt.Sprintf("the patch has more than %d bytes", maxPatch))
 	}
-	patch := admission.PatchTypeJSONPatch
-	response.PatchType = &patch
+	response.PatchType = new(admission.PatchTypeJSONPatch)
 	response.AuditAnnotations = map[string]string{"outcome": string(result.Outcome)}
 	return response
 }

@@ -91,10 +91,8 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	out, done, err := inject.Manifest(text, func(w *manifest.Workload) inject.Options {
 		o := o
-		o.ByDefault = true
-		o.Job = w.IsJob()
-		o.Namespace.Name = w.Namespace
-		o.Namespace.Name = cmp.Or(o.Namespace.Name, f.namespace)
+		o.ByDefault, o.Offline, o.Job = true, true, w.IsJob()
+		o.Namespace.Name = cmp.Or(w.Namespace, f.namespace)
 		o.Token = tokenFor(seed, w)
 		return o
 	})

@@ -67,19 +67,15 @@ func planCommand() *cobra.Command {
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion; "+
 		"without the flag at least as long as a load balancer in the input does")
-	cli.ChoiceFlag(flags, &f.app, "app", string(course.Unsure), reactionNames(), "what the app does at its stop signal")
+	reactions := []string{string(course.Unsure)}
+	for _, r := range course.Reactions() {
+		reactions = append(reactions, string(r))
+	}
+	cli.ChoiceFlag(flags, &f.app, "app", reactions[0], reactions, "what the app does at its stop signal")
 	istioSidecarFlag(flags, &f.istio)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of workloads that have none")
 	kubeflags.MeshConfig(flags, &f.mesh)
 	return cmd
-}
-
-func reactionNames() []string {
-	out := []string{string(course.Unsure)}
-	for _, r := range course.Reactions() {
-		out = append(out, string(r))
-	}
-	return out
 }
 
 func (f *planFlags) run(cmd *cobra.Command, args []string) error {
@@ -136,7 +132,11 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		o.Targets, o.Propagation = nil, f.propagation
 		late := ""
-		for _, s := range selecting(services[w.Namespace], w) {
+		for _, s := range services[w.Namespace] {
+			selector := labels.SelectorFromSet(s.Spec.Selector)
+			if len(s.Spec.Selector) == 0 || !selector.Matches(labels.Set(w.Pod.Labels)) {
+				continue
+			}
 			o.Targets = append(o.Targets, pod.Targets(&s)...)
 			for _, b := range balancers {
 				isBefore := b.Namespace == w.Namespace && slices.Contains(b.Services, s.Name)
@@ -180,14 +180,4 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 		err = cli.ErrReported
 	}
 	return err
-}
-
-// selecting are the Services that select a workload's pods.
-func selecting(services []corev1.Service, w *manifest.Workload) (found []corev1.Service) {
-	for _, s := range services {
-		if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.Pod.Labels)) {
-			found = append(found, s)
-		}
-	}
-	return found
 }
