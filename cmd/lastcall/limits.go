@@ -1,13 +1,14 @@
 package main
 
 import (
+	"math"
 	"os"
 	"runtime/debug"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/cgroup"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -80,7 +81,7 @@ func (f *limitsFlags) limits() (_ pipe.Limits, err error) {
 	case f.Memory < 0 || f.Memory > 0 && f.Memory < leastMemory:
 		err = usagef("--memory-limit %d: must be %d bytes or more", f.Memory, leastMemory)
 	case f.Memory == 0:
-		f.Memory = cgroup.Memory()
+		f.Memory = memoryLimit()
 	}
 	switch {
 	case f.MaxConnections < 0:
@@ -89,6 +90,19 @@ func (f *limitsFlags) limits() (_ pipe.Limits, err error) {
 		f.MaxConnections = pipe.NoLimit
 	}
 	return f.Limits, err
+}
+
+// memoryLimit is the lowest limit of the process's control groups, or GOMEMLIMIT if that is lower, bytes; 0 if there is
+// none.
+func memoryLimit() int64 {
+	limit, err := memlimit.FromCgroup()
+	if err != nil || limit > math.MaxInt64 {
+		limit = math.MaxInt64
+	}
+	if lowest := min(int64(limit), debug.SetMemoryLimit(-1)); lowest < math.MaxInt64 {
+		return lowest
+	}
+	return 0
 }
 
 // limitMemory lets the garbage collector work harder before the container's limit is reached. The rest is for the

@@ -53,7 +53,6 @@ var layers = []struct{ folders, what string }{
 	{"internal/sidecar/tcp", "sockets with TLS and splice; loopback by either family of addresses"},
 	{"internal/phase", "the phase of a termination, which hooks await"},
 	{"internal/listen", "listeners that stop without resetting a client, and resume; on every system"},
-	{"internal/sidecar/cgroup", "the memory that the container may use"},
 	{"internal/sidecar/budget", "bounds the memory of requests that are not complete"},
 	{"internal/sidecar/counters", "counters and histograms of a listener"},
 	{"internal/wire", "parsers without sockets or goroutines"},
