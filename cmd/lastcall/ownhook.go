@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -129,16 +128,4 @@ func dialPod(ctx context.Context, network, address string) (net.Conn, error) {
 		return conn, nil
 	}
 	return nil, err
-}
-
-// rest is the part of a drain that follows the command of --before: the same deadline, and the rest of the minimum
-// drain, but at least the quiet time, because connections that arrived in between were not seen.
-func (b *own) rest(c drain.Config) drain.Config {
-	if b.took == 0 {
-		return c
-	}
-	c.MinimumDrain = max(c.MinimumDrain-b.took, min(c.QuietTime, c.MinimumDrain))
-	deadline := max(c.LastCallAfter()-b.took, time.Millisecond)
-	c.GracePeriod, c.Deadline = max(c.GracePeriod-b.took, deadline), deadline
-	return c
 }

@@ -101,7 +101,7 @@ func TestBeforeLeavesTheRest(t *testing.T) {
 		10 * time.Second: {15 * time.Second, 2 * time.Second},
 		40 * time.Second: {time.Millisecond, 2 * time.Second},
 	} {
-		c := (&own{took: took}).rest(full)
+		c := hook.Rest(full, took)
 		if c.LastCallAfter() != want.deadline || c.MinimumDrain != want.minimum || c.Validate() != nil {
 			t.Errorf("after %v: deadline %v, minimum drain %v, %v; want %v", took, c.LastCallAfter(), c.MinimumDrain, c.Validate(), want)
 		}

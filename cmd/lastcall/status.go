@@ -31,8 +31,16 @@ type statusFlags struct {
 }
 
 func (f *statusFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
+	f.registerAddress(flags)
+	f.registerTimeout(flags, timeout)
+}
+
+func (f *statusFlags) registerAddress(flags *pflag.FlagSet) {
 	flags.StringVar(&f.address, "status-address", "127.0.0.1", "`address` of the agent's status server")
 	flags.IntVar(&f.port, "status-port", istio.StatusPort, "`port` of the agent's status server")
+}
+
+func (f *statusFlags) registerTimeout(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.DurationVar(&f.timeout, "timeout", timeout, "give up after this long; 0 for no limit")
 }
 

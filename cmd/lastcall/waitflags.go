@@ -23,8 +23,23 @@ import (
 // a hook's.
 const variableIgnoreFrom = "LASTCALL_IGNORE_FROM"
 
-// waitFlags are those of wait that need no agent.
+// The headings of wait's flags, one for each of its jobs.
+const (
+	forEveryHook   = "Every hook"
+	forAgent       = "With an agent"
+	forWatch       = "Without an agent: --ports, --until, --envoy"
+	forWorker      = "A worker: --until"
+	forEnvoy       = "Another's Envoy: --envoy"
+	forEnvoyItself = "The hook of that Envoy's own container: --envoy and --sidecar"
+)
+
+// waitFlags are those of wait.
 type waitFlags struct {
+	agent    statusFlags // --timeout is every hook's
+	sidecar  bool
+	appPorts string
+	own      own
+
 	mesh       meshFlags
 	until      untilFlags
 	ports      []string
@@ -43,8 +58,72 @@ type waitFlags struct {
 }
 
 func (f *waitFlags) register(flags *pflag.FlagSet) {
-	f.mesh.register(flags)
-	f.until.register(flags)
+	cli.Group(flags, forEveryHook, func(flags *pflag.FlagSet) {
+		f.agent.registerTimeout(flags, 0)
+		flags.BoolVar(&f.sidecar, "sidecar", false,
+			"this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
+		f.own.register(flags)
+	})
+	cli.Group(flags, forAgent, func(flags *pflag.FlagSet) {
+		f.agent.registerAddress(flags)
+		flags.StringVar(&f.appPorts, "app-ports", "",
+			"the `ports` of this container, separated by commas, or none, in a pod with several app containers: "+
+				"its restart then does not affect connections to the others")
+	})
+	cli.Group(flags, forWatch, f.registerWatch)
+	cli.Group(flags, forWorker, f.until.register)
+	cli.Group(flags, forEnvoy, f.mesh.register)
+	cli.Group(flags, forEnvoyItself, f.mesh.registerSidecar)
+}
+
+// check refuses flags of another job. given names what the hook watches, envoy, ports or until; it is empty with an
+// agent.
+func (f *waitFlags) check(flags *pflag.FlagSet) (given string, err error) {
+	for _, name := range []string{"until", "ports", "envoy"} {
+		if flags.Changed(name) {
+			given = name
+		}
+	}
+	needs := map[string]string{} // by the heading
+	if given == "" {
+		needs[forWatch] = "--ports, such as --ports 8080"
+	}
+	if !flags.Changed("until") {
+		needs[forWorker] = "--until, such as --until file:/run/worker/idle"
+	}
+	if !f.sidecar {
+		needs[forEnvoyItself] = "--sidecar: it is for the hook of Envoy's own container"
+	}
+	if given != "envoy" {
+		needs[forEnvoy] = "--envoy, such as --envoy 127.0.0.1:15000"
+		needs[forEnvoyItself] = needs[forEnvoy]
+	}
+	flags.Visit(func(flag *pflag.Flag) {
+		heading := cli.Heading(flags, flag.Name)
+		if what := needs[heading]; what != "" {
+			err = usagef("--%s needs %s", flag.Name, what)
+		} else if given != "" && heading == forAgent {
+			err = usagef("use only one of --%s and --%s: with --%[2]s there is no agent", flag.Name, given)
+		}
+	})
+	switch {
+	case err != nil:
+	case f.agent.timeout < 0:
+		err = usagef("--timeout %v: must not be negative", f.agent.timeout)
+	case f.sidecar && given != "" && given != "envoy":
+		err = usagef("use only one of --sidecar and --%s: with --%[1]s there is no sidecar", given)
+	case f.sidecar && flags.Changed("app-probes"):
+		err = usagef("use only one of --sidecar and --app-probes: it is for the hook of the app's container")
+	case !f.sidecar && f.appPorts != "":
+		if err = checkPorts(f.appPorts); err != nil {
+			err = usagef("--app-ports: %w", err)
+		}
+	}
+	return given, err
+}
+
+// registerWatch registers the flags of every hook without an agent.
+func (f *waitFlags) registerWatch(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.ports, "ports", nil, "watch the connections of the app's ports, `PORT[/PROTOCOL],…`, such as 8080,9090/grpc. "+
 		"Connections of http2, grpc, h2c, ws, https, tls, tcp and similar protocols count as busy "+
 		"while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
@@ -94,7 +173,6 @@ func (f *meshFlags) register(flags *pflag.FlagSet) {
 			"begin with POST /drain, after which the agent ends at once at its SIGTERM")
 	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil,
 		"`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
-	f.registerSidecar(flags)
 }
 
 // registerSidecar registers the flags that only the hook of Envoy's own container has.

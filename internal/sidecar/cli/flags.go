@@ -27,6 +27,20 @@ func Group(flags *pflag.FlagSet, heading string, register func(*pflag.FlagSet)) 
 	groups[flags] = append(groups[flags], group{heading, from, countFlags(flags)})
 }
 
+// Heading is the heading of a flag; empty for none.
+func Heading(flags *pflag.FlagSet, name string) (heading string) {
+	i := 0
+	flags.VisitAll(func(f *pflag.Flag) {
+		for _, g := range groups[flags] {
+			if f.Name == name && g.from <= i && i < g.to {
+				heading = g.heading
+			}
+		}
+		i++
+	})
+	return heading
+}
+
 func countFlags(flags *pflag.FlagSet) (n int) {
 	flags.VisitAll(func(*pflag.Flag) { n++ })
 	return n

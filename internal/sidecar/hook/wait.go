@@ -119,6 +119,15 @@ func Within(c drain.Config, timeout time.Duration) drain.Config {
 	return c
 }
 
+// Rest is the part of a drain that remains when the time passed has been spent otherwise: the same deadline, and the rest
+// of the minimum drain, but at least the quiet time, because connections that arrived in between were not seen.
+func Rest(c drain.Config, passed time.Duration) drain.Config {
+	deadline := max(c.LastCallAfter()-passed, time.Millisecond)
+	c.MinimumDrain = max(c.MinimumDrain-passed, min(c.QuietTime, c.MinimumDrain))
+	c.GracePeriod, c.Deadline = max(c.GracePeriod-passed, deadline), deadline
+	return c
+}
+
 // The kubelet runs a preStop hook when the pod ends, and also when it restarts the container because the app has failed
 // its liveness or startup probe. In the second case there is nothing to wait for. The hook distinguishes the two by the
 // probe itself: the kubelet no longer runs it in a pod that ends, so there the app was healthy when the hook began.

@@ -104,11 +104,7 @@ func (h *Hook) Wait(ctx context.Context) (drain.Report, error) {
 		plane, what = h.fallBack()
 		fault(fmt.Sprintf("cannot use Envoy's admin API: %v; %s", err, what))
 	}
-	// The time that has passed is the pod's.
-	passed := time.Since(h.began)
-	c := h.config
-	c.GracePeriod, c.Deadline = max(1, c.GracePeriod-passed), max(1, limit-passed)
-	c.MinimumDrain = max(0, c.MinimumDrain-passed)
+	c := hook.Rest(h.config, time.Since(h.began)) // the time that has passed is the pod's
 	r, err := hook.Wait(ctx, drain.Join(append([]drain.DataPlane{plane}, h.o.With...)...), c, h.o.App, h.o.Log)
 	if h.usable {
 		if text := attached.Hidden(); text != "" {
