@@ -331,7 +331,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 			{"GET", "http://" + status + "/connections"},
 			{"POST", "http://" + admin + "/quitquitquit"},
 			{"POST", "http://" + admin + "/drain_listeners"},
-			{"GET", "http://" + admin + "/connections"},
+			{"GET", "http://" + admin + "/stats/prometheus"},
 			{"GET", "http://" + admin + "/stats"},
 		} {
 			if code := ask(at.method, at.url, headers...); code != http.StatusForbidden {
@@ -350,7 +350,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 		{"GET", "http://" + status + "/connections", "Host", "localhost:" + portOf(status)},
 		{"GET", "http://" + status + "/connections", "Host", "[::1]:15020"},
 		{"GET", "http://" + admin + "/stats", "Origin", "http://" + admin, "Sec-Fetch-Site", "same-origin"},
-		{"POST", "http://" + admin + "/healthcheck/ok"},
+		{"POST", "http://" + admin + "/healthcheck/fail"},
 		{"POST", "http://" + status + "/quitquitquit"},
 	} {
 		if code := ask(at[0], at[1], at[2:]...); code != http.StatusOK {
