@@ -83,7 +83,7 @@ func turnOf(s sockdiag.Socket, was *connection) turn {
 }
 
 // isAcknowledged reports whether the client has acknowledged bytes of the app by itself behind its own last byte, which
-// it does up to 500 ms later (RFC 9293, 3.8.6.3) unless its next request has done so. What comes later is a keep-alive.
+// it does up to 500 ms later (RFC 9293, 3.8.6.3) unless its next request has done so. A later one is a keep-alive.
 // At the end of a connection the acknowledgement may be that of the app's FIN.
 func isAcknowledged(s sockdiag.Socket) bool {
 	later := s.LastReceived - s.LastAcked
