@@ -280,11 +280,8 @@ func lacks(image, program string, commands *int) string {
 	base := path.Base(program)
 	isAlpine := strings.Contains(tag, "alpine") || name == "alpine" || name == "busybox"
 	has := func(part string) bool { return strings.Contains(tag, part) }
-	isBare := slices.ContainsFunc(shellless, func(s string) bool {
-		return strings.Contains(name, s) ||
-			strings.Contains(tag, s)
-	}) &&
-		!slices.ContainsFunc(shellTags, has)
+	isShellless := func(part string) bool { return strings.Contains(name, part) || has(part) }
+	isBare := slices.ContainsFunc(shellless, isShellless) && !slices.ContainsFunc(shellTags, has)
 	isLean := !isAlpine && (slices.Contains(lean, name) || slices.Contains(official, name) && has("slim"))
 	switch {
 	case isBare && *commands == 0 && slices.Contains(external, base):

@@ -48,19 +48,8 @@ func (r *reading) loop(holds func() result, next func(), do []*syntax.Stmt) resu
 func (r *reading) each(c *syntax.ForClause) result {
 	switch loop := c.Loop.(type) {
 	case *syntax.CStyleLoop:
-		if loop.Init != nil {
-			r.condition(loop.Init)
-		}
-		return r.loop(func() result {
-			if loop.Cond == nil {
-				return succeeds
-			}
-			return r.condition(loop.Cond)
-		}, func() {
-			if loop.Post != nil {
-				r.condition(loop.Post)
-			}
-		}, c.Do)
+		r.condition(loop.Init)
+		return r.loop(func() result { return r.condition(loop.Cond) }, func() { r.condition(loop.Post) }, c.Do)
 	case *syntax.WordIter:
 		var items []string
 		for _, w := range loop.Items {
@@ -120,15 +109,16 @@ func (r *reading) items(w *syntax.Word) []string {
 	return out
 }
 
-// condition evaluates arithmetic, with its assignments.
+// condition evaluates arithmetic, with its assignments. What is left out of a loop holds.
 func (r *reading) condition(x syntax.ArithmExpr) result {
-	e := &environ{reading: r}
-	n, err := 0, error(nil)
-	if isPlain(x) {
-		n, err = expand.Arithm(&expand.Config{Env: e}, x)
+	if x == nil {
+		return succeeds
+	} else if !isPlain(x) {
+		return open
 	}
-	switch {
-	case !isPlain(x), err != nil, e.missed:
+	e := &environ{reading: r}
+	switch n, err := expand.Arithm(&expand.Config{Env: e}, x); {
+	case err != nil, e.missed:
 		return open
 	case n == 0:
 		return fails

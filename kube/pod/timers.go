@@ -69,37 +69,33 @@ var timers = []timer{
 // sequential are programs whose timers follow each other.
 var sequential = []string{"traefik", "daprd", "ingress"}
 
+var (
+	dashes    = strings.NewReplacer("_", "-", ".", "-")
+	inSeconds = regexp.MustCompile(`-(?:seconds|secs|s)$`)
+)
+
 // TimersOf are the timers that a container's arguments and variables set.
 func TimersOf(c *corev1.Container) (found []Timer) {
 	name, _ := split(c.Image)
-	command := slices.Concat(c.Command, c.Args)
-	if program := Program(c); len(program) > 0 {
-		name = path.Base(name) + " " + strings.Join(program[:min(len(program), 2)], " ")
-	} else {
-		name = path.Base(name)
-	}
+	program := Program(c)
+	name = path.Base(name) + " " + strings.Join(program[:min(len(program), 2)], " ")
 	var words []string
-	for _, arg := range command {
+	for _, arg := range slices.Concat(c.Command, c.Args) {
 		words = append(words, strings.FieldsFunc(arg, func(c rune) bool { return strings.ContainsRune(" \t\n;'\"", c) })...)
 	}
-	variables := map[string]string{}
 	for _, e := range c.Env {
-		if e.ValueFrom == nil {
-			variables[e.Name] = e.Value
-		}
 		if strings.HasSuffix(e.Name, "_ARGS") || strings.HasSuffix(e.Name, "_OPTS") || strings.HasSuffix(e.Name, "_OPTIONS") {
 			words, name = append(words, strings.Fields(e.Value)...), name+" "+strings.ToLower(e.Name)
 		}
 	}
 	add := func(setting, value string) {
-		key := strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(strings.TrimPrefix(strings.TrimLeft(setting,
-			"-"), "D")))
+		key := dashes.Replace(strings.ToLower(strings.TrimPrefix(strings.TrimLeft(setting, "-"), "D")))
 		for _, t := range timers {
 			if t.program != "" && !strings.Contains(name, t.program) || !t.name.MatchString(key) {
 				continue
 			}
 			unit := t.unit
-			if unit == 0 && regexp.MustCompile(`-(?:seconds|secs|s)$`).MatchString(key) {
+			if unit == 0 && inSeconds.MatchString(key) {
 				unit = time.Second
 			}
 			d, ok := duration(value, unit)
@@ -126,8 +122,8 @@ func TimersOf(c *corev1.Container) (found []Timer) {
 		}
 	}
 	for _, e := range c.Env {
-		if value, isSet := variables[e.Name]; isSet {
-			add(e.Name, value)
+		if e.ValueFrom == nil {
+			add(e.Name, e.Value)
 		}
 	}
 	return found
