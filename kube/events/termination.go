@@ -67,6 +67,11 @@ func eventOf(p *corev1.Pod, container string, restarts int32, end *corev1.Contai
 	if slices.Contains([]string{ReasonCut, ReasonCrashed, ReasonNotCaptured}, reason) {
 		kind = corev1.EventTypeWarning
 	}
+	isOne := func(c corev1.ContainerStatus) bool { return c.Name == container }
+	field := "containers"
+	if slices.ContainsFunc(p.Status.InitContainerStatuses, isOne) {
+		field = "initContainers"
+	}
 	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.EventName(p.UID, p.Name, container, restarts), Namespace: p.Namespace,
@@ -74,7 +79,7 @@ func eventOf(p *corev1.Pod, container string, restarts int32, end *corev1.Contai
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name,
 			UID: p.UID, ResourceVersion: p.ResourceVersion,
-			FieldPath: "spec." + fieldOf(p, container) + "{" + container + "}",
+			FieldPath: "spec." + field + "{" + container + "}", // as in the kubelet's own events
 		},
 		Type: kind, Reason: reason, Message: terminal.Shorten(message, eventwriter.MaxMessage), Action: "Terminating",
 		Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
@@ -84,15 +89,6 @@ func eventOf(p *corev1.Pod, container string, restarts int32, end *corev1.Contai
 		e.Annotations = map[string]string{AnnotationApp: report.Finish.App, AnnotationWorkload: workload}
 	}
 	return e
-}
-
-// fieldOf is the container's field path, as in the kubelet's own events.
-func fieldOf(pod *corev1.Pod, container string) string {
-	isOne := func(c corev1.ContainerStatus) bool { return c.Name == container }
-	if slices.ContainsFunc(pod.Status.InitContainerStatuses, isOne) {
-		return "initContainers"
-	}
-	return "containers"
 }
 
 // Trim is the informer's transform: it removes the parts of a pod that Events do not need. A cluster may have 100,000

@@ -91,9 +91,6 @@ func Parse(name string, text []byte) *File {
 	return f
 }
 
-// StandardInput is the name of the file that Read makes of "-".
-const StandardInput = "standard input"
-
 // Read reads files, folders with all that is below them, patterns of filepath.Match, and "-" for stdin. In a folder,
 // the files with the extensions yaml, yml and json count, except those in hidden folders. The files are in the order of
 // the paths, and of their names within a folder; none is read twice. A file that cannot be read has a Problem. The
@@ -119,9 +116,9 @@ func Read(paths []string, stdin io.Reader) ([]*File, error) {
 	for i, name := range names {
 		readers.Go(func() error {
 			if text, err := ReadText(name, stdin); err != nil {
-				files[i] = &File{Name: shown(name), Problems: []*Problem{{Err: err}}}
+				files[i] = &File{Name: Shown(name), Problems: []*Problem{{Err: err}}}
 			} else {
-				files[i] = Parse(shown(name), text)
+				files[i] = Parse(Shown(name), text)
 			}
 			files[i].InFolder = inFolder[name]
 			return nil
@@ -130,9 +127,10 @@ func Read(paths []string, stdin io.Reader) ([]*File, error) {
 	return files, readers.Wait()
 }
 
-func shown(name string) string {
+// Shown is how messages name a file of the command line.
+func Shown(name string) string {
 	if name == "-" {
-		return StandardInput
+		return "standard input"
 	}
 	return filepath.ToSlash(name)
 }
@@ -193,7 +191,7 @@ func ReadText(name string, stdin io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(stdin, maxFile+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", shown(name), err)
+		return nil, fmt.Errorf("read %s: %w", Shown(name), err)
 	case len(text) > maxFile:
 		return nil, fmt.Errorf("has more than %d MiB: split it", maxFile>>20)
 	}

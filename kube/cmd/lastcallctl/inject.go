@@ -7,9 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -85,10 +83,11 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 	} else if len(seed) < 16 {
 		return cli.UsageError{Err: fmt.Errorf("--token-seed %s has %d bytes: must have 16 or more", f.seed, len(seed))}
 	}
-	name, text, err := readManifest(given[0], cmd.InOrStdin())
+	text, err := manifest.ReadText(given[0], cmd.InOrStdin())
 	if err != nil {
-		return err
+		return cli.UsageError{Err: fmt.Errorf("FILE must be a file or -: %w", err)}
 	}
+	name := manifest.Shown(given[0])
 	out, done, err := inject.Manifest(text, func(w *manifest.Workload) inject.Options {
 		o := o
 		o.ByDefault, o.Offline, o.Job = true, true, w.IsJob()
@@ -120,17 +119,6 @@ func (f *injectFlags) run(cmd *cobra.Command, args []string) error {
 		err = cli.ErrReported
 	}
 	return err
-}
-
-func readManifest(file string, stdin io.Reader) (string, []byte, error) {
-	text, err := manifest.ReadText(file, stdin)
-	if err != nil {
-		return "", nil, cli.UsageError{Err: fmt.Errorf("FILE must be a file or -: %w", err)}
-	}
-	if file == "-" {
-		file = manifest.StandardInput
-	}
-	return filepath.ToSlash(file), text, nil
 }
 
 // tokenFor is a workload's token under a seed.
