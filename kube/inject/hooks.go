@@ -63,7 +63,8 @@ func (j *injection) appHook(c *corev1.Container) *corev1.LifecycleHandler {
 // the container by a process that the hook leaves there. The kubelet ends a native sidecar after the app, and with a
 // shared process namespace the sidecar sees the app's processes. With Istio's rules nothing waits for the app.
 func (j *injection) leavesPresence() bool {
-	return j.captures() && j.sidecar == Classic && !pod.SharesProcesses(&j.pod.Spec) && j.settings.Mode() == drain.ExitOnZero
+	return j.captures() && j.sidecar == Classic && !pod.SharesProcesses(&j.pod.Spec) &&
+		j.settings.Mode() == drain.ExitOnZero
 }
 
 // isOurHook reports whether a hook is lastcall wait, by httpGet or by exec.

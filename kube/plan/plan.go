@@ -125,7 +125,8 @@ func (p *Plan) Promises() []string {
 	case isUnknown && p.Idle.Accepts == 0:
 		say("whether new connections are served is unknown, and clients connect for another %s", connect)
 	case isUnknown:
-		say("new connections are served for %s; from then on it is unknown, and clients still connect for %s", served, connect)
+		say("new connections are served for %s; from then on it is unknown, and clients still connect for %s",
+			served, connect)
 	case p.Idle.Accepts == 0:
 		say("new connections fail (%s), although clients connect for another %s", p.Idle.Refusal, connect)
 	case isLate:

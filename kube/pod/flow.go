@@ -109,7 +109,7 @@ func (r *reading) items(w *syntax.Word) []string {
 	return out
 }
 
-// condition evaluates arithmetic, with its assignments. What is left out of a loop holds.
+// condition evaluates arithmetic, with its assignments; a part that a for loop lacks holds.
 func (r *reading) condition(x syntax.ArithmExpr) result {
 	if x == nil {
 		return succeeds

@@ -284,14 +284,16 @@ func newMetrics() *metrics {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .1, 1, 10},
 		}, []string{"endpoint", "outcome"}),
 		findings: counter("lastcall_webhook_findings_total", "What lint has found, by rule.", "rule"),
-		faults:   counter("lastcall_webhook_faults_total", "Panics that were caught; each is a fault of lastcall.").WithLabelValues(),
+		faults: counter("lastcall_webhook_faults_total",
+			"Panics that were caught; each is a fault of lastcall.").WithLabelValues(),
 		excess: counter("lastcall_webhook_excess_total",
 			"Objects admitted as they are because they, or all reviews at once, are beyond the webhook's bounds, by endpoint.",
 			"endpoint"),
 		expiry: add.NewGauge(prometheus.GaugeOpts{
 			Name: "lastcall_webhook_certificate_expiry_timestamp_seconds", Help: "When the serving certificate ends, Unix time.",
 		}),
-		rotation: counter("lastcall_webhook_certificate_checks_total", "Looks at the certificate, by result (ok, error).", "result"),
+		rotation: counter("lastcall_webhook_certificate_checks_total",
+			"Looks at the certificate, by result (ok, error).", "result"),
 	}
 }
 

@@ -152,7 +152,9 @@ func sarif(r *lint.Result) object {
 			}}},
 		})
 	}
-	driver := object{"name": "lastcallctl lint", "version": cli.Version(version), "informationUri": lint.Home, "rules": rules}
+	driver := object{
+		"name": "lastcallctl lint", "version": cli.Version(version), "informationUri": lint.Home, "rules": rules,
+	}
 	return object{
 		"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
 		"runs": []object{{"tool": object{"driver": driver}, "results": results}},
