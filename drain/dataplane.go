@@ -134,8 +134,21 @@ type Activity struct {
 	Failed uint64
 }
 
-// LeftToApp is the Ending of a connection whose app, not the data plane, has to end it: behind a hook.
-const LeftToApp = "left to the app"
+// Endings of conversations at the last call, in reports and in lastcall_requests_cut_total. docs/endings.md has the rule of
+// each, and what the client sees of it. A close frame of a WebSocket is "close" with its code.
+const (
+	EndingReply      = "503"             // the reply of HTTP
+	EndingGRPC       = "grpc-status 14"  // the status UNAVAILABLE in trailers
+	EndingConnect    = "unavailable"     // the same in Connect's last message
+	EndingErrorEvent = "error event"     // of an LLM's stream
+	EndingGoingAway  = "close 1001"      // WebSocket's
+	EndingFIN        = "fin"             // without HTTP
+	EndingTruncated  = "truncated"       // the client can see that something lacks
+	EndingReset      = "reset"           // of a stream of HTTP/2 within its response
+	EndingAnswered   = "answered"        // in full; the client was still sending
+	EndingCompleted  = "ended"           // at the end of its message
+	LeftToApp        = "left to the app" // the app, not the data plane, has to end it: behind a hook
+)
 
 // Conversation is one inbound conversation (a request, a stream, an opaque connection) in a report.
 type Conversation struct {
@@ -144,7 +157,7 @@ type Conversation struct {
 	Request  string `json:"request,omitempty"`  // request line without the version: "GET /delay/10"
 	Age      Millis `json:"age_ms"`             // since the request (or the connection) began
 	Quiet    Millis `json:"quiet_ms,omitempty"` // since the app's last bytes, if no request may be behind them
-	Ending   string `json:"ending,omitempty"`   // how the last call ended it: "503", "truncated", "fin", LeftToApp, …
+	Ending   string `json:"ending,omitempty"`   // how the last call ended it: EndingReply, EndingTruncated, …
 }
 
 type begunKey struct{}

@@ -61,7 +61,7 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) ([]drain.Con
 	spread.Each(ctx, began, spread.Over(len(open), window/2, window), open, func(c *call) {
 		was := c.conversation()
 		if p.end(c) && c.counts {
-			was.Ending = "grpc-status 14"
+			was.Ending = drain.EndingGRPC
 			ended = append(ended, was)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
@@ -44,7 +45,7 @@ func (x *exchange) breakOff() string {
 	x.mu.Lock() // endBody waits for the ending
 	defer x.mu.Unlock()
 	x.broken.Store(true)
-	ending := eventstream.Ending{Name: eventstream.Truncated}
+	ending := eventstream.Ending{Name: drain.EndingTruncated}
 	if x.events != nil {
 		for end := time.Now().Add(writeTime); ; time.Sleep(time.Millisecond) {
 			if x.writing.TryLock() {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/spread"
-	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
 
 // handlersTime is how long handlers may continue after the last call has cancelled their contexts.
@@ -91,8 +90,8 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		requests = append(requests, c.hijacked)
 	default:
 		ended = c.conversations()
-		if ended[0].Ending = "fin"; c.delimited.Load() {
-			ended[0].Ending = eventstream.Truncated
+		if ended[0].Ending = drain.EndingFIN; c.delimited.Load() {
+			ended[0].Ending = drain.EndingTruncated
 		}
 	}
 	isHTTP2, cancel, outer := c.h2 != nil, c.cancel, c.outer
@@ -105,8 +104,8 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 		was := x.conversation()
 		if x.claim() {
 			claimed = append(claimed, x)
-			if was.Ending = "503"; was.Protocol == "grpc" {
-				was.Ending = "grpc-status 14"
+			if was.Ending = drain.EndingReply; was.Protocol == "grpc" {
+				was.Ending = drain.EndingGRPC
 			}
 			ended = append(ended, was)
 			continue
@@ -117,7 +116,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 			return append(ended, was)
 		case was.Ending != "":
 		case x.hijacked.Load():
-			was.Ending = "fin"
+			was.Ending = drain.EndingFIN
 		default:
 			was.Ending = x.breakOff()
 			closes = closes && !x.endsInBody() // then when the handler returns

@@ -188,9 +188,9 @@ func (p *Plane) LastCall(ctx context.Context, window time.Duration) (open []drai
 	err = p.call(ctx, LastCall, window, func(Fault) error {
 		p.refusing, p.closeIdle = true, 0
 		for _, c := range p.busy() {
-			ending := "503"
+			ending := drain.EndingReply
 			if c.Protocol == "tcp" {
-				ending = "fin"
+				ending = drain.EndingFIN
 			}
 			open = append(open, c.conversation(ending))
 			c.end(Called)

@@ -43,7 +43,8 @@ func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 		restarts: prometheus.NewCounter(counter("lastcall_app_restarts_total",
 			"Restarts of an app container in a pod that kept running.")),
 	}
-	for _, reason := range []string{"503", "truncated", "fin", "ended", "close 1001"} {
+	for _, reason := range []string{drain.EndingReply, drain.EndingTruncated, drain.EndingFIN, drain.EndingCompleted,
+		drain.EndingGoingAway} {
 		m.cut.WithLabelValues(reason)
 	}
 	m.registry.MustRegister(m, m.cut, m.scrapeFailed, m.hookRefused, m.restarts)

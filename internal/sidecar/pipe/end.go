@@ -378,7 +378,7 @@ func (c *conn) settleLocked() {
 		w.ending = c.ws.endingName()
 	}
 	if w.ending == "" && c.db.isBusyLocked() {
-		w.ending = "fin"
+		w.ending = drain.EndingFIN
 	}
 	w.hasDone = true
 	close(w.done)
@@ -408,7 +408,7 @@ func (c *conn) giveUpLastWord() {
 	c.mu.Lock()
 	one := c.claimLocked(&endLastCallSilent)
 	if one != nil {
-		if c.end.word.ending = "truncated"; c.ws != nil {
+		if c.end.word.ending = drain.EndingTruncated; c.ws != nil {
 			c.end.word.ending = c.ws.endingName()
 		}
 	}
@@ -462,5 +462,5 @@ func (w *webSocket) endingName() string {
 	if w.closeSent.Load() {
 		return "close " + strconv.Itoa(w.c.p.cfg.WebSocketCode)
 	}
-	return "truncated"
+	return drain.EndingTruncated
 }

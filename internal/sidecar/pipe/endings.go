@@ -97,19 +97,19 @@ func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
 		c.mu.Unlock()
 		was, word := c.h2.endH2AtLastCall()
 		for i := range unspoken {
-			unspoken[i].Ending = "fin"
+			unspoken[i].Ending = drain.EndingFIN
 		}
 		return append(was, unspoken...), word
 	}
 	was := c.describeLocked()
-	e, report := &endLastCall, "503"
+	e, report := &endLastCall, drain.EndingReply
 	switch {
 	case len(was) == 0 && c.queue.len() == 0:
 		e = &endLastCallSilent
 	case c.mode == opaque, c.client.IsHandshaking():
-		e, report = &endLastCallSilent, "fin"
+		e, report = &endLastCallSilent, drain.EndingFIN
 	case c.response.begun:
-		report = "truncated"
+		report = drain.EndingTruncated
 	}
 	one := c.claimLocked(e)
 	c.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -33,9 +32,9 @@ func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 		if s.status != 0 && !s.serverEnded && e != &endLastCall {
 			c.in.stats.Truncated.Add(1)
 		}
-		how := "truncated"
+		how := drain.EndingTruncated
 		if canSend {
-			if how, out = h.end(s, out, e); how == "reset" || how == eventstream.ErrorEvent {
+			if how, out = h.end(s, out, e); how == drain.EndingReset || how == drain.EndingErrorEvent {
 				c.in.stats.H2.TxResets.Add(1)
 			}
 		}
@@ -71,10 +70,10 @@ func (h *h2) end(s *stream, out []byte, e *ending) (string, []byte) {
 	case s.grpc && s.status == 0: // a response of trailers alone
 		block := append([]byte(nil), 0x88) // :status 200, of the static table
 		block = http2.AppendField(block, "content-type", "application/grpc")
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id,
+		return drain.EndingGRPC, http2.Append(out, http2.Headers, endHeaders, s.id,
 			appendGRPC(block, e.reply.Message()))
 	case s.grpc && !s.serverEnded:
-		return "grpc-status " + grpc.Unavailable, http2.Append(out, http2.Headers, endHeaders, s.id,
+		return drain.EndingGRPC, http2.Append(out, http2.Headers, endHeaders, s.id,
 			appendGRPC(nil, e.reply.Message()))
 	case s.status == 0:
 		status := strconv.Itoa(e.reply.Status)
@@ -90,9 +89,9 @@ func (h *h2) end(s *stream, out []byte, e *ending) (string, []byte) {
 		}
 		return status, out
 	case s.serverEnded: // answered in full; the client was still sending
-		return "answered", http2.AppendReset(out, s.id, http2.NoError)
+		return drain.EndingAnswered, http2.AppendReset(out, s.id, http2.NoError)
 	}
-	name := "reset"
+	name := drain.EndingReset
 	if e.orderly && s.events != nil {
 		end := s.events.Ending()
 		fits := h.windows.Allow(s.window, len(end.Last))
@@ -425,7 +424,7 @@ func (h *h2) endLastMessages() {
 	}
 	was := h.endStreams(&endLastCall, http2.NoError)
 	c.mu.Lock()
-	c.end.word.was, c.end.word.ending = was, "ended"
+	c.end.word.was, c.end.word.ending = was, drain.EndingCompleted
 	c.mu.Unlock()
 	c.sendEnd()
 }

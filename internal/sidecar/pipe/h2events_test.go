@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
@@ -24,7 +25,7 @@ func failureOf(t *testing.T, media eventstream.Media, body string) string {
 	s := eventstream.Follow(media, false)
 	s.Follow([]byte(body))
 	end := s.Ending()
-	if end.Name != eventstream.ErrorEvent {
+	if end.Name != drain.EndingErrorEvent {
 		t.Fatalf("ends with %+v", end)
 	}
 	return fmt.Sprintf("DATA 1 %q end=false\n", end.Last)

@@ -3,6 +3,7 @@ package earlyend
 import (
 	"bytes"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
@@ -57,8 +58,8 @@ const (
 // failure returns the message that ends a call with UNAVAILABLE, which clients may retry, and its name for reports.
 func (c Content) failure(message string) (last []byte, name string) {
 	if c == Connect {
-		return grpc.Append(nil, connectEnd, []byte(`{"error":{"code":"unavailable","message":"`+message+`"}}`)), "unavailable"
+		return grpc.Append(nil, connectEnd, []byte(`{"error":{"code":"unavailable","message":"`+message+`"}}`)), drain.EndingConnect
 	}
 	trailers := "grpc-status: " + grpc.Unavailable + "\r\ngrpc-message: " + message + "\r\n"
-	return grpc.Append(nil, grpcWebTrailers, []byte(trailers)), "grpc-status " + grpc.Unavailable
+	return grpc.Append(nil, grpcWebTrailers, []byte(trailers)), drain.EndingGRPC
 }

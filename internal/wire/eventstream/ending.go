@@ -15,12 +15,6 @@ type Ending struct {
 	Name   string // of an ending that is not proper, for reports
 }
 
-// Names of endings that are not proper.
-const (
-	Truncated  = "truncated"
-	ErrorEvent = "error event"
-)
-
 // message is the text of the error events.
 const message = drain.MessageLastCall
 
@@ -31,7 +25,7 @@ const defaultRetry = 1000
 func (s *Stream) Ending() Ending {
 	switch {
 	case !s.BetweenEvents():
-		return Ending{Name: Truncated}
+		return Ending{Name: drain.EndingTruncated}
 	case s.complete:
 		return Ending{Proper: true}
 	case s.Reconnects():
@@ -39,24 +33,24 @@ func (s *Stream) Ending() Ending {
 	}
 	switch s.dialect {
 	case openAI:
-		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
+		return Ending{Name: drain.EndingErrorEvent, Last: fmt.Appendf(nil,
 			`data: {"error":{"message":%q,"type":"server_error","param":null,"code":"server_shutting_down"}}`+"\n\n", message)}
 	case openAIReplies:
-		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
+		return Ending{Name: drain.EndingErrorEvent, Last: fmt.Appendf(nil,
 			`event: error`+"\n"+`data: {"type":"error","sequence_number":%[2]d,"code":"server_error","message":%[1]q,`+
 				`"param":null,"error":{"type":"server_error","code":"server_error","message":%[1]q,"param":null}}`+"\n\n",
 			message, s.sequence+1)}
 	case anthropic:
-		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
+		return Ending{Name: drain.EndingErrorEvent, Last: fmt.Appendf(nil,
 			"event: error\n"+`data: {"type":"error","error":{"type":"overloaded_error","message":%q}}`+"\n\n", message)}
 	case gemini:
-		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
+		return Ending{Name: drain.EndingErrorEvent, Last: fmt.Appendf(nil,
 			`data: {"error":{"code":503,"message":%q,"status":"UNAVAILABLE"}}`+"\r\n\r\n", message)}
 	case ollama:
-		return Ending{Name: ErrorEvent, Last: fmt.Appendf(nil,
+		return Ending{Name: drain.EndingErrorEvent, Last: fmt.Appendf(nil,
 			`{"error":%q,"model":"","message":{"role":"assistant","content":""},"response":"","done":false}`+"\n", message)}
 	}
-	return Ending{Name: Truncated}
+	return Ending{Name: drain.EndingTruncated}
 }
 
 // Reconnects reports whether the client repeats the request by itself after any end, as EventSource does. A stream in a

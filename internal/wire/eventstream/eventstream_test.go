@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
 )
 
 const (
@@ -30,8 +32,8 @@ const (
 )
 
 func TestEnding(t *testing.T) {
-	proper, truncated := Ending{Proper: true}, Ending{Name: Truncated}
-	failed := func(event string) Ending { return Ending{Name: ErrorEvent, Last: []byte(event)} }
+	proper, truncated := Ending{Proper: true}, Ending{Name: drain.EndingTruncated}
+	failed := func(event string) Ending { return Ending{Name: drain.EndingErrorEvent, Last: []byte(event)} }
 	for _, tt := range []struct {
 		name, body string
 		want       Ending
