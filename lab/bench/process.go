@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -22,7 +23,8 @@ type process struct {
 	name   string
 	port   int
 	pid    int
-	http2  bool          // all that it speaks
+	http2  bool // all that it speaks
+	tls    bool
 	stderr *bytes.Buffer // to be read only once done is closed
 	began  time.Time     // when it was about to be started
 	done   chan struct{}
@@ -74,8 +76,8 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 		return nil, fmt.Errorf("start %s: %w", s.name, err)
 	}
 	running := &process{
-		name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, stderr: &stderr, began: began,
-		done: make(chan struct{}), signal: command.Process.Signal}
+		name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, tls: p.TLS != "", stderr: &stderr,
+		began: began, done: make(chan struct{}), signal: command.Process.Signal}
 	go func() {
 		defer close(running.done)
 		_ = command.Wait() // its exit code does not matter: it was stopped
@@ -89,6 +91,9 @@ func (p *process) address() string { return fmt.Sprintf("127.0.0.1:%d", p.port) 
 
 // url is the URL of small requests.
 func (p *process) url() string {
+	if p.tls {
+		return "https://" + p.address() + "/get"
+	}
 	return "http://" + p.address() + "/get"
 }
 
@@ -100,7 +105,8 @@ func (p *process) awaitAnswer(ctx context.Context) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!p.http2)
 	protocols.SetUnencryptedHTTP2(p.http2)
-	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols}
+	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // our own program with our own certificate
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(), nil)

@@ -30,6 +30,7 @@ type place struct {
 	Listen, Backend, Admin, Status int
 	Mode                           string   // HAProxy's
 	HTTP2                          bool     // without TLS, by prior knowledge; else HTTP/1.1
+	TLS                            string   // PEM file of a certificate and its key; empty: no TLS
 	Clients                        int      // how many connections it must be ready for
 	Env                            []string // added to the environment
 }
@@ -79,8 +80,12 @@ const smallBody = `{"url": "http://localhost/get", "origin": "127.0.0.1"}` + "\n
 
 func lastcall(protocol string) func(string, place) ([]string, error) {
 	return func(program string, p place) ([]string, error) {
+		inbound := fmt.Sprintf("127.0.0.1:%d=127.0.0.1:%d,protocol=%s", p.Listen, p.Backend, protocol)
+		if p.TLS != "" {
+			inbound += fmt.Sprintf(",tls-cert=%s,tls-key=%[1]s", p.TLS)
+		}
 		return []string{program, "agent",
-			"--inbound", fmt.Sprintf("127.0.0.1:%d=127.0.0.1:%d,protocol=%s", p.Listen, p.Backend, protocol),
+			"--inbound", inbound,
 			"--status-address", "127.0.0.1", "--status-port", fmt.Sprint(p.Status),
 			"--admin-address", fmt.Sprintf("127.0.0.1:%d", p.Admin),
 			"--termination-log", filepath.Join(p.Dir, "termination-log")}, nil

@@ -43,6 +43,8 @@ var tables []*table
 func init() {
 	tables = []*table{
 		http1Table,
+		bodiesTable,
+		tlsTable,
 		shortTable,
 		http2Table,
 		latencyTable,
