@@ -83,7 +83,7 @@ func TestParseSaysWhatIsPossible(t *testing.T) {
 		{"--rounds 0", "at least 1"},
 		{"--duration 1500ms", "whole seconds"},
 		{"--held 1", "2 to 100000"},
-		{"http3", "there are http1, short"},
+		{"http3", "there are http1, bodies, tls, short"},
 		{"--rounds 1 http2", "before the flags"},
 		{"--only lastcall-http --lastcall /nowhere/lastcall", "make build"},
 	} {
