@@ -11,7 +11,8 @@ import (
 )
 
 // run waits for the signal that begins the termination, and takes the planes through it.
-func (s *settings) run(ctx context.Context, planes []drain.DataPlane, requests *drain.Requests) (report Report, err error) {
+func (s *settings) run(ctx context.Context, planes []drain.DataPlane,
+	requests *drain.Requests) (report Report, err error) {
 	// No client connects to a worker: none has to learn that the pod ends.
 	if !slices.ContainsFunc(planes, func(p drain.DataPlane) bool { _, isWorker := p.(*Worker); return !isWorker }) {
 		s.config.MinimumDrain, s.config.QuietTime, s.drainedByHook = 0, 0, false
@@ -56,8 +57,8 @@ func (s *settings) terminate(ctx context.Context, plane *monitored, planes []dra
 	if trigger == drain.ServerEnded || trigger == drain.BackgroundFailed {
 		log = s.log.Warn
 	}
-	log("draining", "trigger", trigger.String(), "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime, "grace_period",
-		config.GracePeriod)
+	log("draining", "trigger", trigger.String(), "minimum_drain", config.MinimumDrain, "quiet_time", config.QuietTime,
+		"grace_period", config.GracePeriod)
 	report, err := drain.Termination{
 		Plane:    plane,
 		Config:   config,

@@ -134,8 +134,8 @@ type Activity struct {
 	Failed uint64
 }
 
-// Endings of conversations at the last call, in reports and in lastcall_requests_cut_total. docs/endings.md has the rule of
-// each, and what the client sees of it. A close frame of a WebSocket is "close" with its code.
+// Endings of conversations at the last call, in reports and in lastcall_requests_cut_total. docs/endings.md has the
+// rule of each, and what the client sees of it. A close frame of a WebSocket is "close" with its code.
 const (
 	EndingReply      = "503"             // the reply of HTTP
 	EndingGRPC       = "grpc-status 14"  // the status UNAVAILABLE in trailers

@@ -3,18 +3,18 @@ package rehearsal
 import (
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // expectIstio: the app's exit or the sidecar's cuts the request, or neither. Polls make the times uncertain.
-func expectIstio(p *course.Pod, s strategy.Strategy, c circumstances) expectation {
+func expectIstio(p *podend.Pod, s strategy.Strategy, c circumstances) expectation {
 	// An idle connection counts for the sidecar. Envoy closes it, if that comes before SIGKILL.
 	isCounted := s.Sidecar == strategy.ExitOnZero && s.Idle
 	isClosed := isCounted && c.envoy && p.Grace > envoyIdleFrom
-	tr := course.Traffic{Busy: c.left, Idle: s.Idle && !isClosed, Polls: course.Late}
+	tr := podend.Traffic{Busy: c.left, Idle: s.Idle && !isClosed, Polls: podend.Late}
 	late := p.Course(tr)
-	tr.Polls = course.Early
+	tr.Polls = podend.Early
 	early := p.Course(tr)
 
 	e := expectation{lost: c.left > early.Cut, answered: exactly(c.left)}

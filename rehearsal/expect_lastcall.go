@@ -4,15 +4,15 @@ import (
 	"fmt"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 // expectLastcall: the client gets the app's response, or a 503 at the last call. The pod ends with the last byte, but
 // not before the minimum drain.
-func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expectation {
-	ending := p.Course(course.Traffic{Busy: c.left, Idle: s.Idle})
+func expectLastcall(p *podend.Pod, s strategy.Strategy, c circumstances) expectation {
+	ending := p.Course(podend.Traffic{Busy: c.left, Idle: s.Idle})
 	no, limit := false, exitLag
 	switch {
 	case c.envoy && s.Idle:
@@ -58,7 +58,7 @@ func expectLastcall(p *course.Pod, s strategy.Strategy, c circumstances) expecta
 
 // expectEnvoyNative: the hook's last call reports the remaining clients, and the app gets its SIGTERM. A native sidecar
 // stays until the app has exited, and its Envoy cannot end single requests: the app does, or its SIGKILL.
-func expectEnvoyNative(p *course.Pod, s strategy.Strategy, c circumstances, ending course.Course) expectation {
+func expectEnvoyNative(p *podend.Pod, s strategy.Strategy, c circumstances, ending podend.Course) expectation {
 	e := expectation{
 		lost: c.left > ending.Cut, answered: exactly(min(c.left, ending.Cut)), named: true, unnamed: true, idle: s.Idle,
 		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", terminal.Seconds(p.LastCall)),

@@ -2,48 +2,48 @@ package rehearsal
 
 import (
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
-var reactions = map[strategy.SIGTERMBehaviour]course.Reaction{
-	strategy.Exits: course.Exits, strategy.ClosesListener: course.Finishes,
+var reactions = map[strategy.SIGTERMBehaviour]podend.Reaction{
+	strategy.Exits: podend.Exits, strategy.ClosesListener: podend.Finishes,
 }
 
 // podOf is the pod of a strategy: the app, and its sidecar.
-func podOf(s strategy.Strategy, c circumstances) course.Pod {
-	app := course.Container{Name: "app", Role: course.App, Reaction: reactions[c.app]}
-	side := course.Container{Name: "sidecar", Role: course.Proxy, Native: s.Sidecar.IsNative(), Reaction: course.Exits}
-	p := course.Pod{Grace: s.GraceOr(c.grace)}
+func podOf(s strategy.Strategy, c circumstances) podend.Pod {
+	app := podend.Container{Name: "app", Role: podend.App, Reaction: reactions[c.app]}
+	side := podend.Container{Name: "sidecar", Role: podend.Proxy, Native: s.Sidecar.IsNative(), Reaction: podend.Exits}
+	p := podend.Pod{Grace: s.GraceOr(c.grace)}
 	if s.Sleep > 0 {
-		app.Hook = course.Hook{Kind: course.SleepHook, Duration: s.Sleep, IsKnown: true}
+		app.Hook = podend.Hook{Kind: podend.SleepHook, Duration: s.Sleep, IsKnown: true}
 		side.Hook = app.Hook
 	}
 	if s.Netstat {
-		side.Hook.Kind = course.LoopHook
+		side.Hook.Kind = podend.LoopHook
 	}
 	switch s.Sidecar {
 	case strategy.NoSidecar:
-		p.Containers = []course.Container{app}
+		p.Containers = []podend.Container{app}
 		return p
 	case strategy.Fixed:
-		side.Reaction, side.Drain = course.FixedDrain, s.TerminationDrain
+		side.Reaction, side.Drain = podend.FixedDrain, s.TerminationDrain
 	case strategy.ExitOnZero:
-		side.Reaction, side.Drain = course.PollsZero, strategy.MinimumDrain
+		side.Reaction, side.Drain = podend.PollsZero, strategy.MinimumDrain
 	case strategy.IstioNative, strategy.HooksNative:
-		side.Hook.Kind = course.NotifyHook
+		side.Hook.Kind = podend.NotifyHook
 	case strategy.Hooks:
-		side.Hook.Kind = course.AppEndHook
+		side.Hook.Kind = podend.AppEndHook
 	case strategy.Lastcall:
-		side.Reaction = course.Waits
+		side.Reaction = podend.Waits
 	case strategy.LastcallNative: // a real Envoy cannot end single requests: they end with it, after the app
 		if !c.envoy {
-			side.Reaction = course.Waits
+			side.Reaction = podend.Waits
 		}
 	}
 	if s.Sidecar.IsLastcall() {
-		app.Hook.Kind = course.DrainHook
+		app.Hook.Kind = podend.DrainHook
 		timers := drain.DefaultConfig()
 		timers.GracePeriod = p.Grace
 		if s.Sidecar.IsHooks() {
@@ -51,6 +51,6 @@ func podOf(s strategy.Strategy, c circumstances) course.Pod {
 		}
 		p.SetDrain(timers)
 	}
-	p.Containers = []course.Container{app, side}
+	p.Containers = []podend.Container{app, side}
 	return p
 }

@@ -319,7 +319,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp.StatusCode
 	}
-	for _, headers := range [][]string{ // the others: TestForeign of internal/sidecar/sideport
+	for _, headers := range [][]string{ // the others: TestForeign of internal/sidecar/statusserver
 		{"Origin", "http://evil.example"},
 		{"Sec-Fetch-Site", "cross-site"},
 		{"Host", "evil.example:15020", "Origin", "http://evil.example:15020", "Sec-Fetch-Site", "same-origin"},

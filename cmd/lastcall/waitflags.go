@@ -16,7 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/until"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/worker"
 )
 
 // variableIgnoreFrom is the default of --ignore-from: Kubernetes expands $(NAME) in a container's command, but not in
@@ -190,8 +190,8 @@ type untilFlags struct {
 }
 
 func (f *untilFlags) register(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.signals, "until", nil, "wait until this `SIGNAL` reports that a worker is idle; may be repeated, then all must be idle: "+until.Syntax)
-	flags.DurationVar(&f.stale, "until-stale", until.DefaultStale,
+	flags.StringArrayVar(&f.signals, "until", nil, "wait until this `SIGNAL` reports that a worker is idle; may be repeated, then all must be idle: "+worker.Syntax)
+	flags.DurationVar(&f.stale, "until-stale", worker.DefaultStale,
 		"how long a signal of --until may fail before it no longer holds the drain; 0 for no limit")
 	flags.DurationVar(&f.heartbeat, "until-heartbeat", 0,
 		"how long a busy signal of --until may report the same (value, text, time of modification) before it no longer holds the drain; 0 for no limit")
@@ -202,20 +202,20 @@ func (f *untilFlags) plane(log *slog.Logger) ([]drain.DataPlane, error) {
 	if len(f.signals) == 0 {
 		return nil, nil
 	}
-	o := until.Options{Stale: f.stale, Heartbeat: f.heartbeat, Log: log}
+	o := worker.Options{Stale: f.stale, Heartbeat: f.heartbeat, Log: log}
 	for name, value := range map[string]time.Duration{"until-stale": f.stale, "until-heartbeat": f.heartbeat} {
 		if value < 0 {
 			return nil, usagef("--%s %v: must not be negative", name, value)
 		}
 	}
 	for _, text := range f.signals {
-		s, err := until.Parse(text)
+		s, err := worker.Parse(text)
 		if err != nil {
 			return nil, usagef("--until %w", err)
 		}
 		o.Signals = append(o.Signals, s)
 	}
-	return []drain.DataPlane{until.New(o)}, nil
+	return []drain.DataPlane{worker.New(o)}, nil
 }
 
 // parsePort reads PORT or PORT/PROTOCOL.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
@@ -30,7 +30,7 @@ func container(o Options, p *corev1.Pod) corev1.EphemeralContainer {
 	no, yes, user := false, true, int64(unprivileged)
 	args := []string{"observe", "--pod", "--json", "--for", o.Limit.String(), "--grace", pod.GraceOf(&p.Spec).String()}
 	var known observe.Options
-	losses.Know(&known, &p.Spec, pod.CarrierOf(p))
+	advice.Know(&known, &p.Spec, pod.CarrierOf(p))
 	text, _ := json.Marshal(known) // plain numbers
 	args = append(args, "--known", string(text))
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -78,7 +78,7 @@ func (p *observed) start(ctx context.Context) (err error) {
 }
 
 // end waits for the pod's termination and returns it; nil when ctx has ended before, or the observer by its own limit.
-func (p *observed) end(ctx context.Context) *losses.Termination {
+func (p *observed) end(ctx context.Context) *advice.Termination {
 	for ctx.Err() == nil {
 		_, _ = p.read(ctx, false)
 		now := p.seen.of(p.pod)
@@ -105,8 +105,8 @@ func (p *observed) end(ctx context.Context) *losses.Termination {
 }
 
 // conclude joins the observer's output with the pod's last status.
-func (p *observed) conclude(now *corev1.Pod) *losses.Termination {
-	t := &losses.Termination{
+func (p *observed) conclude(now *corev1.Pod) *advice.Termination {
+	t := &advice.Termination{
 		Namespace: now.Namespace, Pod: now.Name, Workload: p.workload.String(), Proxy: pod.CarrierOf(p.pod),
 	}
 	deleted, grace := pod.Deletion(now)

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -33,7 +33,7 @@ type Options struct {
 
 // Report receives the events. It is safe for concurrent use.
 type Report interface {
-	Ended(losses.Termination)        // a pod
+	Ended(advice.Termination)        // a pod
 	Missed(pod string, err error)    // the pod is not observed
 	Note(format string, args ...any) // a remark for people
 }

@@ -20,7 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 )
 
@@ -34,7 +34,7 @@ type result struct {
 	noted  func() // is called after each note
 }
 
-func (r *result) Ended(t losses.Termination) {
+func (r *result) Ended(t advice.Termination) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended[t.Pod] = t.Verdict

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -88,7 +88,7 @@ func finishing(p *corev1.Pod) []string {
 		signal, _ := pod.StopSignal(c)
 		reaction, server := pod.Reacts(&p.Spec, c, signal, true)
 		switch {
-		case reaction == course.Finishes:
+		case reaction == podend.Finishes:
 			out = append(out, server+" at "+signal)
 		case slices.ContainsFunc(c.Ports, isTCP):
 			return nil

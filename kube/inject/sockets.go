@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/until"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/worker"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -274,7 +274,7 @@ func (j *injection) readUntil() error {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		if _, err := until.Parse(line); err != nil {
+		if _, err := worker.Parse(line); err != nil {
 			return fmt.Errorf("annotation %s: %w", annotationUntil, err)
 		}
 		j.until = append(j.until, line)

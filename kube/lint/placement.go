@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -138,7 +138,7 @@ func (l *linting) nativeIstio() {
 // loops end at their condition or at SIGKILL.
 func (l *linting) loops() {
 	l.containers(func(c *corev1.Container, where string) {
-		if hook := pod.ReadHook(&l.pod.Spec, c); hook.Kind == course.LoopHook && (hook.Most == 0 || hook.Most >= l.grace) {
+		if hook := pod.ReadHook(&l.pod.Spec, c); hook.Kind == podend.LoopHook && (hook.Most == 0 || hook.Most >= l.grace) {
 			l.find("LC015", Warning, where+".lifecycle.preStop",
 				"waits until netstat lists no connection: idle connections hold it until SIGKILL, "+
 					"and an app that closes its listener first ends it too early; use lastcall wait")

@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -93,7 +93,7 @@ func (w *workload) unprotected() {
 				continue
 			}
 			lacks := "has no preStop hook"
-			if hook.Kind != course.NoHook {
+			if hook.Kind != podend.NoHook {
 				lacks = "has a preStop that does not wait"
 			}
 			w.find("LC019", Warning, "spec.containers["+c.Name+"]",
@@ -120,23 +120,23 @@ func (w *workload) sidecarEndsFirst() {
 	}
 	hook, app := time.Duration(0), ""
 	for _, c := range w.end.Containers {
-		if c.Role == course.App && c.Hook.Duration > hook {
+		if c.Role == podend.App && c.Hook.Duration > hook {
 			hook, app = c.Hook.Duration, c.Name
 		}
 	}
 	for _, c := range w.end.Containers {
-		if c.Role != course.Proxy || c.Native {
+		if c.Role != podend.Proxy || c.Native {
 			continue
 		}
 		where := "spec.containers[" + app + "].lifecycle.preStop"
 		switch serves := c.Hook.Duration + c.Drain; {
-		case c.Reaction == course.FixedDrain && w.end.Mesh == pod.MeshIstio && hook > serves && c.Hook.IsKnown:
+		case c.Reaction == podend.FixedDrain && w.end.Mesh == pod.MeshIstio && hook > serves && c.Hook.IsKnown:
 			w.find("LC020", Warning, where,
 				"waits for %v, but Istio's classic sidecar ends after %v (terminationDrainDuration): "+
 					"then the app can neither be reached nor reach others; "+
 					"set terminationDrainDuration above %v in the annotation proxy.istio.io/config, or use a native sidecar",
 				hook, serves, hook)
-		case c.Reaction == course.Refuses && hook > c.Hook.Duration && c.Hook.IsKnown:
+		case c.Reaction == podend.Refuses && hook > c.Hook.Duration && c.Hook.IsKnown:
 			w.find("LC020", Warning, where,
 				"waits for %v, but linkerd's classic proxy refuses new connections after %v: "+
 					"set the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds to %d, or use a native sidecar",
@@ -156,7 +156,7 @@ func (w *workload) ignoredExitOnZero() {
 		!s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || isFromMesh || isWrong {
 		return // the annotation means something else when it is right
 	}
-	isNativeProxy := func(c termination.Container) bool { return c.Role == course.Proxy && c.Native }
+	isNativeProxy := func(c termination.Container) bool { return c.Role == podend.Proxy && c.Native }
 	if slices.ContainsFunc(w.end.Containers, isNativeProxy) {
 		w.find("LC005", Warning, "metadata.annotations[proxy.istio.io/config].proxyMetadata."+meshconfig.VariableExitOnZero,
 			"%s; set the annotation sidecar.istio.io/nativeSidecar to \"false\" and give the app "+
@@ -223,7 +223,7 @@ func staysFor(hook pod.Hook, c *corev1.Container) time.Duration {
 		return hook.StopsAt
 	case hook.Duration > 0 && hook.IsKnown:
 		return hook.Duration
-	case !hook.IsKnown, hook.Failure() == "" && reaction == course.Unsure && delaysItself(c):
+	case !hook.IsKnown, hook.Failure() == "" && reaction == podend.Unsure && delaysItself(c):
 		return pod.Forever
 	}
 	return 0

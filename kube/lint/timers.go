@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -18,7 +18,7 @@ func (l *linting) preStopSleeps() {
 		if hook.Own != nil {
 			hook = *hook.Own
 		}
-		if hook.Stops && hook.StopsAt < l.grace && (hook.Stop == course.Finishes || hook.Stop == course.Exits) {
+		if hook.Stops && hook.StopsAt < l.grace && (hook.Stop == podend.Finishes || hook.Stop == podend.Exits) {
 			return // the hook ends with its container
 		}
 		switch {
@@ -171,7 +171,7 @@ func signalOf(spec *corev1.PodSpec, c *corev1.Container) (at time.Duration, isKn
 func (l *linting) reloads() {
 	l.containers(func(c *corev1.Container, where string) {
 		signal, _ := pod.StopSignal(c)
-		if r, why := pod.Reacts(&l.pod.Spec, c, signal, true); r == course.Reloads {
+		if r, why := pod.Reacts(&l.pod.Spec, c, signal, true); r == podend.Reloads {
 			l.find("LC037", Warning, where+".command",
 				"%s: its requests are cut, it starts again, and SIGKILL ends it; "+
 					"add --die-on-term, or lifecycle: {stopSignal: SIGQUIT}", why)
@@ -189,7 +189,7 @@ func (l *linting) ownTimers() {
 		own := pod.ReadHook(&l.pod.Spec, c)
 		signal, _ := pod.StopSignal(c)
 		reaction, _ := pod.Reacts(&l.pod.Spec, c, signal, true)
-		if reaction == course.Exits && !own.Stops || own.Stop == course.Exits {
+		if reaction == podend.Exits && !own.Stops || own.Stop == podend.Exits {
 			return
 		}
 		hook := own.Duration

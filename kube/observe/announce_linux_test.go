@@ -19,8 +19,8 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -206,19 +206,19 @@ func TestAgentReport(t *testing.T) {
 		verdict string
 		cut     int
 	}{
-		{"nothing was cut", string(clean), 0, losses.Clean, 0},
-		{"three streams", cut(3), 0, losses.Lost, 3},
-		{"the kernel shows one of them as reset", cut(3), 1, losses.Lost, 3},
-		{"the kernel shows more", cut(1), 4, losses.Lost, 1},
-		{"the kernel shows a loss, and the agent none", string(clean), 4, losses.Clean, 0},
-		{"an opaque connection", strings.Replace(cut(1), `"protocol":""`, `"protocol":"tcp"`, 1), 0, losses.Unclear, 0},
-		{"a WebSocket with a close frame", strings.Replace(cut(1), "truncated", "close 1012", 1), 0, losses.Clean, 0},
-		{"no report", "", 0, losses.Clean, 0},
-		{"no report: the kernel's losses are doubts", "", 4, losses.Unclear, 0},
-		{"another program's message is no report", "exit status 1", 2, losses.Unclear, 0},
-		{"another program's message", "exit status 1", 0, losses.Clean, 0},
-		{"a number without bound", strings.Replace(cut(1), `"open"`, `"left_out":9000000000000000000,"open"`, 1), 0, losses.Lost, maxCut},
-		{"a negative number", strings.Replace(cut(1), `"open"`, `"left_out":-5,"open"`, 1), 0, losses.Lost, 1},
+		{"nothing was cut", string(clean), 0, advice.Clean, 0},
+		{"three streams", cut(3), 0, advice.Lost, 3},
+		{"the kernel shows one of them as reset", cut(3), 1, advice.Lost, 3},
+		{"the kernel shows more", cut(1), 4, advice.Lost, 1},
+		{"the kernel shows a loss, and the agent none", string(clean), 4, advice.Clean, 0},
+		{"an opaque connection", strings.Replace(cut(1), `"protocol":""`, `"protocol":"tcp"`, 1), 0, advice.Unclear, 0},
+		{"a WebSocket with a close frame", strings.Replace(cut(1), "truncated", "close 1012", 1), 0, advice.Clean, 0},
+		{"no report", "", 0, advice.Clean, 0},
+		{"no report: the kernel's losses are doubts", "", 4, advice.Unclear, 0},
+		{"another program's message is no report", "exit status 1", 2, advice.Unclear, 0},
+		{"another program's message", "exit status 1", 0, advice.Clean, 0},
+		{"a number without bound", strings.Replace(cut(1), `"open"`, `"left_out":9000000000000000000,"open"`, 1), 0, advice.Lost, maxCut},
+		{"a negative number", strings.Replace(cut(1), `"open"`, `"left_out":-5,"open"`, 1), 0, advice.Lost, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := injected(1, 15020)
@@ -227,7 +227,7 @@ func TestAgentReport(t *testing.T) {
 			r := Termination{}
 			r.Traffic.Lost.Reset = tt.reset
 			r.conclude(&pod, map[string]time.Duration{idOf("lastcall", p.UID): 6 * time.Second, idOf("app", p.UID): 6 * time.Second})
-			if tt.verdict == losses.Unclear && tt.reset > 0 && (r.LostLeast != 0 || r.LostMost != tt.reset || eventOf(r).Reason != ReasonUnclear) {
+			if tt.verdict == advice.Unclear && tt.reset > 0 && (r.LostLeast != 0 || r.LostMost != tt.reset || eventOf(r).Reason != ReasonUnclear) {
 				t.Errorf("%s lost, Event %s; want 0 to %d", r.Bounds(), eventOf(r).Reason, tt.reset)
 			}
 			if r.Verdict != tt.verdict || r.Traffic.Lost.Cut != tt.cut || (r.Agent != nil) != strings.HasPrefix(tt.message, "{") {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/eventwriter"
-	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -65,13 +65,13 @@ func (t *Termination) needsEvent() bool {
 func eventOf(t Termination) *corev1.Event {
 	kind, reason := corev1.EventTypeWarning, ReasonLost
 	switch t.Verdict {
-	case losses.Clean:
+	case advice.Clean:
 		kind, reason = corev1.EventTypeNormal, ReasonClean
-	case losses.Killed:
+	case advice.Killed:
 		reason = ReasonKilled
-	case losses.Unclear:
+	case advice.Unclear:
 		kind, reason = corev1.EventTypeNormal, ReasonUnclear
-	case losses.Unknown:
+	case advice.Unknown:
 		kind, reason = corev1.EventTypeNormal, ReasonUnknown
 	}
 	object := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: t.Namespace, Name: t.Pod, UID: t.UID}

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/losses"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -45,7 +45,7 @@ func TestOneEvent(t *testing.T) {
 			}}},
 		}
 		p := podOf(pod)
-		r := Termination{Termination: losses.Termination{Proxy: p.Proxy}}
+		r := Termination{Termination: advice.Termination{Proxy: p.Proxy}}
 		r.Traffic.Lost.Reset = tt.lost
 		r.conclude(&p, nil)
 		if got := r.needsEvent(); got != tt.want || p.Proxy != tt.proxy {

@@ -19,7 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
 // These tests use the real kernel: each pod has a network namespace, with an app that has not read one client's request.
@@ -68,9 +68,9 @@ func onKernel(t *testing.T) *node {
 func known(t *testing.T, r Termination) bool {
 	t.Helper()
 	switch {
-	case r.Verdict == losses.Lost && r.Traffic.Lost.Total() == 1:
+	case r.Verdict == advice.Lost && r.Traffic.Lost.Total() == 1:
 		return true
-	case r.Verdict == losses.Unknown:
+	case r.Verdict == advice.Unknown:
 	default:
 		t.Errorf("%s: %s %q, %+v", r.Pod, r.Verdict, r.Unknown, r.Traffic)
 	}

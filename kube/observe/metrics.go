@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
 // Reasons why something was not observed, the label reason of lastcall_observer_unknown_total.
@@ -104,13 +104,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // series.
 func (m *Metrics) Expect(k Key) {
 	k = m.bounded(k)
-	for _, verdict := range losses.Verdicts {
+	for _, verdict := range advice.Verdicts {
 		m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, verdict)
 	}
 	for reason := range (observe.Lost{}).Reasons() {
 		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, string(reason))
 	}
-	m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, losses.ReasonRestart)
+	m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, advice.ReasonRestart)
 	m.perhaps.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
 	m.missed.WithLabelValues(k.Namespace, k.Workload, k.Proxy)
 	for _, h := range []*prometheus.HistogramVec{m.duration, m.idle, m.lateness, m.tail} {
@@ -119,11 +119,11 @@ func (m *Metrics) Expect(k Key) {
 }
 
 // Count counts a termination.
-func (m *Metrics) Count(t *losses.Termination) {
+func (m *Metrics) Count(t *advice.Termination) {
 	k := m.bounded(Key{t.Namespace, t.Workload, t.Proxy})
 	m.perhaps.WithLabelValues(k.Namespace, k.Workload, k.Proxy).Add(float64(max(0, t.LostMost-t.LostLeast)))
 	if t.Restart {
-		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, losses.ReasonRestart).Add(float64(t.LostLeast))
+		m.lost.WithLabelValues(k.Namespace, k.Workload, k.Proxy, advice.ReasonRestart).Add(float64(t.LostLeast))
 		return
 	}
 	m.terminations.WithLabelValues(k.Namespace, k.Workload, k.Proxy, t.Verdict).Inc()

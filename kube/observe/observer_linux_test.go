@@ -31,7 +31,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -319,15 +319,15 @@ func TestTerminations(t *testing.T) {
 		killed  bool
 		unknown string
 	}{
-		{name: "nothing lost", grace: 30, verdict: losses.Clean},
-		{name: "lost", seen: lost, grace: 30, code: 1, verdict: losses.Lost},
-		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: losses.Killed, killed: true},
-		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unclear: observe.Unclear{Unfinished: 1}}, grace: 30, code: 137, verdict: losses.Lost, killed: true},
-		{name: "perhaps lost", seen: observe.Termination{Unclear: observe.Unclear{Probes: 2}}, grace: 30, verdict: losses.Unclear},
-		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: losses.Unknown, unknown: UnknownOverrun},
-		{name: "no listener was seen", seen: observe.Termination{Idle: 1}, ports: true, grace: 30, verdict: losses.Unknown, unknown: UnknownListener},
-		{name: "a listener was seen", seen: observe.Termination{Ports: []uint16{8080}}, ports: true, grace: 30, verdict: losses.Clean},
-		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: losses.Lost, unknown: UnknownOverrun},
+		{name: "nothing lost", grace: 30, verdict: advice.Clean},
+		{name: "lost", seen: lost, grace: 30, code: 1, verdict: advice.Lost},
+		{name: "SIGKILL without a loss", grace: 30, code: 137, verdict: advice.Killed, killed: true},
+		{name: "SIGKILL with a request in flight", seen: observe.Termination{Unclear: observe.Unclear{Unfinished: 1}}, grace: 30, code: 137, verdict: advice.Lost, killed: true},
+		{name: "perhaps lost", seen: observe.Termination{Unclear: observe.Unclear{Probes: 2}}, grace: 30, verdict: advice.Unclear},
+		{name: "overrun", seen: observe.Termination{Overruns: 1, Unseen: 4}, grace: 30, verdict: advice.Unknown, unknown: UnknownOverrun},
+		{name: "no listener was seen", seen: observe.Termination{Idle: 1}, ports: true, grace: 30, verdict: advice.Unknown, unknown: UnknownListener},
+		{name: "a listener was seen", seen: observe.Termination{Ports: []uint16{8080}}, ports: true, grace: 30, verdict: advice.Clean},
+		{name: "overrun and lost", seen: observe.Termination{Overruns: 1, Lost: observe.Lost{Unanswered: 1}}, grace: 30, verdict: advice.Lost, unknown: UnknownOverrun},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -376,7 +376,7 @@ func TestNotObserved(t *testing.T) {
 		n.list = []corev1.Pod{*deleted(pod, 30)}
 		n.run()
 		end()
-		if r := n.next(); r.Verdict != losses.Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownNamespace) {
+		if r := n.next(); r.Verdict != advice.Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownNamespace) {
 			t.Errorf("%+v", r)
 		}
 		if testutil.ToFloat64(n.count.unknown.WithLabelValues(UnknownNamespace)) != 1 {
@@ -392,7 +392,7 @@ func TestNotObserved(t *testing.T) {
 		_, end := n.observe(last, "app")
 		end()
 		n.changes.Delete(exited(last, 0))
-		if r := n.next(); r.Verdict != losses.Unknown || r.Unknown[0] != UnknownLate {
+		if r := n.next(); r.Verdict != advice.Unknown || r.Unknown[0] != UnknownLate {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -401,7 +401,7 @@ func TestNotObserved(t *testing.T) {
 		pod := running(1)
 		stop, _ := n.observe(deleted(pod, 30), "app")
 		stop()
-		if r := n.next(); r.Verdict != losses.Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownEnd) {
+		if r := n.next(); r.Verdict != advice.Unknown || !strings.Contains(strings.Join(r.Unknown, " "), UnknownEnd) {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -412,7 +412,7 @@ func TestNotObserved(t *testing.T) {
 		n.changes.Delete(deleted(pod, 0))
 		n.wait(1)
 		end()
-		if r := n.next(); r.Verdict == losses.Unknown || len(r.Exits) != 1 {
+		if r := n.next(); r.Verdict == advice.Unknown || len(r.Exits) != 1 {
 			t.Errorf("%+v", r)
 		}
 		n.none()
@@ -427,7 +427,7 @@ func TestNotObserved(t *testing.T) {
 		n.wait(1)
 		end()
 		n.changes.Modify(exited(pod, 0))
-		if r := n.next(); r.Verdict != losses.Clean || !r.Deadline.IsZero() {
+		if r := n.next(); r.Verdict != advice.Clean || !r.Deadline.IsZero() {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -446,7 +446,7 @@ func TestHostNetwork(t *testing.T) {
 	n.watched(1)
 	n.changes.Modify(deleted(pod, 20)) // reported once
 	stop()
-	if r := n.next(); r.UID != pod.UID || r.Verdict != losses.Unknown || !slices.Equal(r.Unknown, []string{UnknownHostNetwork}) || !strings.Contains(r.Summary(), "the node's network") {
+	if r := n.next(); r.UID != pod.UID || r.Verdict != advice.Unknown || !slices.Equal(r.Unknown, []string{UnknownHostNetwork}) || !strings.Contains(r.Summary(), "the node's network") {
 		t.Errorf("%+v", r)
 	}
 	n.none()
@@ -456,7 +456,7 @@ func TestHostNetwork(t *testing.T) {
 	if got := testutil.ToFloat64(n.count.unknown.WithLabelValues(UnknownHostNetwork)); got != 1 {
 		t.Errorf("%v terminations are counted as left out", got)
 	}
-	if got := testutil.CollectAndCount(n.count.terminations); got != len(losses.Verdicts) {
+	if got := testutil.CollectAndCount(n.count.terminations); got != len(advice.Verdicts) {
 		t.Errorf("%d series of terminations; want those of the other pod", got)
 	}
 }
@@ -482,7 +482,7 @@ func TestManyAtOnce(t *testing.T) {
 		n.changes.Delete(exited(deleted(&n.list[i], 30), 0))
 	}
 	for range pods {
-		if r := n.next(); r.Verdict != losses.Clean {
+		if r := n.next(); r.Verdict != advice.Clean {
 			t.Errorf("%s: %s %q", r.Pod, r.Verdict, r.Unknown)
 		}
 	}
@@ -499,7 +499,7 @@ func TestAPIServerAway(t *testing.T) {
 	n.listErr = errors.New("connection refused")
 	n.changes.Stop()
 	end()
-	if r := n.next(); r.Verdict != losses.Unknown || r.Unknown[0] != UnknownDeadline {
+	if r := n.next(); r.Verdict != advice.Unknown || r.Unknown[0] != UnknownDeadline {
 		t.Errorf("%+v", r)
 	}
 	stop()
@@ -538,7 +538,7 @@ func TestNewsAfterTheSignal(t *testing.T) {
 	end()
 	n.changes.Modify(pod)
 	n.changes.Modify(exited(pod, 1))
-	if r := n.next(); r.Verdict != losses.Lost || len(r.Unknown) > 0 || !r.Began.Equal(n.kernel.reacted) || len(r.Exits) != 1 {
+	if r := n.next(); r.Verdict != advice.Lost || len(r.Unknown) > 0 || !r.Began.Equal(n.kernel.reacted) || len(r.Exits) != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -555,10 +555,10 @@ func TestRestart(t *testing.T) {
 	n.watched(1)
 	endApp()
 	r := n.next()
-	if !r.Restart || r.Container != "app" || r.Verdict != losses.Lost || r.LostLeast != 2 || r.LostMost != 2 {
+	if !r.Restart || r.Container != "app" || r.Verdict != advice.Lost || r.LostLeast != 2 || r.LostMost != 2 {
 		t.Errorf("%+v", r)
 	}
-	if got := testutil.ToFloat64(n.count.lost.WithLabelValues("shop", "deployment/web", "none", losses.ReasonRestart)); got != 2 {
+	if got := testutil.ToFloat64(n.count.lost.WithLabelValues("shop", "deployment/web", "none", advice.ReasonRestart)); got != 2 {
 		t.Errorf("%v requests lost by the restart were counted", got)
 	}
 	n.changes.Modify(deleted(pod, 30))
@@ -587,7 +587,7 @@ func TestMissedRestart(t *testing.T) {
 	n.wait(1)
 	end()
 	n.changes.Delete(exited(deleted(again, 30), 1))
-	if r := n.next(); r.Verdict != losses.Unknown || !slices.Contains(r.Unknown, UnknownLate) {
+	if r := n.next(); r.Verdict != advice.Unknown || !slices.Contains(r.Unknown, UnknownLate) {
 		t.Errorf("%+v", r)
 	}
 }

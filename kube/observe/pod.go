@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -69,7 +69,7 @@ func podOf(p *corev1.Pod) Pod {
 	for i := range p.Status.Conditions {
 		out.disruption(&p.Status.Conditions[i])
 	}
-	losses.Know(&out.Known, &p.Spec, out.Proxy)
+	advice.Know(&out.Known, &p.Spec, out.Proxy)
 	out.HasPorts = slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		r := c.ReadinessProbe
 		hasProbe := r != nil && (r.HTTPGet != nil || r.TCPSocket != nil || r.GRPC != nil)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -154,7 +154,7 @@ func (o *Observer) lastState(ctx context.Context, t *tracked) (p Pod, isGone boo
 func (t *tracked) report(node string, began time.Time) Termination {
 	p := &t.pod
 	return Termination{
-		Termination: losses.Termination{
+		Termination: advice.Termination{
 			Namespace: p.Namespace, Pod: p.Name, Workload: p.Workload, Proxy: p.Proxy,
 			Began: began, Deadline: p.deadline(began),
 		},

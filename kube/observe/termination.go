@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
 // Termination is the observer's report of one, as JSON on one line and as an Event.
 type Termination struct {
-	losses.Termination
+	advice.Termination
 
 	DeadlineFrom string       `json:"deadline_from,omitempty"` // the source of an earlier deadline; empty: none
 	Agent        *AgentReport `json:"agent,omitempty"`         // what lastcall's agent reported; nil: nothing

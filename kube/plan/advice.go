@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -31,18 +31,18 @@ type Advice struct {
 // as the longest, must be answered. The error is that the pod ends otherwise.
 func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 	end := o.Propagation + o.Request
-	a := &Advice{Lastcall: lastcall, Wait: course.WholeSeconds(o.Propagation)}
+	a := &Advice{Lastcall: lastcall, Wait: podend.WholeSeconds(o.Propagation)}
 	if !lastcall && o.appExits() {
-		a.Wait = course.WholeSeconds(end)
+		a.Wait = podend.WholeSeconds(end)
 	}
-	least := course.Grace(max(end, a.Wait))
+	least := podend.Grace(max(end, a.Wait))
 	// Only the part of the grace period that lastcall keeps grows with it.
-	var c course.Course
-	for a.Grace = least; a.Grace <= 2*least+course.Spare; a.Grace += time.Second {
+	var c podend.Course
+	for a.Grace = least; a.Grace <= 2*least+podend.Spare; a.Grace += time.Second {
 		a.Pod = a.apply(pod)
 		t := termination.Of(a.Pod, o.Options)
 		a.lastCall = t.LastCall
-		if c = t.Course(course.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
+		if c = t.Course(podend.Traffic{Busy: end, Last: o.Propagation}); c.Accepts >= o.Propagation && c.Cut >= end {
 			return a, nil
 		}
 	}
@@ -51,7 +51,7 @@ func Advise(pod *corev1.Pod, lastcall bool, o Options) (*Advice, error) {
 }
 
 // appExits reports whether the app ends requests in flight at its stop signal.
-func (o Options) appExits() bool { return o.App == course.Exits || o.App == "" }
+func (o Options) appExits() bool { return o.App == podend.Exits || o.App == "" }
 
 // apply is the pod with these timers.
 func (a *Advice) apply(p *corev1.Pod) *corev1.Pod {
@@ -89,7 +89,7 @@ func (a *Advice) Why(o Options) []string {
 			terminal.Seconds(o.Request))
 	}
 	return []string{wait, fmt.Sprintf("%s, and SIGKILL comes no sooner than %s after that and after the sleep",
-		grace, terminal.Seconds(course.Spare))}
+		grace, terminal.Seconds(podend.Spare))}
 }
 
 // Patch is a patch of a Deployment in kubectl's strategic form.
@@ -124,7 +124,7 @@ func (a *Advice) headline() string {
 // suffice.
 func WriteAdvice(w io.Writer, name string, pod *corev1.Pod, o Options) (isFound bool, err error) {
 	var b strings.Builder
-	if termination.Of(pod, o.Options).Course(course.Traffic{}).Refusal == course.NoClients { // a worker
+	if termination.Of(pod, o.Options).Course(podend.Traffic{}).Refusal == podend.NoClients { // a worker
 		o.Propagation = 0
 	}
 	fmt.Fprintf(&b, "%s: requests take up to %s, clients connect for up to %s after the deletion\n",

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/plan"
@@ -21,15 +21,15 @@ func TestAdvice(t *testing.T) {
 	for _, tt := range []struct {
 		name               string
 		lastcall           bool
-		app                course.Reaction
+		app                podend.Reaction
 		takes, propagation time.Duration
 		wait, grace        time.Duration
 	}{
-		{"the app exits: the sleep covers the requests", false, course.Exits, 3 * sec, 4 * sec, 7 * sec, 8 * sec},
-		{"the app finishes: the sleep covers the propagation", false, course.Finishes, 3 * sec, 4 * sec, 4 * sec, 8 * sec},
-		{"lastcall: the minimum drain covers the propagation, the last call the requests", true, course.Exits, 10 * sec, 4 * sec, 4 * sec, 16 * sec},
-		{"no propagation delay", false, course.Finishes, 3 * sec, 0, 0, 4 * sec},
-		{"parts of a second", false, course.Exits, 1500 * time.Millisecond, 2 * sec, 4 * sec, 5 * sec},
+		{"the app exits: the sleep covers the requests", false, podend.Exits, 3 * sec, 4 * sec, 7 * sec, 8 * sec},
+		{"the app finishes: the sleep covers the propagation", false, podend.Finishes, 3 * sec, 4 * sec, 4 * sec, 8 * sec},
+		{"lastcall: the minimum drain covers the propagation, the last call the requests", true, podend.Exits, 10 * sec, 4 * sec, 4 * sec, 16 * sec},
+		{"no propagation delay", false, podend.Finishes, 3 * sec, 0, 0, 4 * sec},
+		{"parts of a second", false, podend.Exits, 1500 * time.Millisecond, 2 * sec, 4 * sec, 5 * sec},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := plan.Options{Request: tt.takes, Propagation: tt.propagation}
@@ -68,7 +68,7 @@ func TestNoAdvice(t *testing.T) {
 
 // TestAdviceHasNoFindings: lint finds nothing wrong with the advised timers.
 func TestAdviceHasNoFindings(t *testing.T) {
-	for _, app := range []course.Reaction{course.Exits, course.Finishes, course.ServesOn, course.Ignores} {
+	for _, app := range []podend.Reaction{podend.Exits, podend.Finishes, podend.ServesOn, podend.Ignores} {
 		for _, takes := range []time.Duration{10 * time.Millisecond, sec, 20 * sec, 90 * sec} {
 			for _, propagation := range []time.Duration{0, 500 * time.Millisecond, 4 * sec, 60 * sec} {
 				for _, lastcall := range []bool{false, true} {

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -27,9 +27,9 @@ type Plan struct {
 
 	*termination.Termination
 	Options Options
-	Course  course.Course // what is unknown is at its worst for clients
-	Idle    course.Course // without a request
-	Best    course.Course // Course, with all that is unknown at its best
+	Course  podend.Course // what is unknown is at its worst for clients
+	Idle    podend.Course // without a request
+	Best    podend.Course // Course, with all that is unknown at its best
 	Phases  []termination.Phase
 	Fates   []Arrival
 
@@ -37,7 +37,7 @@ type Plan struct {
 	// to Hoped it is unknown.
 	Longest, Hoped time.Duration
 
-	idleBest course.Course
+	idleBest podend.Course
 }
 
 // Arrival is a request and its end.
@@ -53,7 +53,7 @@ const inFlight = -time.Millisecond
 func New(name string, pod *corev1.Pod, o Options) *Plan {
 	p := &Plan{Name: name, Termination: termination.Of(pod, o.Options), Options: o}
 	best := p.Termination.Best()
-	p.Course, p.Idle = p.Termination.Course(course.Traffic{Busy: o.Request}), p.Termination.Course(course.Traffic{})
+	p.Course, p.Idle = p.Termination.Course(podend.Traffic{Busy: o.Request}), p.Termination.Course(podend.Traffic{})
 	moments := []time.Duration{inFlight, 0} // and while clients still connect
 	switch {
 	case p.hasNoClients():
@@ -65,15 +65,15 @@ func New(name string, pod *corev1.Pod, o Options) *Plan {
 		p.Fates = append(p.Fates, Arrival{at, p.Fate(at, o.Request)})
 	}
 	const forever = 1000 * time.Hour
-	p.Best, p.idleBest = best.Course(course.Traffic{Busy: o.Request}), best.Course(course.Traffic{})
+	p.Best, p.idleBest = best.Course(podend.Traffic{Busy: o.Request}), best.Course(podend.Traffic{})
 	p.Phases = p.Termination.Phases(p.Course, p.Best, o.Request)
-	p.Longest = p.Termination.Course(course.Traffic{Busy: forever}).Cut
-	p.Hoped = best.Course(course.Traffic{Busy: forever}).Cut
+	p.Longest = p.Termination.Course(podend.Traffic{Busy: forever}).Cut
+	p.Hoped = best.Course(podend.Traffic{Busy: forever}).Cut
 	return p
 }
 
 // hasNoClients reports whether no client connects to the pod: it is a worker's.
-func (p *Plan) hasNoClients() bool { return p.Idle.Refusal == course.NoClients }
+func (p *Plan) hasNoClients() bool { return p.Idle.Refusal == podend.NoClients }
 
 // Lost is the number of arrivals whose request is lost for certain.
 func (p *Plan) Lost() (n int) {
@@ -148,8 +148,8 @@ func (p *Plan) Promises() []string {
 // missing names what the manifest does not show.
 func (p *Plan) missing() string {
 	for _, c := range p.Containers {
-		is := c.Role == course.App || c.Role == course.Worker
-		if is && (c.Reaction == course.Unsure || c.Hook.Stop == course.Unsure) {
+		is := c.Role == podend.App || c.Role == podend.Worker
+		if is && (c.Reaction == podend.Unsure || c.Hook.Stop == podend.Unsure) {
 			return ": a manifest does not show what " + c.Name +
 				" does at its stop signal (--app; lastcallctl rehearse service finds out)"
 		}

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/plan"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
@@ -40,7 +40,7 @@ func TestPromises(t *testing.T) {
 		{injected, true, 28 * time.Second, 5 * time.Second, 5 * time.Second},
 	} {
 		exits := options
-		exits.App = course.Exits
+		exits.App = podend.Exits
 		p := plan.New("Pod web", tt.pod, exits)
 		if p.HasLastcall != tt.lastcall || p.Longest != tt.longest || p.Idle.Accepts != tt.accepts || p.Idle.Gone != tt.empty || p.Lost() > 0 == tt.lastcall {
 			t.Errorf("lastcall %v: %v, %v, %v; want %+v", p.HasLastcall, p.Longest, p.Idle.Accepts, p.Idle.Gone, tt)
@@ -75,7 +75,7 @@ A request of 10 s that
 func TestText(t *testing.T) {
 	var out bytes.Buffer
 	exits := options
-	exits.App = course.Exits
+	exits.App = podend.Exits
 	if err := plan.New("Pod web", web(5), exits).WriteText(&out, console.Style{}); err != nil {
 		t.Fatal(err)
 	}

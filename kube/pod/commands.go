@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
 // quick are programs that return at once and leave the app alone; pure ones have no effect at all.
@@ -35,26 +35,26 @@ var (
 var stoppers = []struct {
 	program string   // or several, separated by spaces
 	words   []string // of which one is in its arguments
-	stop    course.Reaction
+	stop    podend.Reaction
 }{
-	{"nginx openresty tengine", []string{"quit"}, course.Finishes},
-	{"nginx openresty tengine", []string{"stop"}, course.Exits},
-	{"apachectl apache2ctl httpd apache2", []string{"graceful-stop"}, course.Finishes},
-	{"apachectl apache2ctl httpd apache2", []string{"stop"}, course.Exits},
-	{"kong", []string{"quit"}, course.Finishes},
-	{"kong", []string{"stop"}, course.Exits},
-	{"caddy", []string{"stop"}, course.Finishes},
-	{"redis-cli valkey-cli", []string{"shutdown"}, course.Exits},
-	{"mysqladmin mariadb-admin", []string{"shutdown"}, course.ClosesPort},
-	{"pg_ctl pg_ctlcluster", []string{"stop"}, course.ClosesPort},
-	{"rabbitmqctl", []string{"stop", "stop_app", "shutdown"}, course.ClosesPort},
-	{"nodetool", []string{"drain", "stopdaemon"}, course.ClosesPort},
-	{"nats-server", []string{"quit", "stop", "ldm"}, course.ClosesPort},
-	{"supervisorctl pm2", []string{"stop", "shutdown", "kill", "delete"}, course.Unsure},
-	{"service systemctl", []string{"stop"}, course.Unsure},
-	{"catalina.sh asadmin", []string{"stop", "stop-domain"}, course.ClosesPort},
-	{"uwsgi", []string{"--stop"}, course.Exits},
-	{"pumactl", []string{"stop", "halt"}, course.ClosesPort},
+	{"nginx openresty tengine", []string{"quit"}, podend.Finishes},
+	{"nginx openresty tengine", []string{"stop"}, podend.Exits},
+	{"apachectl apache2ctl httpd apache2", []string{"graceful-stop"}, podend.Finishes},
+	{"apachectl apache2ctl httpd apache2", []string{"stop"}, podend.Exits},
+	{"kong", []string{"quit"}, podend.Finishes},
+	{"kong", []string{"stop"}, podend.Exits},
+	{"caddy", []string{"stop"}, podend.Finishes},
+	{"redis-cli valkey-cli", []string{"shutdown"}, podend.Exits},
+	{"mysqladmin mariadb-admin", []string{"shutdown"}, podend.ClosesPort},
+	{"pg_ctl pg_ctlcluster", []string{"stop"}, podend.ClosesPort},
+	{"rabbitmqctl", []string{"stop", "stop_app", "shutdown"}, podend.ClosesPort},
+	{"nodetool", []string{"drain", "stopdaemon"}, podend.ClosesPort},
+	{"nats-server", []string{"quit", "stop", "ldm"}, podend.ClosesPort},
+	{"supervisorctl pm2", []string{"stop", "shutdown", "kill", "delete"}, podend.Unsure},
+	{"service systemctl", []string{"stop"}, podend.Unsure},
+	{"catalina.sh asadmin", []string{"stop", "stop-domain"}, podend.ClosesPort},
+	{"uwsgi", []string{"--stop"}, podend.Exits},
+	{"pumactl", []string{"stop", "halt"}, podend.ClosesPort},
 }
 
 // interpreted matches a script of an interpreter that only sleeps.

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
 // Action is the kind of a step.
@@ -32,14 +32,14 @@ type Step struct {
 
 	Most    time.Duration   // of Unknown: how long it takes at most; 0 if there is no limit
 	MayStop bool            // of Unknown: it may end the app
-	Stop    course.Reaction // of Signal: what the app then does
+	Stop    podend.Reaction // of Signal: what the app then does
 
 	Text string // the command; of Fails, the reason
 }
 
 // Hook is a preStop hook, as its steps.
 type Hook struct {
-	course.Hook
+	podend.Hook
 	Steps []Step
 }
 
@@ -49,40 +49,40 @@ var Forever = Seconds(1 << 40)
 // ReadHook reads the preStop hook of a container.
 func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 	h := HookOf(c)
-	known := func(kind course.HookKind, text string, steps ...Step) Hook {
-		return summary(course.Hook{Kind: kind, Text: text}, steps)
+	known := func(kind podend.HookKind, text string, steps ...Step) Hook {
+		return summary(podend.Hook{Kind: kind, Text: text}, steps)
 	}
 	if h == nil {
-		return known(course.NoHook, "")
+		return known(podend.NoHook, "")
 	}
 	if why := refused(h); why != "" {
-		return known(course.ScriptHook, why, Step{Do: Fails, Text: why})
+		return known(podend.ScriptHook, why, Step{Do: Fails, Text: why})
 	}
 	switch {
 	case h.Sleep != nil:
 		d := Seconds(h.Sleep.Seconds)
-		return known(course.SleepHook, fmt.Sprintf("sleep %v", d), Step{Do: Sleep, For: d})
+		return known(podend.SleepHook, fmt.Sprintf("sleep %v", d), Step{Do: Sleep, For: d})
 	case IsWaitGet(h): // the token stays secret
-		return Hook{Hook: course.Hook{Kind: course.DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"},
+		return Hook{Hook: podend.Hook{Kind: podend.DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"},
 			Steps: []Step{{Do: Wait}}}
 	case h.HTTPGet != nil:
 		get := h.HTTPGet
 		text := "GET :" + get.Port.String() + get.Path
 		if get.Port.Type == intstr.String && !hasPort(spec, get.Port.StrVal) {
-			return known(course.HTTPHook, text, Step{Do: Fails, Text: "port " + get.Port.StrVal + " is no port of the pod"})
+			return known(podend.HTTPHook, text, Step{Do: Fails, Text: "port " + get.Port.StrVal + " is no port of the pod"})
 		}
 		r := newReading(spec, c)
 		r.request(get.Host, get.Port.IntValue(), get.Path, true, text)
-		return known(course.HTTPHook, text, r.steps...)
+		return known(podend.HTTPHook, text, r.steps...)
 	case h.TCPSocket != nil:
-		return known(course.TCPHook, "tcpSocket", Step{Do: Fails, Text: "the kubelet does not support tcpSocket"})
+		return known(podend.TCPHook, "tcpSocket", Step{Do: Fails, Text: "the kubelet does not support tcpSocket"})
 	}
 	command := h.Exec.Command
 	text := strings.Join(strings.Fields(strings.Join(command, " ")), " ")
 	if flags, isWait := WaitFlags(h); isWait {
-		out := Hook{Hook: course.Hook{Kind: course.DrainHook, Text: text}, Steps: []Step{{Do: Wait}}}
+		out := Hook{Hook: podend.Hook{Kind: podend.DrainHook, Text: text}, Steps: []Step{{Do: Wait}}}
 		if slices.Contains(flags, "--sidecar") && slices.Contains(flags, "--envoy") {
-			out.Kind = course.AppEndHook
+			out.Kind = podend.AppEndHook
 		} else if own := Restored(h); own != nil {
 			with := *c
 			with.Lifecycle = &corev1.Lifecycle{PreStop: own}
@@ -92,17 +92,17 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 		return out
 	}
 	if IsPilotDrain(h) {
-		return Hook{Hook: course.Hook{Kind: course.NotifyHook, IsKnown: true, Text: text}, Steps: []Step{{Do: Wait}}}
+		return Hook{Hook: podend.Hook{Kind: podend.NotifyHook, IsKnown: true, Text: text}, Steps: []Step{{Do: Wait}}}
 	}
 	r := newReading(spec, c)
 	r.call(command)
 	r.hold()
-	out := known(course.ScriptHook, text, r.steps...)
+	out := known(podend.ScriptHook, text, r.steps...)
 	switch {
 	case out.OnlySleeps():
-		out.Kind = course.SleepHook
+		out.Kind = podend.SleepHook
 	case r.awaitsSockets && !out.IsKnown:
-		out.Kind = course.LoopHook
+		out.Kind = podend.LoopHook
 	}
 	return out
 }
@@ -130,10 +130,10 @@ func hasPort(spec *corev1.PodSpec, name string) bool {
 }
 
 // summarize sums up steps alone.
-func summarize(steps []Step) Hook { return summary(course.Hook{}, steps) }
+func summarize(steps []Step) Hook { return summary(podend.Hook{}, steps) }
 
 // summary sums the steps up.
-func summary(h course.Hook, steps []Step) Hook {
+func summary(h podend.Hook, steps []Step) Hook {
 	h.IsKnown = true
 	most := time.Duration(0)
 	for _, s := range steps {
@@ -162,7 +162,7 @@ func (h Hook) ends() bool { return h.Stops || h.MayStop }
 
 // OnlySleeps reports whether the hook does nothing but sleep.
 func (h Hook) OnlySleeps() bool {
-	return h.Kind == course.SleepHook || h.Duration > 0 &&
+	return h.Kind == podend.SleepHook || h.Duration > 0 &&
 		!slices.ContainsFunc(h.Steps, func(s Step) bool { return s.Do != Sleep })
 }
 

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
 // server is a program, with its reaction to a signal. The reactions were measured (docs/http-servers.md) or are those
@@ -18,37 +18,37 @@ type server struct {
 	names  []string // of its program
 	images []string // the last parts of images that run it
 	stop   string   // the stop signal that these images set; empty: TERM
-	reacts map[string]course.Reaction
+	reacts map[string]podend.Reaction
 }
 
 // The usual signals.
-func reacts(term, interrupt, quit course.Reaction) map[string]course.Reaction {
-	return map[string]course.Reaction{"TERM": term, "INT": interrupt, "QUIT": quit}
+func reacts(term, interrupt, quit podend.Reaction) map[string]podend.Reaction {
+	return map[string]podend.Reaction{"TERM": term, "INT": interrupt, "QUIT": quit}
 }
 
 var servers = []server{
 	{[]string{"nginx", "openresty", "tengine"}, []string{"nginx", "nginx-unprivileged", "openresty"}, "QUIT",
-		reacts(course.Exits, course.Exits, course.Finishes)},
-	{[]string{"php-fpm"}, nil, "", reacts(course.Exits, course.Exits, course.ClosesPort)},
+		reacts(podend.Exits, podend.Exits, podend.Finishes)},
+	{[]string{"php-fpm"}, nil, "", reacts(podend.Exits, podend.Exits, podend.ClosesPort)},
 	// process_control_timeout decides
 	{[]string{"httpd", "apache2", "httpd-foreground", "apache2-foreground"}, []string{"httpd"}, "WINCH",
-		map[string]course.Reaction{"TERM": course.Exits, "INT": course.Exits, "WINCH": course.Finishes}},
+		map[string]podend.Reaction{"TERM": podend.Exits, "INT": podend.Exits, "WINCH": podend.Finishes}},
 	{[]string{"haproxy"}, []string{"haproxy"}, "USR1",
-		map[string]course.Reaction{"TERM": course.Exits, "INT": course.Exits, "USR1": course.Finishes}},
-	{[]string{"gunicorn"}, nil, "", reacts(course.Finishes, course.Exits, course.Exits)},
-	{[]string{"uvicorn"}, nil, "", reacts(course.Finishes, course.Finishes, course.Exits)},
-	{[]string{"hypercorn", "daphne"}, nil, "", reacts(course.ClosesPort, course.ClosesPort, course.Exits)},
-	{[]string{"puma", "pumactl"}, nil, "", reacts(course.Finishes, course.Finishes, course.Exits)},
-	{[]string{"unicorn"}, nil, "", reacts(course.Exits, course.Exits, course.Finishes)},
-	{[]string{"caddy"}, []string{"caddy"}, "", reacts(course.Finishes, course.Finishes, course.Exits)},
-	{[]string{"oauth2-proxy"}, []string{"oauth2-proxy"}, "", reacts(course.ClosesPort, course.ClosesPort, course.Exits)},
-	{[]string{"redis-server", "valkey-server"}, []string{"redis", "valkey"}, "", reacts(course.Exits, course.Exits,
-		course.Exits)},
-	{[]string{"memcached"}, []string{"memcached"}, "", reacts(course.Exits, course.Exits, course.Exits)},
-	{[]string{"envoy"}, []string{"envoy"}, "", reacts(course.Exits, course.Exits, course.Exits)},
-	{[]string{"postgres"}, []string{"postgres"}, "INT", reacts(course.ClosesPort, course.Exits, course.Exits)},
-	{[]string{"pgbouncer"}, []string{"pgbouncer"}, "", reacts(course.Unsure, course.Unsure, course.Unsure)}, // by version
-	{[]string{"traefik"}, []string{"traefik"}, "", reacts(course.Unsure, course.Unsure, course.Exits)},
+		map[string]podend.Reaction{"TERM": podend.Exits, "INT": podend.Exits, "USR1": podend.Finishes}},
+	{[]string{"gunicorn"}, nil, "", reacts(podend.Finishes, podend.Exits, podend.Exits)},
+	{[]string{"uvicorn"}, nil, "", reacts(podend.Finishes, podend.Finishes, podend.Exits)},
+	{[]string{"hypercorn", "daphne"}, nil, "", reacts(podend.ClosesPort, podend.ClosesPort, podend.Exits)},
+	{[]string{"puma", "pumactl"}, nil, "", reacts(podend.Finishes, podend.Finishes, podend.Exits)},
+	{[]string{"unicorn"}, nil, "", reacts(podend.Exits, podend.Exits, podend.Finishes)},
+	{[]string{"caddy"}, []string{"caddy"}, "", reacts(podend.Finishes, podend.Finishes, podend.Exits)},
+	{[]string{"oauth2-proxy"}, []string{"oauth2-proxy"}, "", reacts(podend.ClosesPort, podend.ClosesPort, podend.Exits)},
+	{[]string{"redis-server", "valkey-server"}, []string{"redis", "valkey"}, "", reacts(podend.Exits, podend.Exits,
+		podend.Exits)},
+	{[]string{"memcached"}, []string{"memcached"}, "", reacts(podend.Exits, podend.Exits, podend.Exits)},
+	{[]string{"envoy"}, []string{"envoy"}, "", reacts(podend.Exits, podend.Exits, podend.Exits)},
+	{[]string{"postgres"}, []string{"postgres"}, "INT", reacts(podend.ClosesPort, podend.Exits, podend.Exits)},
+	{[]string{"pgbouncer"}, []string{"pgbouncer"}, "", reacts(podend.Unsure, podend.Unsure, podend.Unsure)}, // by version
+	{[]string{"traefik"}, []string{"traefik"}, "", reacts(podend.Unsure, podend.Unsure, podend.Exits)},
 	// lifeCycle decides
 }
 
@@ -65,28 +65,28 @@ var idle = regexp.MustCompile(`sleep\s+(?:infinity|[0-9]{4,}|inf)|tail\s+-[fF]`)
 
 // Reacts is the reaction of a container's program to a signal, without SIG, and its reason: PID 1 gets it, or the
 // program wherever it is. Unsure: the manifest does not show it.
-func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 bool) (reaction course.Reaction,
+func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 bool) (reaction podend.Reaction,
 	why string) {
 	signal = strings.TrimPrefix(signal, "SIG")
 	switch signal {
 	case "KILL":
-		return course.Exits, "SIGKILL"
+		return podend.Exits, "SIGKILL"
 	case "STOP":
-		return course.Ignores, "SIGSTOP"
+		return podend.Ignores, "SIGSTOP"
 	}
 	if process := ShellAsPID1(spec, c); isPID1 && process != "" {
-		return course.Ignores, process + " is PID 1 of " + c.Name + " and does not pass SIG" + signal + " on"
+		return podend.Ignores, process + " is PID 1 of " + c.Name + " and does not pass SIG" + signal + " on"
 	}
 	command := Program(c)
 	if isReloading(command) && signal == "TERM" {
-		return course.Reloads, "uWSGI reloads at SIGTERM without --die-on-term"
+		return podend.Reloads, "uWSGI reloads at SIGTERM without --die-on-term"
 	}
 	if s := serverOf(c, command); s != nil {
 		if r, isKnown := s.reacts[signal]; isKnown {
 			return r, s.names[0]
 		}
 	}
-	return course.Unsure, ""
+	return podend.Unsure, ""
 }
 
 // IsIdle reports whether a container's command only waits, such as sleep infinity.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
 // wrapped reads a command that runs another one, if it is one.
@@ -162,13 +162,13 @@ func (r *reading) kill(program string, args []string, text string) result {
 	reaction, _ := Reacts(r.spec, r.container, signal, isOne)
 	switch {
 	case signal == "USR1" || signal == "WINCH":
-		if reaction == course.Unsure {
+		if reaction == podend.Unsure {
 			return r.unknown(text)
 		}
 	case signal == "KILL":
-		reaction = course.Exits
+		reaction = podend.Exits
 	}
-	if reaction == course.Ignores {
+	if reaction == podend.Ignores {
 		r.add(Step{Do: Runs, Text: text})
 		return succeeds
 	}
@@ -239,8 +239,8 @@ func (r *reading) request(host string, port int, at string, isGet bool, text str
 		return r.fail("Spring Boot's /actuator/shutdown takes POST alone, and answers 405 to GET")
 	case isOwn && isEnd && !slices.Contains(admins, port) && !r.isOthers(port):
 		reaction, _ := Reacts(r.spec, r.container, "TERM", false)
-		if reaction == course.Ignores || reaction == course.Reloads {
-			reaction = course.Unsure
+		if reaction == podend.Ignores || reaction == podend.Reloads {
+			reaction = podend.Unsure
 		}
 		r.add(Step{Do: Signal, Stop: reaction, Text: text})
 		return open

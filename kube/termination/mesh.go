@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -26,8 +26,8 @@ func (r *reader) expect() {
 		return
 	}
 	c := Container{
-		Container: course.Container{Name: proxyNames[r.mesh], Role: course.Proxy,
-			Hook: course.Hook{Kind: course.NoHook, IsKnown: true}},
+		Container: podend.Container{Name: proxyNames[r.mesh], Role: podend.Proxy,
+			Hook: podend.Hook{Kind: podend.NoHook, IsKnown: true}},
 		Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
 	}
 	if c.Name == "" {
@@ -37,16 +37,16 @@ func (r *reader) expect() {
 	case pod.MeshIstio:
 		c.Native = r.istioForm() == inject.Native
 		if c.Native {
-			c.Hook = course.Hook{Kind: course.NotifyHook, IsKnown: true}
+			c.Hook = podend.Hook{Kind: podend.NotifyHook, IsKnown: true}
 		}
 	case pod.MeshLinkerd:
 		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
 		if d, ok := r.duration(pod.LinkerdWait); ok && !c.Native {
-			c.Hook = course.Hook{Kind: course.SleepHook, Duration: d, IsKnown: true}
+			c.Hook = podend.Hook{Kind: podend.SleepHook, Duration: d, IsKnown: true}
 		}
 	case "Kuma":
 		c.Native = true
-		c.Hook = course.Hook{Kind: course.NotifyHook, IsKnown: true}
+		c.Hook = podend.Hook{Kind: podend.NotifyHook, IsKnown: true}
 	}
 	r.readProxy(&c, nil)
 	form := "an ordinary container"
@@ -77,7 +77,7 @@ func (r *reader) readProxy(c *Container, env []string) {
 		if configured, ok := r.duration(name); ok {
 			d, source = configured, "annotation "+name
 		}
-		c.Reaction, c.Drain = course.FixedDrain, d
+		c.Reaction, c.Drain = podend.FixedDrain, d
 		c.Settings = append(c.Settings, Setting{name, d.String(), source})
 	}
 	switch r.mesh {
@@ -85,19 +85,19 @@ func (r *reader) readProxy(c *Container, env []string) {
 		r.readIstio(c, env)
 	case pod.MeshLinkerd:
 		fixed(pod.LinkerdGrace, linkerdShutdownGrace)
-		c.Reaction = course.Refuses
+		c.Reaction = podend.Refuses
 	case "Kuma":
 		fixed(pod.KumaDrain, kumaDrainTime)
 		if c.Native { // it has drained in its preStop, and exits once the app has gone
-			c.Reaction = course.Exits
+			c.Reaction = podend.Exits
 		}
 	case "Consul":
 		fixed(pod.ConsulGrace, consulGracePeriod)
 	case pod.MeshDapr:
-		c.Role = course.Sidecar // it calls the app; other clients connect to the app
+		c.Role = podend.Sidecar // it calls the app; other clients connect to the app
 		fixed(pod.DaprGrace, daprShutdown)
 	default:
-		c.Reaction, c.Drain = course.FixedDrain, r.Grace
+		c.Reaction, c.Drain = podend.FixedDrain, r.Grace
 	}
 }
 
@@ -112,12 +112,12 @@ func (r *reader) readIstio(c *Container, env []string) {
 		settingOf("MINIMUM_DRAIN_DURATION", s.MinimumDrain),
 		settingOf("terminationDrainDuration", s.TerminationDrain))
 	switch {
-	case c.Hook.Kind == course.NotifyHook, c.Hook.Kind == course.AppEndHook:
-		c.Reaction = course.Exits
+	case c.Hook.Kind == podend.NotifyHook, c.Hook.Kind == podend.AppEndHook:
+		c.Reaction = podend.Exits
 	case s.Mode() == drain.Fixed:
-		c.Reaction, c.Drain = course.FixedDrain, s.TerminationDrain.Value
+		c.Reaction, c.Drain = podend.FixedDrain, s.TerminationDrain.Value
 	default:
-		c.Reaction, c.Drain = course.PollsZero, s.MinimumDrain.Value
+		c.Reaction, c.Drain = podend.PollsZero, s.MinimumDrain.Value
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -105,14 +105,14 @@ func (r *reader) readMesh() {
 // hook in each of them.
 func (r *reader) readBlind() {
 	spec := &r.pod.Spec
-	isUnhooked := func(k Container) bool { return k.Role != course.Proxy && !k.Native && k.Hook.Kind != course.DrainHook }
+	isUnhooked := func(k Container) bool { return k.Role != podend.Proxy && !k.Native && k.Hook.Kind != podend.DrainHook }
 	if pod.SharesProcesses(spec) || !slices.ContainsFunc(r.Containers, isUnhooked) {
 		return
 	}
 	for i := range r.Containers {
 		k := &r.Containers[i]
 		agent := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == k.Name && isAgent(&c) })
-		if k.Native || agent < 0 || k.Reaction != course.Waits || k.Hook.Kind != course.NoHook {
+		if k.Native || agent < 0 || k.Reaction != podend.Waits || k.Hook.Kind != podend.NoHook {
 			continue
 		}
 		if arguments, _ := pod.AgentArguments(&spec.Containers[agent]); slices.Contains(arguments, "--capture") {
@@ -133,7 +133,7 @@ func isAgent(c *corev1.Container) bool {
 func (r *reader) add(c *corev1.Container, native bool) {
 	spec := &r.pod.Spec
 	hook := pod.ReadHook(spec, c)
-	out := Container{Container: course.Container{Name: c.Name, Role: course.App, Native: native, Hook: hook.Hook}}
+	out := Container{Container: podend.Container{Name: c.Name, Role: podend.App, Native: native, Hook: hook.Hook}}
 	signal, source := pod.StopSignal(c)
 	out.StopSignal = Setting{"stop signal", signal, source}
 	if failure := hook.Failure(); failure != "" {
@@ -142,35 +142,35 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	r.react(&out, c)
 	switch {
 	case isAgent(c):
-		out.Role, out.Reaction = course.Proxy, course.Waits
+		out.Role, out.Reaction = podend.Proxy, podend.Waits
 		r.readLastcall(&out, c)
 	case c == r.proxy:
-		out.Role = course.Proxy
+		out.Role = podend.Proxy
 		r.readProxy(&out, r.environ(c))
 	case native:
-		out.Role = course.Sidecar
+		out.Role = podend.Sidecar
 	case slices.Contains(r.behind, c):
-		out.Role = course.Behind
+		out.Role = podend.Behind
 	case slices.Contains(r.serves, c):
 	case pod.IsWorker(c):
-		out.Role = course.Worker
+		out.Role = podend.Worker
 		r.note(c.Name + " waits for its own signals (lastcall wait --until) and serves nobody: the request is its work")
 	default:
-		out.Role = course.Aside
+		out.Role = podend.Aside
 	}
 	if stopper := hook.Stopper(); stopper != "" {
 		r.note("the preStop hook of " + c.Name + " ends the app itself: " + stopper)
 	}
-	if out.Hook.Kind == course.DrainHook && (!r.HasLastcall || r.isWorkers && !pod.IsWorker(c)) {
+	if out.Hook.Kind == podend.DrainHook && (!r.HasLastcall || r.isWorkers && !pod.IsWorker(c)) {
 		r.readHook(&out, c)
 		r.isWorkers = pod.IsWorker(c)
 	}
 	switch out.Hook.Kind {
-	case course.ScriptHook, course.HTTPHook, course.LoopHook:
-		if !out.Hook.IsKnown && (out.Role != course.Proxy || out.Hook.Kind != course.LoopHook) {
+	case podend.ScriptHook, podend.HTTPHook, podend.LoopHook:
+		if !out.Hook.IsKnown && (out.Role != podend.Proxy || out.Hook.Kind != podend.LoopHook) {
 			r.noteUnknown("the preStop hook of "+c.Name, out.Hook)
 		}
-	case course.DrainHook:
+	case podend.DrainHook:
 		if own := out.Hook.Own; own != nil && !own.IsKnown {
 			r.noteUnknown("the hook of "+c.Name+" that lastcall's runs", *own)
 		}
@@ -181,7 +181,7 @@ func (r *reader) add(c *corev1.Container, native bool) {
 // react sets an app's reaction to its stop signal: what --app says, or what the manifest shows of its program.
 func (r *reader) react(out *Container, c *corev1.Container) {
 	if out.Reaction = r.options.App; out.Reaction != "" {
-		if out.Hook.Stop == course.Unsure {
+		if out.Hook.Stop == podend.Unsure {
 			out.Hook.Stop = out.Reaction
 		}
 		return
@@ -191,19 +191,19 @@ func (r *reader) react(out *Container, c *corev1.Container) {
 	c = &expanded
 	out.Reaction, why = pod.Reacts(&r.pod.Spec, c, out.StopSignal.Value, true)
 	switch out.Reaction {
-	case course.Finishes:
+	case podend.Finishes:
 		for _, t := range pod.TimersOf(c) {
 			out.Drain = t.Wait
 			out.Settings = append(out.Settings, Setting{t.Name, t.Wait.String(), t.Source})
 		}
-	case course.Ignores:
+	case podend.Ignores:
 		r.note(why + ": the app runs until SIGKILL")
-	case course.Reloads:
+	case podend.Reloads:
 		r.note(why + ": " + c.Name + " runs until SIGKILL")
 	}
 }
 
-func (t *Termination) noteUnknown(what string, h course.Hook) {
+func (t *Termination) noteUnknown(what string, h podend.Hook) {
 	text := what + " takes at least " + h.Duration.String() + ", and "
 	switch {
 	case h.Most > 0:
@@ -243,9 +243,9 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 	}
 	switch s.Mode() {
 	case drain.Fixed:
-		c.Reaction, c.Drain = course.FixedDrain, s.TerminationDrain.Value
+		c.Reaction, c.Drain = podend.FixedDrain, s.TerminationDrain.Value
 	case drain.IstioExitOnZero:
-		c.Reaction, c.Drain = course.PollsZero, s.MinimumDrain.Value
+		c.Reaction, c.Drain = podend.PollsZero, s.MinimumDrain.Value
 	}
 }
 

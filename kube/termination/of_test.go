@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -79,7 +79,7 @@ func TestMeshes(t *testing.T) {
 				if c.Native {
 					text += " native"
 				}
-				if c.Hook.Kind != course.NoHook {
+				if c.Hook.Kind != podend.NoHook {
 					text += " " + string(c.Hook.Kind)
 				}
 				if c.Hook.Duration > 0 {
@@ -110,8 +110,8 @@ func TestBlind(t *testing.T) {
 		{`{` + classic + `, lastcall.dev/pre-stop: none}}, spec: {` + web + `}}`, 30 * time.Second},
 		{`{` + classic + `, lastcall.dev/pre-stop: none}}, spec: {shareProcessNamespace: true, ` + web + `}}`, 8 * time.Second},
 	} {
-		plan := termination.Of(read(t, tt.pod), termination.Options{App: course.Finishes})
-		if got := plan.Course(course.Traffic{Busy: 8 * time.Second}).Gone; got != tt.gone {
+		plan := termination.Of(read(t, tt.pod), termination.Options{App: podend.Finishes})
+		if got := plan.Course(podend.Traffic{Busy: 8 * time.Second}).Gone; got != tt.gone {
 			t.Errorf("%s: gone at %v, want %v; notes %q", tt.pod, got, tt.gone, plan.Notes)
 		}
 	}
@@ -121,7 +121,7 @@ func TestBlind(t *testing.T) {
 func TestTimerInAVariable(t *testing.T) {
 	plan := termination.Of(read(t, `spec: {containers: [{name: web, env: [{name: T, value: "3"}], command: [gunicorn, --graceful-timeout, $(T), app]}]}`),
 		termination.Options{})
-	if got := plan.Course(course.Traffic{Busy: 8 * time.Second}).Cut; got != 3*time.Second {
+	if got := plan.Course(podend.Traffic{Busy: 8 * time.Second}).Cut; got != 3*time.Second {
 		t.Errorf("cut at %v, want 3s", got)
 	}
 }
@@ -145,7 +145,7 @@ func TestFates(t *testing.T) {
 	const istio = `{metadata: {labels: {sidecar.istio.io/inject: "true"}}, spec: {containers: [{name: web}]}}`
 	for _, tt := range []struct {
 		pod            string
-		app            course.Reaction
+		app            podend.Reaction
 		arrives, takes time.Duration // in seconds
 		want           string
 	}{
@@ -153,10 +153,10 @@ func TestFates(t *testing.T) {
 		{sleep5, "", 4, 3, "unknown at 5s: 200, or cut at 5 s: web may exit"},
 		{sleep5, "", 6, 1, "unknown at 6s: 200, or refused at 6 s: the pod no longer accepts"},
 		{sleep5, "", -1, 60, "from 5s cut at 30s: SIGKILL of web, if not before: web may exit"},
-		{sleep5, course.Exits, 4, 3, "cut at 5s: web exits"},
-		{sleep5, course.Exits, 6, 1, "refused at 6s: the pod no longer accepts"},
-		{sleep5, course.Finishes, 4, 30, "cut at 30s: SIGKILL of web"},
-		{sleep5, course.Finishes, 4, 20, "200"},
+		{sleep5, podend.Exits, 4, 3, "cut at 5s: web exits"},
+		{sleep5, podend.Exits, 6, 1, "refused at 6s: the pod no longer accepts"},
+		{sleep5, podend.Finishes, 4, 30, "cut at 30s: SIGKILL of web"},
+		{sleep5, podend.Finishes, 4, 20, "200"},
 		{lastcall, "", 0, 20, "200"},
 		{lastcall, "", 3, 30, "cut at 28s: lastcall's last call"},
 		{lastcall, "", 6, 1, "refused at 6s: the pod no longer accepts"},
@@ -164,8 +164,8 @@ func TestFates(t *testing.T) {
 		{sleeping, "", 10, 1, "refused at 10s: the pod no longer accepts"},
 		{leaving, "", -1, 20, "200"},
 		{leaving, "", 3, 30, "cut at 28s: lastcall's last call"},
-		{istio, course.Exits, -1, 2, "cut at 0s: web exits"},
-		{istio, course.Finishes, 1, 2, "503 at 1s: the app has closed its port"},
+		{istio, podend.Exits, -1, 2, "cut at 0s: web exits"},
+		{istio, podend.Finishes, 1, 2, "503 at 1s: the app has closed its port"},
 	} {
 		f := termination.Of(read(t, tt.pod), termination.Options{App: tt.app, Istio: inject.Classic}).Fate(tt.arrives*time.Second, tt.takes*time.Second)
 		got := f.Result

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
@@ -30,7 +30,7 @@ const (
 
 // Phases divides the pod's end into intervals, from the deletion on. c and best are its courses with a request until
 // busy: what differs between the two is unknown.
-func (t *Termination) Phases(c, best course.Course, busy time.Duration) []Phase {
+func (t *Termination) Phases(c, best podend.Course, busy time.Duration) []Phase {
 	type event struct {
 		at  time.Duration
 		why string
@@ -101,11 +101,11 @@ func (t *Termination) Phases(c, best course.Course, busy time.Duration) []Phase 
 }
 
 // beginnings lists the events at the deletion.
-func (t *Termination) beginnings(c course.Course) string {
+func (t *Termination) beginnings(c podend.Course) string {
 	var all []string
 	for i := range t.Containers {
 		switch k := &t.Containers[i]; {
-		case k.Hook.Kind != course.NoHook:
+		case k.Hook.Kind != podend.NoHook:
 			all = append(all, k.Name+"'s preStop begins")
 		case c.Containers[i].Signal == 0:
 			all = append(all, k.Name+" gets "+k.StopSignal.Value)
@@ -143,21 +143,21 @@ func (t *Termination) Fate(arrives, takes time.Duration) Fate {
 }
 
 // fate is Fate in a pod without anything unknown.
-func fate(p *course.Pod, arrives, takes time.Duration) Fate {
+func fate(p *podend.Pod, arrives, takes time.Duration) Fate {
 	end := arrives + takes
 	if end <= 0 {
 		return Fate{IsServed: true, Result: "200", At: end}
 	}
 	if arrives >= 0 {
-		if c := p.Course(course.Traffic{}); arrives >= c.Accepts {
-			why := map[course.Refusal]string{
-				course.Refused: "the pod no longer accepts", course.Unavailable: "the app has closed its port",
-				course.BadGateway: "the container behind has closed its port",
+		if c := p.Course(podend.Traffic{}); arrives >= c.Accepts {
+			why := map[podend.Refusal]string{
+				podend.Refused: "the pod no longer accepts", podend.Unavailable: "the app has closed its port",
+				podend.BadGateway: "the container behind has closed its port",
 			}[c.Refusal]
 			return Fate{Result: string(c.Refusal), At: arrives, Why: why}
 		}
 	}
-	c := p.Course(course.Traffic{Busy: end, Last: max(0, arrives)})
+	c := p.Course(podend.Traffic{Busy: end, Last: max(0, arrives)})
 	if end <= c.Cut {
 		return Fate{IsServed: true, Result: "200", At: end}
 	}
@@ -166,19 +166,19 @@ func fate(p *course.Pod, arrives, takes time.Duration) Fate {
 
 // Best is the pod in which each thing that is unknown is as good for clients as it can be: between the courses of the
 // two lies what will happen.
-func (t *Termination) Best() *course.Pod {
+func (t *Termination) Best() *podend.Pod {
 	out := t.Pod.Stopped()
 	for i := range out.Containers {
 		k := &out.Containers[i]
 		switch k.Reaction {
-		case course.Unsure:
-			k.Reaction = course.Ignores
-		case course.ClosesPort:
-			k.Reaction = course.Finishes
+		case podend.Unsure:
+			k.Reaction = podend.Ignores
+		case podend.ClosesPort:
+			k.Reaction = podend.Finishes
 		}
 		k.Hook = best(k.Hook, out.Grace, k.Role)
 		if own := k.Hook.Own; own != nil {
-			with := best(*own, out.Grace, course.App)
+			with := best(*own, out.Grace, podend.App)
 			k.Hook.Own = &with
 		}
 	}
@@ -186,11 +186,11 @@ func (t *Termination) Best() *course.Pod {
 }
 
 // best is a hook that takes as long as it can.
-func best(h course.Hook, grace time.Duration, role course.Role) course.Hook {
-	if h.Stop == course.Unsure || h.Stop == course.ClosesPort {
+func best(h podend.Hook, grace time.Duration, role podend.Role) podend.Hook {
+	if h.Stop == podend.Unsure || h.Stop == podend.ClosesPort {
 		h.Stop = "" // Stopped has made it the reaction
 	}
-	isOpen := h.Kind == course.ScriptHook || h.Kind == course.HTTPHook || h.Kind == course.LoopHook && role != course.Proxy
+	isOpen := h.Kind == podend.ScriptHook || h.Kind == podend.HTTPHook || h.Kind == podend.LoopHook && role != podend.Proxy
 	if h.IsKnown || !isOpen {
 		return h
 	}
@@ -201,6 +201,6 @@ func best(h course.Hook, grace time.Duration, role course.Role) course.Hook {
 	if h.MayStop = false; h.Stops {
 		h.StopsAt += max(0, h.Duration-before)
 	}
-	h.Kind = course.ScriptHook
+	h.Kind = podend.ScriptHook
 	return h
 }

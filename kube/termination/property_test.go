@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/podgen"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
@@ -17,19 +17,19 @@ func TestAnyPod(t *testing.T) {
 	pods := podgen.Pods(1, 500)
 	rapid.Check(t, func(t *rapid.T) {
 		pod := pods[rapid.IntRange(0, len(pods)-1).Draw(t, "pod")]
-		app := rapid.SampledFrom(course.Reactions()).Draw(t, "app")
+		app := rapid.SampledFrom(podend.Reactions()).Draw(t, "app")
 		busy := time.Duration(rapid.IntRange(0, 100).Draw(t, "busy")) * time.Second
 		last := time.Duration(rapid.IntRange(-5, 40).Draw(t, "last")) * time.Second
 		plan := termination.Of(pod, termination.Options{App: app})
-		c := plan.Course(course.Traffic{Busy: busy, Last: last, Idle: rapid.Bool().Draw(t, "idle")})
+		c := plan.Course(podend.Traffic{Busy: busy, Last: last, Idle: rapid.Bool().Draw(t, "idle")})
 		for i, m := range c.Containers {
-			if m.Signal > max(plan.Grace, course.LeastPeriod) || m.Gone > m.Kill || m.Gone < 0 {
+			if m.Signal > max(plan.Grace, podend.LeastPeriod) || m.Gone > m.Kill || m.Gone < 0 {
 				t.Fatalf("%s: %+v", plan.Containers[i].Name, m)
 			}
 		}
-		best := plan.Best().Course(course.Traffic{Busy: busy, Last: last})
+		best := plan.Best().Course(podend.Traffic{Busy: busy, Last: last})
 		open := termination.Of(pod, termination.Options{})
-		worst, hoped := open.Course(course.Traffic{Busy: busy}), open.Best().Course(course.Traffic{Busy: busy})
+		worst, hoped := open.Course(podend.Traffic{Busy: busy}), open.Best().Course(podend.Traffic{Busy: busy})
 		if worst.Accepts > hoped.Accepts || worst.Cut > hoped.Cut {
 			t.Fatalf("what is unknown: at its worst %+v, at its best %+v", worst, hoped)
 		}

@@ -6,7 +6,7 @@ package termination
 import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -21,7 +21,7 @@ type Options struct {
 
 	// App is the reaction of the app containers to their stop signal; empty is that of their programs, as far as the
 	// manifest shows it.
-	App course.Reaction
+	App podend.Reaction
 
 	Knative bool                 // makes the pod, and adds its hooks
 	Targets []intstr.IntOrString // of the Services that send the pod requests; empty if they are unknown
@@ -36,7 +36,7 @@ type Setting struct {
 
 // Container is one container of the pod, when it stops.
 type Container struct {
-	course.Container
+	podend.Container
 	Assumed    bool // not in the manifest: the mesh's injector adds it
 	StopSignal Setting
 	Settings   []Setting // that decide how it ends, with their sources
@@ -44,7 +44,7 @@ type Container struct {
 
 // Termination is how a pod ends.
 type Termination struct {
-	course.Pod
+	podend.Pod
 	GraceSource string      // where terminationGracePeriodSeconds was set
 	Mesh        string      // pod.MeshIstio and others, or "" for none; in a pod with lastcall it can be both
 	Containers  []Container // in the order in which they stop

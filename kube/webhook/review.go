@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/printable"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
@@ -36,7 +36,7 @@ const firstRead = 8 << 10
 // readReview reads the API server's request, with the object if it is within the limits. If it is not, the review can
 // be answered nevertheless. The error is a refusal. Memory beyond firstRead is reserved as the body arrives.
 func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.Request, maxBody int64,
-	held *sideport.Slot) (*review, error) {
+	held *statusserver.Slot) (*review, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, refusal{http.StatusMethodNotAllowed, "the method must be POST"}
@@ -81,7 +81,7 @@ func (l *limits) readReview(ctx context.Context, w http.ResponseWriter, r *http.
 }
 
 // readBody reads a body. If its memory is not available, it returns the part that fits.
-func readBody(body io.Reader, held *sideport.Slot) ([]byte, error) {
+func readBody(body io.Reader, held *statusserver.Slot) ([]byte, error) {
 	text := make([]byte, 0, firstRead)
 	for {
 		n, err := body.Read(text[len(text):cap(text)])
@@ -170,14 +170,14 @@ const (
 
 // limits are the limits of one server.
 type limits struct {
-	held  *sideport.Slots     // bytes
+	held  *statusserver.Slots // bytes
 	slots *semaphore.Weighted // to examine reviews: as many as processors
 	large *semaphore.Weighted // no more than one of them
 }
 
 func newLimits() limits {
 	return limits{
-		held: sideport.NewSlots(maxHeld), slots: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
+		held: statusserver.NewSlots(maxHeld), slots: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
 		large: semaphore.NewWeighted(1),
 	}
 }

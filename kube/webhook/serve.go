@@ -15,7 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 )
 
 // Server serves reviews, and on another port without TLS probes and scrapes.
@@ -73,12 +73,12 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 			MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 512 << 10,
 		},
 		ErrorLog: quiet,
-	}, httpdrain.Options{Admit: sideport.Admit(maxConnections)})
+	}, httpdrain.Options{Admit: statusserver.Admit(maxConnections)})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", s.ready)
-	mux.Handle("/metrics", sideport.Scrapes(s.Handler.metrics.handler()))
-	open := sideport.New(mux, s.Log)
+	mux.Handle("/metrics", statusserver.Scrapes(s.Handler.metrics.handler()))
+	open := statusserver.New(mux, s.Log)
 
 	var reviewsErr, plainErr, drainErr error
 	plainFailed := make(chan struct{})
@@ -86,7 +86,7 @@ func (s *Server) Serve(ctx context.Context, reviews, plain net.Listener) error {
 	serving.Go(func() { reviewsErr = secure.ServeTLS(reviews) })
 	serving.Go(func() {
 		defer close(plainFailed)
-		if err := open.Serve(sideport.Limit(plain)); !errors.Is(err, http.ErrServerClosed) {
+		if err := open.Serve(statusserver.Limit(plain)); !errors.Is(err, http.ErrServerClosed) {
 			plainErr = fmt.Errorf("serve on %s: %w", plain.Addr(), err)
 		}
 	})

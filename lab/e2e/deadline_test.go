@@ -13,7 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
 // TestDeadline has SIGKILL come before the end of the grace period of 30 s, while a client receives a stream that does not
@@ -42,7 +42,7 @@ func TestDeadline(t *testing.T) {
 		if left < 0 || left > within/2 {
 			t.Errorf("the stream ended %v before SIGKILL, want about 2 s", left)
 		}
-		if r.DeadlineFrom != from || r.Verdict != losses.Lost || r.Traffic.Lost.Total() != 1 || len(r.Killed) > 0 || r.Agent == nil || r.Agent.DeadlineFrom != from {
+		if r.DeadlineFrom != from || r.Verdict != advice.Lost || r.Traffic.Lost.Total() != 1 || len(r.Killed) > 0 || r.Agent == nil || r.Agent.DeadlineFrom != from {
 			t.Errorf("the observer's report: %+v, agent %+v", r, r.Agent)
 		}
 		t.Logf("the stream ended %.2f s before SIGKILL, the pod's last process after %.2f s; %s", left.Seconds(), r.Seconds, r.Summary())

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
 var (
@@ -35,7 +35,7 @@ const (
 )
 
 // ended are the observer's reports about the namespace's pods.
-func (n *namespace) ended() (all []losses.Termination, err error) {
+func (n *namespace) ended() (all []advice.Termination, err error) {
 	out, err := exec.Command("kubectl", "--namespace", observerRelease, "logs", "daemonset/lastcall-observer", "--tail", "-1").Output()
 	if err != nil {
 		return nil, err
@@ -49,9 +49,9 @@ func (n *namespace) ended() (all []losses.Termination, err error) {
 }
 
 // terminationsIn are those in the lines of an observer, which may have other lines too.
-func terminationsIn(lines []byte) (all []losses.Termination) {
+func terminationsIn(lines []byte) (all []advice.Termination) {
 	for line := range bytes.Lines(lines) {
-		var one losses.Termination
+		var one advice.Termination
 		if json.Unmarshal(line, &one) == nil && one.Workload != "" && one.Verdict != "" {
 			all = append(all, one)
 		}
@@ -84,7 +84,7 @@ func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 	n.serves(url) // kube-proxy may be later than a rollout
 	stop := begin(t.Context(), url, storyRate)
 	f()
-	var all []losses.Termination
+	var all []advice.Termination
 	n.Until("had all terminations reported", func() error {
 		if all, err = n.ended(); err != nil || len(all)-len(before) < want {
 			return errors.Join(err, fmt.Errorf("%d of %d", len(all)-len(before), want))
@@ -95,7 +95,7 @@ func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 	for _, one := range all[len(before):] {
 		p.terminations++
 		p.verdicts[strings.TrimSpace(one.Verdict+" "+one.Doubts())]++
-		if one.Verdict == losses.Clean {
+		if one.Verdict == advice.Clean {
 			p.clean++
 		}
 		p.proxies[one.Proxy]++

@@ -10,12 +10,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
 // member is a container that reacts to its stop signal as a course's container does.
 type member struct {
-	course.Container
+	podend.Container
 	busy time.Duration // when the last request in flight would end
 	done chan struct{}
 	once sync.Once
@@ -27,11 +27,11 @@ func (m *member) Done() <-chan struct{} { return m.done }
 
 func (m *member) Terminate() error {
 	switch m.Reaction {
-	case course.Exits:
+	case podend.Exits:
 		return m.Kill()
-	case course.Finishes, course.ServesOn:
+	case podend.Finishes, podend.ServesOn:
 		time.AfterFunc(max(0, time.Until(m.from.Add(m.busy))), func() { _ = m.Kill() })
-	case course.FixedDrain:
+	case podend.FixedDrain:
 		time.AfterFunc(m.Drain, func() { _ = m.Kill() })
 	}
 	return nil
@@ -71,34 +71,34 @@ func TestCourseOfAnyPod(t *testing.T) {
 		return time.Duration(rapid.IntRange(0, most*10).Draw(t, name))*100*time.Millisecond + time.Duration(odd)*time.Millisecond
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		p := course.Pod{Grace: time.Duration(rapid.IntRange(1, 20).Draw(rt, "grace")) * time.Second}
+		p := podend.Pod{Grace: time.Duration(rapid.IntRange(1, 20).Draw(rt, "grace")) * time.Second}
 		busy := seconds(rt, "busy", 30, 50)
 		apps := rapid.IntRange(1, 3).Draw(rt, "apps")
 		for i := range apps + rapid.IntRange(0, 2).Draw(rt, "sidecars") {
-			k := course.Container{Name: string(rune('a' + i)), Role: course.App, Native: i >= apps}
-			reactions := course.Reactions()
+			k := podend.Container{Name: string(rune('a' + i)), Role: podend.App, Native: i >= apps}
+			reactions := podend.Reactions()
 			if k.Native {
-				k.Role, k.Drain = course.Sidecar, seconds(rt, "drain", 10, 3+i)
-				reactions = []course.Reaction{course.Exits, course.Ignores, course.FixedDrain}
+				k.Role, k.Drain = podend.Sidecar, seconds(rt, "drain", 10, 3+i)
+				reactions = []podend.Reaction{podend.Exits, podend.Ignores, podend.FixedDrain}
 			}
 			k.Reaction = rapid.SampledFrom(reactions).Draw(rt, "reaction")
 			if rapid.Bool().Draw(rt, "hook") {
-				k.Hook = course.Hook{Kind: course.SleepHook, Duration: seconds(rt, "sleep", 25, 11+i), IsKnown: true}
+				k.Hook = podend.Hook{Kind: podend.SleepHook, Duration: seconds(rt, "sleep", 25, 11+i), IsKnown: true}
 				if k.Hook.Stops = !k.Native && rapid.Bool().Draw(rt, "stops"); k.Hook.Stops {
 					k.Hook.StopsAt = k.Hook.Duration / 2
-					k.Hook.Stop = rapid.SampledFrom(course.Reactions()[:3]).Draw(rt, "stop")
+					k.Hook.Stop = rapid.SampledFrom(podend.Reactions()[:3]).Draw(rt, "stop")
 				}
 			}
 			p.Containers = append(p.Containers, k)
 		}
-		want := p.Course(course.Traffic{Busy: busy})
+		want := p.Course(podend.Traffic{Busy: busy})
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			var members []Member
 			for i := len(p.Containers) - 1; i >= 0; i-- { // the manifest's order: the sidecar that ends last is first
 				m := &member{Container: p.Stopped().Containers[i], busy: busy, done: make(chan struct{}), from: began}
 				one := Member{Container: m, Native: m.Native}
-				if m.Hook.Kind == course.SleepHook {
+				if m.Hook.Kind == podend.SleepHook {
 					one.Hook = m
 				}
 				members = append(members, one)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
@@ -54,7 +54,7 @@ func (r *Rollout) advice(e *Ending, when Phase, why traffic.Failure, took time.D
 	case why == traffic.Refused || when == Gone:
 		return fmt.Sprintf("clients learn of the deletion up to %s late: "+
 			"keep the listener open for that long, with a preStop sleep of %d or lastcall",
-			terminal.Seconds(r.Propagation), int(course.WholeSeconds(r.Propagation+time.Second)/time.Second))
+			terminal.Seconds(r.Propagation), int(podend.WholeSeconds(r.Propagation+time.Second)/time.Second))
 	case why.IsStatus():
 		return "the app refuses requests that clients still send, or a proxy had no pod for them: " +
 			"continue to serve until the endpoint is gone, fail readiness at most"
@@ -77,5 +77,5 @@ func (r *Rollout) graceNeeded(e *Ending, took time.Duration) int {
 	if !e.HookEnded.IsZero() {
 		hook = e.HookEnded.Sub(e.Deleted)
 	}
-	return int(course.Grace(max(hook, r.Propagation)+took) / time.Second)
+	return int(podend.Grace(max(hook, r.Propagation)+took) / time.Second)
 }

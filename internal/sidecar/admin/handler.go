@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 )
 
 // command is one path of the API.
@@ -36,8 +36,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer is the response to a request.
 func (s *Server) answer(r *http.Request) answer {
 	c, found := find(r.URL.Path)
-	if c.mutates || sideport.IsLoopback(r) { // at another address Prometheus may use a host name
-		if err := sideport.Foreign(r); err != nil {
+	if c.mutates || statusserver.IsLoopback(r) { // at another address Prometheus may use a host name
+		if err := statusserver.Foreign(r); err != nil {
 			return text(http.StatusForbidden, err.Error())
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -36,7 +36,7 @@ type Server struct {
 	throttle logs.Throttle
 
 	address net.Addr
-	http    *sideport.Server
+	http    *statusserver.Server
 }
 
 // Start listens on address, host:port, and serves until Close.
@@ -51,7 +51,7 @@ func Start(address string, o Options) (*Server, error) {
 		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
 		address:  ln.Addr(),
 	}
-	s.http = sideport.Serve(sideport.New(s, o.Log), ln, o.Log)
+	s.http = statusserver.Serve(statusserver.New(s, o.Log), ln, o.Log)
 	return s, nil
 }
 

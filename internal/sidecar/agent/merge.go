@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -91,7 +91,7 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // timeoutOf is a little less than the scraper's own timeout.
 func timeoutOf(r *http.Request) time.Duration {
-	granted := sideport.ScrapeTimeout(r)
+	granted := statusserver.ScrapeTimeout(r)
 	if granted == 0 {
 		return scrapeTimeout
 	}

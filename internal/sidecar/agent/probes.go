@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 )
 
 // Probes are the app's probes and httpGet hooks that an injector redirects to the status port, by their path there, for
@@ -45,7 +45,7 @@ func (p Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(one.Timeout() + sideport.WriteTime))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(one.Timeout() + statusserver.WriteTime))
 	code, err := one.Run(r.Context(), r.UserAgent())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -91,7 +91,7 @@ func profiles(mux *http.ServeMux) {
 			return
 		}
 		defer profiling.Store(false)
-		defer sideport.Hold(w, r)()
+		defer statusserver.Hold(w, r)()
 		asProfile(w, true)
 		if err := pprof.StartCPUProfile(w); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

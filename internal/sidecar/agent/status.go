@@ -19,7 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -28,7 +28,7 @@ import (
 type status struct {
 	a       *agent
 	address net.Addr
-	server  *sideport.Server
+	server  *statusserver.Server
 	metrics *metrics
 	merge   merge // its proxy is set before readiness
 }
@@ -62,10 +62,10 @@ func (a *agent) startStatus() (*status, error) {
 	mux.Handle("/app-lifecycle/", a.Status.Probes)
 	s.merge = merge{own: s.metrics.registry, app: a.Settings.ScrapeTarget.Value,
 		failed: s.metrics.scrapeFailed, log: a.log}
-	scrapes := sideport.Scrapes(http.HandlerFunc(s.scrape))
+	scrapes := statusserver.Scrapes(http.HandlerFunc(s.scrape))
 	mux.Handle("/metrics", scrapes)
 	mux.Handle("/stats/prometheus", scrapes)
-	s.server = sideport.Serve(sideport.New(mux, a.log), ln, a.log)
+	s.server = statusserver.Serve(statusserver.New(mux, a.log), ln, a.log)
 	return s, nil
 }
 
@@ -185,10 +185,10 @@ func answerHook(w http.ResponseWriter, err error) {
 func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 	switch token := r.PathValue("token"); {
 	case isToken(token, s.a.Status.HookToken):
-		defer sideport.HoldHook(w, r)()
+		defer statusserver.HoldHook(w, r)()
 		s.waitAsApp(w, r)
 	case isToken(token, s.a.Status.SidecarToken):
-		defer sideport.HoldHook(w, r)()
+		defer statusserver.HoldHook(w, r)()
 		s.waitAsSidecar(w, r)
 	default:
 		s.refuse(w, r)
@@ -221,14 +221,14 @@ func own(h http.HandlerFunc) http.HandlerFunc {
 			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
 			return
 		}
-		defer sideport.Hold(w, r)()
+		defer statusserver.Hold(w, r)()
 		h(w, r)
 	})
 }
 
 // fromPod admits programs of this pod only: no other machine and no web page.
 func fromPod(h http.HandlerFunc) http.HandlerFunc {
-	local := sideport.Local(h)
+	local := statusserver.Local(h)
 	return func(w http.ResponseWriter, r *http.Request) {
 		peer, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil || !peer.Addr().Unmap().IsLoopback() {

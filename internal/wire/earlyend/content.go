@@ -58,7 +58,8 @@ const (
 // failure returns the message that ends a call with UNAVAILABLE, which clients may retry, and its name for reports.
 func (c Content) failure(message string) (last []byte, name string) {
 	if c == Connect {
-		return grpc.Append(nil, connectEnd, []byte(`{"error":{"code":"unavailable","message":"`+message+`"}}`)), drain.EndingConnect
+		last = []byte(`{"error":{"code":"unavailable","message":"` + message + `"}}`)
+		return grpc.Append(nil, connectEnd, last), drain.EndingConnect
 	}
 	trailers := "grpc-status: " + grpc.Unavailable + "\r\ngrpc-message: " + message + "\r\n"
 	return grpc.Append(nil, grpcWebTrailers, []byte(trailers)), drain.EndingGRPC

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Closing is the graceful end of a connection (RFC 9113, 6.8): a GOAWAY that refuses nothing, and when the client has had
-// the time to read it and its last stream has ended, the GOAWAY that names the last stream.
+// Closing is the graceful end of a connection (RFC 9113, 6.8): a GOAWAY that refuses nothing, and when the client has
+// had the time to read it and its last stream has ended, the GOAWAY that names the last stream.
 type Closing struct {
 	Client    Client
 	stage     Step
@@ -35,9 +35,9 @@ type Moment struct {
 	Closing  time.Duration // since idle connections are closed
 }
 
-// Next returns the step that is due for a client that has sent a request, Announce once and End until SentLast, and when
-// to ask again; 0: when a stream has ended. An Abrupt client gets only the last GOAWAY: hyper-h2's clients repeat a request above its
-// last stream, and would fail it after the first GOAWAY, whose last stream is above all.
+// Next returns the step that is due for a client that has sent a request, Announce once and End until SentLast, and
+// when to ask again; 0: when a stream has ended. An Abrupt client gets only the last GOAWAY: hyper-h2's clients repeat
+// a request above its last stream, and would fail it after the first GOAWAY, whose last stream is above all.
 func (c *Closing) Next(m Moment) (due Step, again time.Duration) {
 	switch c.stage {
 	case Wait:

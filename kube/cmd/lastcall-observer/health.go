@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 )
 
 // health is the state of an observer's requirements: rights, and an API server that answers. Without one it is blind,
@@ -74,6 +74,6 @@ func (h *health) handler(registry *prometheus.Registry) http.Handler {
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("/readyz", h.ready)
 	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}) // a compressor takes 0.8 MB
-	mux.Handle("/metrics", sideport.Scrapes(scrape))
+	mux.Handle("/metrics", statusserver.Scrapes(scrape))
 	return mux
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sideport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
@@ -147,9 +147,9 @@ func (f *flags) run(cmd *cobra.Command) error {
 		log.Error("cannot observe the pods of the node", "error", rights)
 	}
 	status := newHealth(log, rights)
-	server := sideport.New(status.handler(registry), log)
+	server := statusserver.New(status.handler(registry), log)
 	running.Go(func() {
-		if err := server.Serve(sideport.Limit(ln)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(statusserver.Limit(ln)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			log.Error("cannot serve metrics", "error", err)
 		}
 	})

@@ -20,7 +20,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
@@ -80,7 +80,7 @@ func (s *spans) add(t observe.Termination) {
 		attribute.String("lastcall.doubts", t.Doubts()),
 		attribute.Float64("lastcall.lateness_seconds", t.Lateness),
 	))
-	if t.Verdict == losses.Lost || t.Verdict == losses.Killed {
+	if t.Verdict == advice.Lost || t.Verdict == advice.Killed {
 		span.SetStatus(codes.Error, t.Summary())
 	}
 	span.End(trace.WithTimestamp(end))

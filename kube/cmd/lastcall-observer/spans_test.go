@@ -16,7 +16,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
@@ -40,12 +40,12 @@ func TestSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Unix(1700000000, 0)
-	lost := observe.Termination{UID: "u", Termination: losses.Termination{Namespace: "shop", Pod: "web-1", Began: began, Seconds: 2},
+	lost := observe.Termination{UID: "u", Termination: advice.Termination{Namespace: "shop", Pod: "web-1", Began: began, Seconds: 2},
 		Exits: []observe.AppExit{{Container: "web", Seconds: 2}, {Container: "proxy", Seconds: 3}}}
 	lost.Traffic.Lost.Reset = 2
 	lost.Judge()
 	s.add(lost)
-	clean := observe.Termination{Termination: losses.Termination{Pod: "web-2", Began: began}} // its end was not seen
+	clean := observe.Termination{Termination: advice.Termination{Pod: "web-2", Began: began}} // its end was not seen
 	clean.Judge()
 	s.add(clean)
 	s.close(t.Context())

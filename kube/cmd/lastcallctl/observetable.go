@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
 // observeTable prints terminations of one workload as they happen, at most 80 columns wide, and then their sum. Its
@@ -26,7 +26,7 @@ type observeTable struct {
 
 	short   func(name string, most int) string
 	hasHead bool
-	totals  losses.Totals
+	totals  advice.Totals
 	unsure  bool // a termination may have lost a request
 }
 
@@ -52,7 +52,7 @@ func (t *observeTable) Missed(pod string, why error) {
 }
 
 // Ended prints a termination.
-func (t *observeTable) Ended(one losses.Termination) {
+func (t *observeTable) Ended(one advice.Termination) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer func() { _ = t.out.Flush() }()
@@ -70,11 +70,11 @@ func (t *observeTable) Ended(one losses.Termination) {
 	}
 	late := "-"
 	if one.Lateness > 0 {
-		late = losses.Seconds(one.Lateness)
+		late = advice.Seconds(one.Lateness)
 	}
 	idle := time.Duration(one.Traffic.Idle).Seconds()
 	fmt.Fprintf(t.out, "%-29s %-7s %8s %8s %8s %8s\n", t.short(one.Pod, 29), terminal.Printable(one.Verdict),
-		one.Bounds(), losses.Seconds(one.Seconds), losses.Seconds(idle), late)
+		one.Bounds(), advice.Seconds(one.Seconds), advice.Seconds(idle), late)
 	for _, text := range []string{one.Traffic.Lost.Why(), one.Doubts()} {
 		if text != "" {
 			fmt.Fprintf(t.out, "  %s\n", terminal.Printable(text))
@@ -92,7 +92,7 @@ func (t *observeTable) terminations() (n int) {
 
 // isLossy reports whether a termination lost a request; with strict, whether one may have.
 func (t *observeTable) isLossy(strict bool) bool {
-	hasLost := func(w *losses.Workload) bool { return w.Total() > 0 }
+	hasLost := func(w *advice.Workload) bool { return w.Total() > 0 }
 	return strict && t.unsure || slices.ContainsFunc(t.totals.Workloads(), hasLost)
 }
 
@@ -128,9 +128,9 @@ func short(name string, most int) string {
 const columns = 80
 
 // writeWorkload prints a workload's sum and the advice.
-func writeWorkload(out io.Writer, w *losses.Workload) {
+func writeWorkload(out io.Writer, w *advice.Workload) {
 	fmt.Fprintln(out, terminal.Wrap(terminal.Printable(w.Text()), columns))
-	for _, a := range losses.Advise(w) {
+	for _, a := range advice.Advise(w) {
 		fmt.Fprintln(out, terminal.Wrap("-> "+a.What+": "+a.Why+".", columns))
 		for line := range strings.Lines(a.Patch) {
 			fmt.Fprint(out, "     "+line)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
@@ -67,8 +67,8 @@ func planCommand() *cobra.Command {
 	flags.DurationVar(&f.request, "request", 10*time.Second, "how long a request takes")
 	flags.DurationVar(&f.propagation, "propagation", 2*time.Second, "how long clients still connect after the deletion; "+
 		"without the flag at least as long as a load balancer in the input does")
-	reactions := []string{string(course.Unsure)}
-	for _, r := range course.Reactions() {
+	reactions := []string{string(podend.Unsure)}
+	for _, r := range podend.Reactions() {
 		reactions = append(reactions, string(r))
 	}
 	cli.ChoiceFlag(flags, &f.app, "app", reactions[0], reactions, "what the app does at its stop signal")
@@ -100,8 +100,8 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	o := plan.Options{Request: f.request, Propagation: f.propagation}
 	o.Istio = inject.Sidecar(f.istio)
-	if f.app != string(course.Unsure) {
-		o.App = course.Reaction(f.app)
+	if f.app != string(podend.Unsure) {
+		o.App = podend.Reaction(f.app)
 	}
 	if o.MeshConfig, err = kubeflags.ReadMeshConfig(f.mesh); err != nil {
 		return err

@@ -10,14 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
 // recorder follows the ends of pods, by the times at which the API server's reports arrive.
 type recorder struct {
-	hook course.Hook // of the pods' app
+	hook podend.Hook // of the pods' app
 
 	mu   sync.Mutex // guards the fields below
 	ends map[types.UID]*outcome.Ending
@@ -35,7 +35,7 @@ func (r *recorder) set(p *corev1.Pod, gone bool) {
 	if e == nil {
 		e = &outcome.Ending{Name: p.Name, IsReported: true, Deleted: now}
 		_, e.Grace = pod.Deletion(p)
-		if r.hook.Kind == course.NoHook || r.hook.IsKnown {
+		if r.hook.Kind == podend.NoHook || r.hook.IsKnown {
 			e.Term = now.Add(r.hook.Duration)
 		}
 		r.ends[p.UID] = e

@@ -20,7 +20,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/kube/workload"
@@ -198,7 +198,7 @@ type target struct {
 	state   workload.State
 	pods    int
 	ending  *termination.Termination // of its pods
-	hook    course.Hook              // of the first of their own containers
+	hook    podend.Hook              // of the first of their own containers
 	preStop string                   // the same in words
 	notes   []string
 }
@@ -228,14 +228,14 @@ func inspect(ctx context.Context, clients workload.Clients, w *workload.Workload
 	// The pods themselves have the additions of the meshes' webhooks.
 	t := &target{
 		state: state, pods: len(pods), ending: termination.Of(&pods[0], termination.Options{}),
-		preStop: "no preStop hook", hook: course.Hook{Kind: course.NoHook, IsKnown: true},
+		preStop: "no preStop hook", hook: podend.Hook{Kind: podend.NoHook, IsKnown: true},
 	}
 	for _, c := range slices.Backward(t.ending.Containers) {
-		if c.Role == course.App {
+		if c.Role == podend.App {
 			t.hook = c.Hook
 		}
 	}
-	if t.hook.Kind != course.NoHook {
+	if t.hook.Kind != podend.NoHook {
 		t.preStop = "preStop " + t.hook.Text
 	}
 	if strings.HasPrefix(state.Update, "Recreate") {

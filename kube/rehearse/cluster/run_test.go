@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -83,7 +83,7 @@ func TestNoHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := inspect(t.Context(), c.clients(), c.options().Workload)
-	if err != nil || got.preStop != "no preStop hook" || got.hook.Kind != course.NoHook {
+	if err != nil || got.preStop != "no preStop hook" || got.hook.Kind != podend.NoHook {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
@@ -128,7 +128,7 @@ spec:
 	if err := client.CoreV1().Pods(n.Name).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if r := n.Observed(p); r.Verdict != losses.Unknown || !slices.Equal(r.Unknown, []string{observe.UnknownHostNetwork}) {
+	if r := n.Observed(p); r.Verdict != advice.Unknown || !slices.Equal(r.Unknown, []string{observe.UnknownHostNetwork}) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/lastcall-dev/lastcall/kube/losses"
+	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
 
@@ -153,14 +153,14 @@ func (r *Reports) Of(t *testing.T, pod types.UID, patience time.Duration) (all R
 	}
 	all.Clean = true
 	for _, text := range all.Lines {
-		var one losses.Termination
+		var one advice.Termination
 		if err := json.Unmarshal([]byte(text), &one); err != nil {
 			t.Fatal(err)
 		}
 		all.Least, all.Most = all.Least+one.LostLeast, all.Most+max(one.LostMost, 0)
 		all.Unbounded = all.Unbounded || one.LostMost < 0
-		all.Clean = all.Clean && (one.Verdict == losses.Clean || one.Verdict == losses.Killed)
-		all.Unclear, all.Unknown = all.Unclear || one.Verdict == losses.Unclear, all.Unknown || one.Verdict == losses.Unknown
+		all.Clean = all.Clean && (one.Verdict == advice.Clean || one.Verdict == advice.Killed)
+		all.Unclear, all.Unknown = all.Unclear || one.Verdict == advice.Unclear, all.Unknown || one.Verdict == advice.Unknown
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-// Package course computes how a pod ends under given traffic: when each container gets its stop signal and SIGKILL,
+// Package podend computes how a pod ends under given traffic: when each container gets its stop signal and SIGKILL,
 // until when new connections are accepted, and when requests in flight are cut.
 //
 // The rules are the kubelet's (killContainersWithSyncResult and killContainer of pkg/kubelet/kuberuntime):
@@ -10,7 +10,7 @@
 //
 // The proxies' rules are those of their own sources: drain's for lastcall and Istio's agent, docs/linkerd.md and
 // docs/other-meshes.md for the others. Rehearsals are judged, plans drawn and timers advised by them.
-package course
+package podend
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package losses
+package advice
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/course"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -53,7 +53,7 @@ func Advise(w *Workload) (all []Advice) {
 			Patch: w.patch(fmt.Sprintf("metadata:\n  annotations:\n    "+holdAnnotation, hold))})
 	}
 	if w.Killed > 0 {
-		grace := int((course.Grace(time.Duration(w.Longest*float64(time.Second))) + graceReserve) / time.Second)
+		grace := int((podend.Grace(time.Duration(w.Longest*float64(time.Second))) + graceReserve) / time.Second)
 		all = append(all, Advice{What: fmt.Sprintf("raise the grace period to %d s or more", grace),
 			Why: fmt.Sprintf("SIGKILL ended %d of %d terminations; "+
 				"the longest took %s, and how long it needs is unknown", w.Killed, w.Terminations, Seconds(w.Longest)),

@@ -1,4 +1,4 @@
-package sideport
+package statusserver
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package until is the data plane of a program without inbound connections, such as a queue's worker: it is busy until
+// Package worker is the data plane of a program without inbound connections, such as a queue's worker: it is busy until
 // signals of the program's own report that it is idle. lastcall wait --until runs it.
-package until
+package worker
 
 import (
 	"encoding/json"

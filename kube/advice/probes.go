@@ -1,4 +1,4 @@
-package losses
+package advice
 
 import (
 	"slices"

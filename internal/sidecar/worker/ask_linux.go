@@ -1,4 +1,4 @@
-package until
+package worker
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-// Package sideport has the common parts of the small HTTP servers next to the traffic: the status port, the admin API,
+// Package statusserver has the common parts of the small HTTP servers next to the traffic: the status port, the admin API,
 // the probes and metrics of the gateway and the webhook.
 //
 // The promises:
@@ -9,7 +9,7 @@
 //     the most connections is ended. Another peer's probe or hook is served.
 //   - Requests that wait (Hold, HoldHook) have connections of their own: they shut out neither each other nor probes.
 //   - Endpoints for the machine itself are closed to web pages (Local).
-package sideport
+package statusserver
 
 import (
 	"context"
