@@ -55,10 +55,11 @@ hook of Envoy's own container (--sidecar) it drains Envoy, waits until the app's
 by /quitquitquit, so that the access log is whole. If Envoy hides its counters, every open connection counts as busy.
 
 --until waits for a worker that consumes a queue, until its own signals report that it is idle: exec:COMMAND (exit code
-0 is idle, 1 to 125 busy; no shell reads it), http://HOST:PORT/PATH (2xx is idle, 503 busy), metric:http://HOST:PORT/PATH
-NAME{LABEL="VALUE"} <= N (the sum of the series), file:PATH (idle when there is one), !file:PATH (when there is none),
-unix:PATH (the worker keeps the connection open while it is busy). A signal that fails counts as busy, and after
---until-stale no longer. No client connects to a worker, so --until alone has no minimum drain and no quiet time.
+0 is idle, 1 to 125 busy; no shell reads it), http://HOST:PORT/PATH (2xx is idle, 503 busy),
+metric:http://HOST:PORT/PATH NAME{LABEL="VALUE"} <= N (the sum of the series), file:PATH (idle when there is one),
+!file:PATH (when there is none), unix:PATH (the worker keeps the connection open while it is busy). A signal that fails
+counts as busy, and after --until-stale no longer. No client connects to a worker, so --until alone has no minimum drain
+and no quiet time.
 
 --after and --before run the app's own preStop hook, the command or the request behind --: one that stops the app must
 run after the wait, one that makes a worker stop taking messages before it. If it fails, the command exits with 1.
