@@ -24,7 +24,8 @@ var backendOfBodies = subject{name: "backend-bodies", peer: "nginx",
 	}}
 
 var bodiesTable = &table{
-	name: "bodies", what: "CPU per response of 16 KB and of 1 MB", apps: []subject{backendOfBodies}, tools: []string{"wrk"},
+	name: "bodies", what: "CPU per response of 16 KB and of 1 MB", apps: []subject{backendOfBodies},
+	tools: []string{"wrk"},
 	how: func(*bench) string {
 		return fmt.Sprintf("As above, %d keep-alive connections.", connections)
 	},
@@ -36,7 +37,8 @@ var bodiesTable = &table{
 	timed:    true, quick: []string{"lastcall-http", "haproxy-http"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
 		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			return wrk(ctx, b.tool("wrk"), fmt.Sprintf("http://%s/body%d", proxy.address(), bodies[t.kase]), connections, duration)
+			url := fmt.Sprintf("http://%s/body%d", proxy.address(), bodies[t.kase])
+			return wrk(ctx, b.tool("wrk"), url, connections, duration)
 		}
 		return b.load(ctx, t, backendOfBodies, place{Clients: connections}, run)
 	},

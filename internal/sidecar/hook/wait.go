@@ -119,8 +119,8 @@ func Within(c drain.Config, timeout time.Duration) drain.Config {
 	return c
 }
 
-// Rest is the part of a drain that remains when the time passed has been spent otherwise: the same deadline, and the rest
-// of the minimum drain, but at least the quiet time, because connections that arrived in between were not seen.
+// Rest is the part of a drain that remains when the time passed has been spent otherwise: the same deadline, and the
+// rest of the minimum drain, but at least the quiet time, because connections that arrived in between were not seen.
 func Rest(c drain.Config, passed time.Duration) drain.Config {
 	deadline := max(c.LastCallAfter()-passed, time.Millisecond)
 	c.MinimumDrain = max(c.MinimumDrain-passed, min(c.QuietTime, c.MinimumDrain))

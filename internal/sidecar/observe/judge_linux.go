@@ -116,8 +116,8 @@ const (
 	unclearStream                  // in the middle of a response in parts, or at its end
 )
 
-// judge determines the outcome of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the app
-// closed first and the client after it: the kernel then keeps a TIME_WAIT socket here.
+// judge determines the outcome of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the
+// app closed first and the client after it: the kernel then keeps a TIME_WAIT socket here.
 func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 	if s.Remote.Port() == 0 { // tcp_disconnect has cleared it: reset by the end of its listener, or by SO_LINGER 0
 		if was == nil || was.queued() || was.busy() {

@@ -24,7 +24,7 @@ const (
 type ledger struct {
 	options       Options
 	owned         func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
-	listeners     map[uint64]bool            // by cookie, whether it counts; also those that have closed, until their reports
+	listeners     map[uint64]bool            // by cookie, whether it counts; closed ones until their reports
 	ports         map[uint16]bool            // that have or had a listener that counts
 	listening     []uint16                   // that have one now
 	unlisten      bool                       // a listener that counts has closed, and no look has followed

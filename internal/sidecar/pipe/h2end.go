@@ -242,8 +242,8 @@ func (h *h2) checkLaterLocked(after time.Duration) {
 	h.check = time.AfterFunc(after, func() { h.finishIfDrained() })
 }
 
-// finishIfDrained sends the GOAWAY that is due, between two frames of the app and after its SETTINGS. It reports whether
-// the connection has ended.
+// finishIfDrained sends the GOAWAY that is due, between two frames of the app and after its SETTINGS. It reports
+// whether the connection has ended.
 func (h *h2) finishIfDrained() bool {
 	c := h.c
 	if !c.announcesClose() && !c.p.closing.holds() {

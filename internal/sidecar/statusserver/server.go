@@ -1,5 +1,5 @@
-// Package statusserver has the common parts of the small HTTP servers next to the traffic: the status port, the admin API,
-// the probes and metrics of the gateway and the webhook.
+// Package statusserver has the common parts of the small HTTP servers next to the traffic: the status port, the admin
+// API, the probes and metrics of the gateway and the webhook.
 //
 // The promises:
 //

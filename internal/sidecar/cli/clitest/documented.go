@@ -17,8 +17,8 @@ var (
 	longFlag  = regexp.MustCompile(`^--([a-z0-9-]+)`)
 )
 
-// Documented wants every command of root that docs/, README.md, BENCHMARKS.md and CONTRIBUTING.md show, in code or as a container's args, to exist with
-// the flags shown. top is the project's folder.
+// Documented wants every command of root that docs/, README.md, BENCHMARKS.md and CONTRIBUTING.md show, in code or as a
+// container's args, to exist with the flags shown. top is the project's folder.
 func Documented(t *testing.T, root *cobra.Command, top string) {
 	t.Helper()
 	shown := regexp.MustCompile("(?:^|[\\s`/(|])" + root.Name() + " ((?:--)?[a-z][a-z-]*)([^`|\\n]*)")
