@@ -104,20 +104,15 @@ func (e *ending) clients(n *namespace, p *corev1.Pod, from inside) {
 	}
 	if !strings.HasPrefix(e.protocol, "websocket") { // no WebSocket is idle
 		for range e.idle {
-			_, ask := connect()
-			for range 1 + rand.IntN(8) {
-				if ask(0)() > 0 {
-					n.T.Fatal("the app does not answer")
-				}
+			if _, ask := connect(); ask(0)() > 0 {
+				n.T.Fatal("the app does not answer")
 			}
 		}
 	}
 	for range e.busy {
 		c, ask := connect()
 		if talk.later {
-			for range 1 + rand.IntN(8) {
-				ask(0)()
-			}
+			ask(0)()
 		}
 		waits := ask(e.hold)
 		asking.Go(func() {

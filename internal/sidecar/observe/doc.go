@@ -9,8 +9,7 @@
 //   - Half an answer that the client has acknowledged looks like a whole one.
 //   - How many requests a connection had in flight that may have several (HTTP/2, also within TLS): Opaque.
 //   - A client that sends after the app's close has sent a request, or only TLS's close_notify: Crossed.
-//   - Which side sent last, if both did in one tick of the kernel's clock (1 to 10 ms), the client in more than one
-//     segment and without an acknowledgement of its own behind them: SameTick.
+//   - Which side sent last, if both did in one tick of the kernel's clock (1 to 10 ms): SameTick.
 //
 // docs/observe-how.md explains each rule and the rights that it needs.
 package observe

@@ -22,6 +22,7 @@ type connection struct {
 	turn     turn
 	arrived  time.Time
 	active   bool // with a request since Begin, or in flight then
+	settled  bool // its turn has been resolved, since bytes moved
 	appFirst bool // the table shows that the app closed first
 	isInner  bool // the proxy's to the app
 	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
@@ -59,36 +60,54 @@ func (c *connection) queued() bool { return c.Inode == 0 && c.State == sockdiag.
 // busy reports whether a request is in flight, as far as visible.
 func (c *connection) busy() bool { return unread(c.Socket) > 0 || c.WriteQueue > 1 || c.turn == client }
 
-// turnOf determines which side sent last on s; was is the last sighting of the connection, or nil. If both did in one
-// tick of the kernel's clock, it is the app behind the only segment of the client, and behind its acknowledgement.
+// turnOf determines which side sent last on s; was is the last sighting of the connection, or nil.
 func turnOf(s sockdiag.Socket, was *connection) turn {
 	// At the end, Received may include a FIN, which the state no longer shows.
 	came := was == nil || received(s) > received(was.Socket)+fin(s)
 	went := was == nil || s.Sent != was.Sent
-	switch isSame := !came && !went; {
+	switch {
 	case s.SegmentsReceived == 0: // handshake, and perhaps a FIN
 		return neither
-	case isSame && was.turn != unclear:
+	case !came && !went:
 		return was.turn
-	case s.Sent == 0 || !went && !isSame:
+	case s.Sent == 0 || !went:
 		return client
-	case !came && !isSame:
+	case !came:
 		return app
 	case s.LastReceived < s.LastSent:
 		return client
-	case s.LastReceived > s.LastSent, s.SegmentsReceived == 1, isAcknowledged(s):
+	case s.LastReceived > s.LastSent:
 		return app
 	}
-	return unclear
+	return byAcks(s)
 }
 
-// isAcknowledged reports whether the client has acknowledged bytes of the app by itself behind its own last byte, which
-// it does up to 500 ms later (RFC 9293, 3.8.6.3) unless its next request has done so. A later one is a keep-alive.
-// At the end of a connection the acknowledgement may be that of the app's FIN.
-func isAcknowledged(s sockdiag.Socket) bool {
-	later := s.LastReceived - s.LastAcked
-	return s.State == sockdiag.Established && later > 0 && later <= 500*time.Millisecond
+// byAcks estimates which side sent last from the acknowledgements that each side has sent by themselves. At first, each
+// segment with data gets one; from the first prompt answer on, requests and answers carry them, and a request without
+// an answer gets one after 40 ms (delayed). So they are the segments of the first request and of the first answer, from
+// which the numbers of requests and of answers follow if all are alike.
+func byAcks(s sockdiag.Socket) turn {
+	in, out := int(s.SegmentsReceived), int(s.SegmentsSent)
+	request, answer := int(s.EmptySent), int(s.EmptyReceived)-2 // without the handshake
+	if s.State == closed {
+		answer-- // the acknowledgement of our FIN, which may be the client's FIN
+		if request--; s.ReadQueue > 0 {
+			request-- // that of the client's FIN
+		}
+	}
+	if s.LastReceived < delayed && request > 0 && answer > 0 && in%request == 0 && out%answer == 0 {
+		switch in/request - out/answer {
+		case 0:
+			return app
+		case 1:
+			return client
+		}
+	}
+	return bySegments(in, out)
 }
+
+// delayed is the kernel's delay of an acknowledgement at its shortest (TCP_DELACK_MIN).
+const delayed = 40 * time.Millisecond
 
 // fin is 1 for a destroyed socket, whose counters may include the client's FIN.
 func fin(s sockdiag.Socket) uint64 {
@@ -101,29 +120,64 @@ func fin(s sockdiag.Socket) uint64 {
 // closed is the state of a destroyed socket (TCP_CLOSE).
 const closed = sockdiag.State(7)
 
-// outcome is how a connection ended for its client.
-type outcome int
+// bySegments estimates which side sent last from the number of segments in and out, for exchanges that are all alike: a
+// request of r segments and an answer of a, so many times, or one request more.
+func bySegments(in, out int) turn {
+	switch {
+	case out <= 0: // all that were sent were sent again
+		return unclear
+	case in%out == 0 || out%in == 0:
+		return app
+	case in > 1 && out%(in-1) == 0, in%(out+1) == 0:
+		return client
+	}
+	return unclear
+}
+
+// settle resolves the turn of a connection that has been silent for so long that the kernel has sent the delayed
+// acknowledgements, if both sides sent in one tick before. A client acknowledges an answer by itself, up to 500 ms
+// later (RFC 9293, 3.8.6.3), unless its next request has done so. answered and exact are the result of
+// sockets.InStride.
+func (c *connection) settle(answered, exact bool) {
+	later := c.LastReceived - c.LastAcked
+	switch {
+	case later > 0 && later <= 500*time.Millisecond, answered:
+		c.turn = app
+	case exact:
+		c.turn = client
+	}
+	c.settled = true
+}
+
+// unsettled reports whether settle has something to resolve.
+func (c *connection) unsettled() bool {
+	return !c.settled && c.State == sockdiag.Established && c.Sent > 0 && c.LastReceived == c.LastSent &&
+		c.LastReceived > delayed+delayed/2
+}
+
+// fate is how a connection ended for its client.
+type fate int
 
 const (
-	noRequest       outcome = iota // there was no request
-	answered                       // as far as visible
-	unclearOrder                   // answered, or not: both sent last in one tick
-	leftByClient                   // the client closed first
-	reset                          // lost
-	unanswered                     // lost
-	unclearCrossed                 // the client sent after the app's close
-	unclearProtocol                // in use, of a protocol that does not show its requests
-	unclearStream                  // in the middle of a response in parts, or at its end
+	nothing       fate = iota // there was no request
+	answered                  // as far as visible
+	doubtful                  // answered, or not: both sent last in one tick
+	left                      // the client closed first
+	wasReset                  // lost
+	wasUnanswered             // lost
+	crossed                   // the client sent after the app's close
+	opaque                    // in use, of a protocol that does not show its requests
+	stream                    // in the middle of a response in parts, or at its end
 )
 
-// judge determines the outcome of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the
-// app closed first and the client after it: the kernel then keeps a TIME_WAIT socket here.
-func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
+// judge determines the fate of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the app
+// closed first and the client after it: the kernel then keeps a TIME_WAIT socket here.
+func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 	if s.Remote.Port() == 0 { // tcp_disconnect has cleared it: reset by the end of its listener, or by SO_LINGER 0
 		if was == nil || was.queued() || was.busy() {
-			return reset
+			return wasReset
 		}
-		return noRequest
+		return nothing
 	}
 	var (
 		next      = turnOf(s, was)
@@ -138,34 +192,37 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 		finAfter = was != nil && (was.appFirst || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2) ||
 			wasOpen && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1
 	)
+	if was == nil && next == app && s.LastReceived == s.LastSent && s.SegmentsReceived > s.SegmentsSent {
+		next = unclear // one request of several segments, or the last of several requests is without an answer
+	}
 	switch {
 	case s.SegmentsReceived == 0:
-		return noRequest
+		return nothing
 	case wasClosed && (pending || unacked):
-		return leftByClient
+		return left
 	case unread && !finAcked: // a close with unread bytes resets; those of an answered request do no harm
 		if next == app && !unacked {
 			return answered
 		}
 		if was != nil && was.missed >= missedMost {
-			return leftByClient // it was no longer in the table, but the app still had it: the client reset it
+			return left // it was no longer in the table, but the app still had it: the client reset it
 		}
-		return reset
+		return wasReset
 	case unacked: // the client's reset: the app's own close would have delivered everything first
-		return leftByClient
+		return left
 	case pending && finAcked:
 		if noFIN || finAfter || appFirst() {
-			return unanswered
+			return wasUnanswered
 		}
-		return leftByClient
+		return left
 	case pending && s.WriteQueue == 1: // the app closed, and the client sent more, or reset
-		return reset
+		return wasReset
 	case pending:
-		return leftByClient
+		return left
 	case !finAcked && s.WriteQueue == 1, finAcked && noFIN && !appFirst():
-		return unclearCrossed
+		return crossed
 	case next == unclear:
-		return unclearOrder
+		return doubtful
 	}
 	return answered
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
 
 // kernel has the sources of a watch, of one network namespace.
@@ -91,11 +94,11 @@ func (k *kernel) close() (err error) {
 
 // counters are open files of a network namespace, in /proc/net. They stay those of the namespace in which they were
 // opened.
-type counters struct{ snmp, netstat *os.File }
+type counters struct{ snmp, netstat, tcp, tcp6 *os.File } // tcp6 is nil without IPv6
 
 func openCounters() (c counters, err error) {
-	for name, file := range map[string]**os.File{"snmp": &c.snmp, "netstat": &c.netstat} {
-		if *file, err = os.Open("/proc/thread-self/net/" + name); err != nil {
+	for name, file := range map[string]**os.File{"snmp": &c.snmp, "netstat": &c.netstat, "tcp": &c.tcp, "tcp6": &c.tcp6} {
+		if *file, err = os.Open("/proc/thread-self/net/" + name); err != nil && name != "tcp6" {
 			c.close()
 			return c, err
 		}
@@ -104,9 +107,21 @@ func openCounters() (c counters, err error) {
 }
 
 func (c counters) close() {
-	for _, file := range []*os.File{c.snmp, c.netstat} {
+	for _, file := range []*os.File{c.snmp, c.netstat, c.tcp, c.tcp6} {
 		_ = file.Close() // of nil: an error
 	}
+}
+
+// tableMost bounds a table of sockets, bytes: 150 for each.
+const tableMost = 64 << 20
+
+// acks reads the tables of sockets: see sockets.InStride.
+func (c counters) acks(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error) {
+	tables := []io.Reader{io.NewSectionReader(c.tcp, 0, tableMost)}
+	if c.tcp6 != nil {
+		tables = append(tables, io.NewSectionReader(c.tcp6, 0, tableMost))
+	}
+	return sockets.InStride(ports, tables...)
 }
 
 // segments is the number of TCP segments that the namespace has received and sent, of any kind.

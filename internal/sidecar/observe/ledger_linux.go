@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -24,11 +25,12 @@ const (
 type ledger struct {
 	options       Options
 	owned         func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
-	listeners     map[uint64]bool            // by cookie, whether it counts; closed ones until their reports
-	ports         map[uint16]bool            // that have or had a listener that counts
-	listening     []uint16                   // that have one now
-	unlisten      bool                       // a listener that counts has closed, and no look has followed
-	closed        map[uint16]time.Time       // when a port's first listener closed, unless a later look has shown one
+	acks          func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
+	listeners     map[uint64]bool      // by cookie, whether it counts; closed ones until their reports
+	ports         map[uint16]bool      // that have or had a listener that counts
+	listening     []uint16             // that have one now
+	unlisten      bool                 // a listener that counts has closed, and no look has followed
+	closed        map[uint16]time.Time // when a port's first listener closed, unless a later look has shown one
 	open          map[uint64]*connection
 	roll          sockdiag.Roll // ends that were counted without a report
 	endings       []ending      // before Begin, of the last foldTime
@@ -133,12 +135,14 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			}
 			c.grow(s, now)
 			c.turn = turnOf(s, c)
+			c.settled = c.settled && s.Received == c.Received && s.Sent == c.Sent
 		}
 		if c.turn == app {
 			c.answered, c.answeredSent = received(s), s.Sent
 		}
 		c.Socket, c.missed = s, 0
 	}
+	g.settle()
 	for _, c := range g.open {
 		if c.missed == 0 && c.busy() {
 			c.active, g.lastBusy = true, now
@@ -157,8 +161,10 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		switch {
 		case !c.appFirst:
 			g.result.Unseen++
+		case c.turn == client:
+			g.end(c, wasUnanswered, now)
 		default:
-			g.end(c, now)
+			g.end(c, answered, now)
 		}
 	}
 	g.looked = now
@@ -173,13 +179,13 @@ func isLeftOf(was, s sockdiag.Socket) bool {
 }
 
 // still reports whether a look would show what the last one did, unless segments have come or gone: without a listener
-// that has closed, a request in flight or an end in doubt.
+// that has closed, a request in flight, or a turn or an end in doubt.
 func (g *ledger) still() bool {
 	if len(g.ports) == 0 || len(g.listening) < len(g.ports) || g.result.Overruns > 0 {
 		return false
 	}
 	for _, c := range g.open {
-		if c.missed > 0 || c.busy() {
+		if c.missed > 0 || c.busy() || !c.settled && c.Sent > 0 && c.LastReceived == c.LastSent {
 			return false
 		}
 	}
@@ -194,6 +200,24 @@ func (g *ledger) age(now time.Time) {
 		c.LastAcked += now.Sub(g.looked)
 	}
 	g.looked = now
+}
+
+// settle resolves the turns of silent connections.
+func (g *ledger) settle() {
+	var doubts []*connection
+	for _, c := range g.open {
+		if c.unsettled() {
+			doubts = append(doubts, c)
+		}
+	}
+	if len(doubts) == 0 || g.acks == nil {
+		return
+	}
+	if answers, err := g.acks(slices.Collect(maps.Keys(g.ports))); err == nil { // otherwise at the next look
+		for _, c := range doubts {
+			c.settle(answers(c.Local, c.Remote))
+		}
+	}
 }
 
 // listen notes the listeners.
@@ -264,7 +288,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 			g.attempts++
 		}
 		if was, ok := g.others[s.Cookie]; ok {
-			g.noteHalfClosed(s, &was, leftByClient)
+			g.noteHalfClosed(s, &was, left)
 		}
 		return
 	}
@@ -276,22 +300,22 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	if c == nil {
 		g.noteProbe(s, arrival(s, now))
 	}
-	queued := s.Remote.Port() == 0 && f == reset && (c == nil || c.queued())
+	queued := s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued())
 	if queued && now.After(g.based) {
 		g.queued++
 	}
-	if isInner && f == leftByClient && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
+	if isInner && f == left && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
 		g.unheard++
 	}
 	switch {
-	case f == leftByClient:
+	case f == left:
 	case c == nil:
 		g.noteHalfClosed(s, nil, f)
 	default:
 		g.noteHalfClosed(s, &c.Socket, f)
 	}
 	e := ending{
-		at: now, outcome: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now),
+		at: now, fate: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now),
 		moved: now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
 		sample: Sample{Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived)},
 	}

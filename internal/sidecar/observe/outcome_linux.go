@@ -12,7 +12,7 @@ import (
 // ending is the end of a connection.
 type ending struct {
 	at          time.Time
-	outcome     outcome
+	fate        fate
 	requests    int // that it may have carried at once, at least 1
 	arrived     time.Time
 	moved       time.Time // data, in any direction
@@ -47,8 +47,8 @@ func (g *ledger) arrive(at time.Time, from netip.AddrPort) (probe likeness) {
 
 // include adds the end of a connection, after Begin or at most foldTime before it.
 func (g *ledger) include(e ending) {
-	isLost := e.outcome == reset || e.outcome == unanswered
-	isDoubtful := e.outcome == unclearCrossed || e.outcome == unclearProtocol || e.outcome == unclearStream
+	isLost := e.fate == wasReset || e.fate == wasUnanswered
+	isDoubtful := e.fate == crossed || e.fate == opaque || e.fate == stream
 	switch {
 	case e.known:
 	case e.at.Before(g.result.Begin) && !isLost && !isDoubtful: // none of the termination's
@@ -72,40 +72,40 @@ func (g *ledger) count(e ending) {
 		case probe.isCertain:
 			return
 		case probe.is:
-			t.Unclear.Probes++
+			t.Maybe.Probes++
 			return
 		case g.isCountedAtOther(e):
 			return
 		}
 		*n++
-		t.Unclear.Opaque += e.requests - 1
+		t.Maybe.Opaque += e.requests - 1
 		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
 		if len(t.Samples) < samplesMost {
 			t.Samples = append(t.Samples, e.sample)
 		}
 	}
-	switch e.outcome {
-	case reset:
+	switch e.fate {
+	case wasReset:
 		lost(&t.Lost.Reset, Reset)
-	case unanswered:
+	case wasUnanswered:
 		lost(&t.Lost.Unanswered, Unanswered)
-	case leftByClient:
+	case left:
 		if !e.isInner {
 			t.Left++
 		}
-	case unclearCrossed, unclearOrder, unclearProtocol, unclearStream, answered:
+	case crossed, doubtful, opaque, stream, answered:
 		switch {
-		case e.outcome == answered:
-		case e.outcome == unclearProtocol || e.requests > 1:
-			t.Unclear.Opaque += e.requests
-		case e.outcome == unclearCrossed:
-			t.Unclear.Crossed++
-		case e.outcome == unclearOrder:
-			t.Unclear.SameTick++
-		case e.outcome == unclearStream:
-			t.Unclear.Streams++
+		case e.fate == answered:
+		case e.fate == opaque || e.requests > 1:
+			t.Maybe.Opaque += e.requests
+		case e.fate == crossed:
+			t.Maybe.Crossed++
+		case e.fate == doubtful:
+			t.Maybe.SameTick++
+		case e.fate == stream:
+			t.Maybe.Streams++
 		}
-		if e.outcome != unclearCrossed && e.active && !e.isInner {
+		if e.fate != crossed && e.active && !e.isInner {
 			t.Answered++
 			g.lastBusy = later(g.lastBusy, e.at)
 		}
@@ -155,23 +155,21 @@ func (g *ledger) peek(now time.Time) Termination {
 	}
 	slices.Sort(t.Ports)
 	for _, c := range g.open {
-		if c.missed > 0 || c.isInner || !c.busy() && c.turn != unclear {
+		if c.missed > 0 || c.isInner || !c.busy() {
 			continue
 		}
 		if n := g.requestsMost(c.Socket, c); n > 1 || g.protocolOf(c.Socket, c) == Opaque {
-			t.Unclear.Opaque += n
-		} else if c.busy() {
-			t.Unclear.Unfinished++
+			t.Maybe.Opaque += n
 		} else {
-			t.Unclear.SameTick++
+			t.Maybe.Unfinished++
 		}
 	}
 	if g.begun {
 		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
 		t.Idle = drain.Millis(max(now.Sub(lastBusy), 0))
 	}
-	if t.Judge(); t.Verdict == VerdictClean && g.owned != nil && len(t.Ports) == 0 {
-		t.Verdict = VerdictUnknown
+	if t.Judge(); t.Verdict == Clean && g.owned != nil && len(t.Ports) == 0 {
+		t.Verdict = Unknown
 	}
 	return t
 }
@@ -183,8 +181,8 @@ func (g *ledger) conclude(now time.Time) {
 		isFinSent := c.State == sockdiag.FinWait2 || c.State == sockdiag.FinWait1 && c.WriteQueue <= 1
 		waits := c.appFirst || c.missed == 0 && isFinSent
 		switch {
-		case waits && (c.turn == client || c.turn == unclear):
-			g.end(c, now)
+		case waits && c.turn == client:
+			g.end(c, wasUnanswered, now)
 		case !waits && c.missed > 0:
 			g.result.Unseen++
 		default:
@@ -195,12 +193,11 @@ func (g *ledger) conclude(now time.Time) {
 	}
 }
 
-// end counts a connection that the app has closed, and whose report has not come.
-func (g *ledger) end(c *connection, now time.Time) {
-	byTurn := map[turn]outcome{neither: noRequest, client: unanswered, app: answered, unclear: unclearOrder}
-	f := g.refine(byTurn[c.turn], c.Socket, c, func() bool { return true })
+// end counts a connection whose report has not come.
+func (g *ledger) end(c *connection, f fate, now time.Time) {
+	f = g.refine(f, c.Socket, c, func() bool { return true })
 	g.count(ending{
-		at: now, outcome: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active,
+		at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active,
 		requestedAt: g.looked.Add(-c.LastReceived),
 		sample:      Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)},
 	})

@@ -95,27 +95,27 @@ func lastBytes(s sockdiag.Socket, c *connection) uint64 {
 	return 0
 }
 
-// refine turns an outcome that is certain for HTTP/1.1 into what is known for the protocol of the connection.
-func (g *ledger) refine(f outcome, s sockdiag.Socket, c *connection, appFirst func() bool) outcome {
+// refine turns a fate that is certain for HTTP/1.1 into what is known for the protocol of the connection.
+func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func() bool) fate {
 	if s.Remote.Port() == 0 && c != nil {
 		s = c.Socket
 	}
 	protocol := g.protocolOf(s, c)
 	switch f {
-	case reset, unanswered, unclearCrossed:
+	case wasReset, wasUnanswered, crossed:
 		switch last := lastBytes(s, c); { // 0 of TLS: unknown
 		case isCloseNotify(last) && protocol == TLS:
-			return leftByClient
+			return left
 		case isCloseNotify(last):
-			return unclearCrossed
-		case protocol == Opaque, protocol == TLS && last < leastTLSRequest && f != unclearCrossed:
-			return unclearProtocol
+			return crossed
+		case protocol == Opaque, protocol == TLS && last < leastTLSRequest && f != crossed:
+			return opaque
 		}
-	case leftByClient:
+	case left:
 		if protocol >= TLS && g.endedWithListener(s) { // the app's exit, and the client's message behind it
-			return unclearProtocol
+			return opaque
 		}
-	case answered, unclearOrder:
+	case answered, doubtful:
 		if protocol == TLS && c != nil && isCloseNotify(s.Sent-c.Sent) && c.turn == app && s.Received-c.Received <= 1 {
 			return answered // the app closed it between two requests
 		}
@@ -123,9 +123,9 @@ func (g *ledger) refine(f outcome, s sockdiag.Socket, c *connection, appFirst fu
 			protocol == TLS && (min(s.LastReceived, s.LastSent) < inUse || s.SegmentsReceived <= firstTLS)
 		if isStream := isStream(s, c); (isInUse || isStream) && (closedByApp(s, c, appFirst) || g.endedWithListener(s)) {
 			if isInUse {
-				return unclearProtocol
+				return opaque
 			}
-			return unclearStream
+			return stream
 		}
 	}
 	return f

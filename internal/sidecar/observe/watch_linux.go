@@ -84,7 +84,7 @@ func (w *Watch) startLocked() error {
 	if err != nil {
 		return err
 	}
-	w.kernel, w.started = kernel, time.Now()
+	w.kernel, w.ledger.acks, w.started = kernel, kernel.counters.acks, time.Now()
 	if !w.standby {
 		err = w.lookLocked()
 	} else if err = w.scanListenersLocked(); err == nil {

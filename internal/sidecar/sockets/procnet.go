@@ -1,10 +1,13 @@
 package sockets
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -40,13 +43,22 @@ func readProc(ports []uint16) (out []procSocket, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 		}
-		for line := range strings.Lines(string(data)) {
-			if s, ok := parseProc(line); ok && (ports == nil || slices.Contains(ports, s.local.Port())) {
-				out = append(out, s)
-			}
+		if out, err = scanProc(out, bytes.NewReader(data), ports); err != nil {
+			return nil, fmt.Errorf("read the kernel's socket table: %s: %w", file, err)
 		}
 	}
 	return out, nil
+}
+
+// scanProc appends the sockets of one table.
+func scanProc(out []procSocket, table io.Reader, ports []uint16) ([]procSocket, error) {
+	lines := bufio.NewScanner(table)
+	for lines.Scan() {
+		if s, ok := parseProc(lines.Text()); ok && (ports == nil || slices.Contains(ports, s.local.Port())) {
+			out = append(out, s)
+		}
+	}
+	return out, lines.Err()
 }
 
 // cookie identifies a connection while it is open, as its inode does; but it has no inode before the app has accepted
@@ -118,6 +130,32 @@ func readAcks(ports []uint16) (acks, error) {
 	if err != nil {
 		return acks{}, err
 	}
+	return acksOf(sockets), nil
+}
+
+// InStride reads tables such as /proc/net/tcp, of any network namespace. answers reports whether the app's answers on a
+// connection have carried the acknowledgements: see readAcks. Without them, and if exact, an established connection
+// that has been silent for 40 ms has no answer.
+func InStride(ports []uint16, tables ...io.Reader) (answers func(local, remote netip.AddrPort) (answered, exact bool),
+	err error) {
+	var sockets []procSocket
+	for _, table := range tables {
+		if sockets, err = scanProc(sockets, table, ports); err != nil {
+			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
+		}
+	}
+	h := acksOf(sockets)
+	established := make(map[ends]bool)
+	for _, s := range sockets {
+		established[s.ends] = s.state == sockdiag.Established
+	}
+	return func(local, remote netip.AddrPort) (answered, exact bool) {
+		e := ends{local, remote}
+		return h.inStride[e], h.exact && established[e]
+	}, nil
+}
+
+func acksOf(sockets []procSocket) acks {
 	h := acks{inStride: make(map[ends]bool)}
 	for _, s := range sockets {
 		if s.answersInStride {
@@ -126,7 +164,7 @@ func readAcks(ports []uint16) (acks, error) {
 	}
 	threshold, err := os.ReadFile(thresholdFile)
 	h.exact = err == nil && strings.TrimSpace(string(threshold)) == "1"
-	return h, nil
+	return h
 }
 
 // turn is the conclusion for a connection on which both sides sent in one jiffy.
