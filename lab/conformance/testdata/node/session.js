@@ -36,7 +36,8 @@ const clients = {
   },
 
   // node:http may take a connection whose end is on its way; its documentation leaves it to the caller to ask again
-  // when a connection was reused (request.reusedSocket), here with what may be asked twice.
+  // when a connection was reused (request.reusedSocket), here with what may be asked twice. Over TLS it also takes one
+  // whose end it has read (socket.readableEnded). It sends nothing on it, so any request may be repeated.
   http: () => {
     const http = require(url.startsWith("https") ? "node:https" : "node:http");
     const agent = new http.Agent({ keepAlive: true });
@@ -52,8 +53,10 @@ const clients = {
             reject(e);
           }
         });
+        let unsent = false;
+        r.on("socket", (socket) => (unsent = socket.readableEnded));
         r.on("error", (e) =>
-          r.reusedSocket && e.code === "ECONNRESET" && method === "GET"
+          r.reusedSocket && e.code === "ECONNRESET" && (method === "GET" || unsent)
             ? resolve(ask(method, path, content))
             : reject(e),
         );
