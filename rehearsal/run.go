@@ -154,8 +154,7 @@ func (p *experiment) start(ctx context.Context) error {
 
 // status is the progress line after the scale-down.
 func (p *experiment) status(scaled time.Time) string {
-	answered, gone := 0, 0
-	last, names := time.Duration(0), ""
+	answered, gone, last := 0, 0, time.Duration(0)
 	for _, r := range p.rows {
 		select {
 		case <-r.answered:
@@ -165,15 +164,10 @@ func (p *experiment) status(scaled time.Time) string {
 		if r.gone.Load() {
 			gone++
 		} else {
-			names += ", " + r.strategy.Name
 			last = max(last, r.strategy.GraceOr(p.options.Grace)+drain.LeastGrace)
 		}
 	}
 	passed := time.Since(scaled)
-	text := fmt.Sprintf("scaled down %d s ago: %d of %s ended, %s gone",
-		int(passed.Seconds()), answered, terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"))
-	if names != "" {
-		text += fmt.Sprintf("; at most %d s left: %s", int(max(0, last-passed).Seconds()), names[2:])
-	}
-	return text
+	return fmt.Sprintf("%d s: %d of %s ended, %s gone; at most %d s left", int(passed.Seconds()), answered,
+		terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"), int(max(0, last-passed).Seconds()))
 }

@@ -21,7 +21,7 @@ const (
 	lagWidth    = 9
 )
 
-// WriteTable writes the result as a table, at most console.Width columns wide.
+// WriteTable writes the result as a table that fits the terminal.
 func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	t := &table{Writer: bufio.NewWriter(w), style: s}
 	t.head(r)
@@ -48,16 +48,16 @@ func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+
 
 func (t *table) head(r *Result) {
 	s := t.style
-	t.line("%s", s.Bold("A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0."))
-	t.line("%s", s.Dim(console.Wrap("", fmt.Sprintf(
+	t.line("%s", s.Bold(s.Wrap("", "A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0.")))
+	t.line("%s", s.Dim(s.Wrap("", fmt.Sprintf(
 		"client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
 		real(r.Proxy),
 		terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
-		t.line("%s", s.Dim("Istio's agent: "+r.IstioAgent))
+		t.line("%s", s.Dim(s.Wrap("", "Istio's agent: "+r.IstioAgent)))
 	}
 	t.line("")
-	t.line("%s", columns())
+	t.line("%s", columns(s))
 }
 
 // real marks a real Envoy.
@@ -71,9 +71,9 @@ func real(proxy string) string {
 func (t *table) row(r Row, showExpected bool) {
 	s := t.style
 	t.line("%s", line(r, s))
-	t.line("%s", s.Dim(console.Wrap("    ", r.Words)))
+	t.line("%s", s.Dim(s.Wrap("    ", r.Words)))
 	if showExpected {
-		t.line("%s", s.Dim(console.Wrap("    ", "expected: "+r.Expected)))
+		t.line("%s", s.Dim(s.Wrap("    ", "expected: "+r.Expected)))
 	}
 	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
 		c := r.Report.Open[0]
@@ -81,7 +81,7 @@ func (t *table) row(r Row, showExpected bool) {
 		if c.Request == "" {
 			client = "the client " + c.Peer
 		}
-		t.line("%s", s.Dim(console.Wrap("    ", fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
+		t.line("%s", s.Dim(s.Wrap("    ", fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
 			r.Report.Verdict, client, terminal.Measured(time.Duration(c.Age)), c.Ending))))
 	}
 	if r.OK {
@@ -92,16 +92,24 @@ func (t *table) row(r Row, showExpected bool) {
 	}
 	for _, c := range r.Checks {
 		if !c.OK {
-			t.line("    %s %s: expected %s", s.Mark(false), c.What, console.Cut(c.Want, console.Width-17-len(c.What)))
-			t.line("      %s got %s", console.Left("", len(c.What)+4), console.Cut(c.Got, console.Width-17-len(c.What)))
+			t.line("    %s %s: expected %s", s.Mark(false), c.What, console.Cut(c.Want, s.Width()-17-len(c.What)))
+			t.line("      %s got %s", console.Left("", len(c.What)+4), console.Cut(c.Got, s.Width()-17-len(c.What)))
 		}
 	}
 }
 
 // columns are the titles of line.
-func columns() string {
-	return fmt.Sprintf("  %s%s%s%s  %s", console.Left("strategy", nameWidth), console.Left("the client got", answerWidth),
-		console.Right("pod stayed", stayWidth), console.Right("idle", lagWidth), "ended by")
+func columns(s console.Style) string {
+	return "  " + name("strategy", s) + console.Left("the client got", answerWidth) +
+		console.Right("pod stayed", stayWidth) + console.Right("idle", lagWidth) + "  ended by"
+}
+
+// name is the first column, on a line of its own where the others would not fit.
+func name(text string, s console.Style) string {
+	if s.Width() < console.Width {
+		return text + "\n    "
+	}
+	return console.Left(text, nameWidth)
 }
 
 // line is a row's first line in the table: the client's result in its colour, and a mark if it is not as expected.
@@ -120,14 +128,13 @@ func line(r Row, s console.Style) string {
 	if !r.OK {
 		mark = s.Mark(false)
 	}
-	return fmt.Sprintf("%s %s%s%s%s  %s", mark, console.Left(r.Strategy, nameWidth), answer,
+	return fmt.Sprintf("%s %s%s%s%s  %s", mark, name(r.Strategy, s), answer,
 		console.Right(console.Millis(r.StayedMS), stayWidth), console.Right(console.Lag(r.LagMS), lagWidth), end)
 }
 
 // groups writes for each group of rows how many requests were answered, and how long a pod stayed for nothing.
 func (t *table) groups(rows []Row) {
-	t.line("  %s%s%s", console.Left("of all ways", nameWidth), console.Left("answered", answerWidth),
-		console.Right("idle, at most", stayWidth+lagWidth))
+	t.line("%s", t.style.Bold("  answered  waited for nothing  of all ways"))
 	for len(rows) > 0 {
 		all, answered, idle := 0, 0, 0.0
 		for _, r := range rows {
@@ -139,14 +146,14 @@ func (t *table) groups(rows []Row) {
 				answered++
 			}
 		}
-		count := console.Left(fmt.Sprintf("%d of %d", answered, all), answerWidth)
+		count := console.Left(fmt.Sprintf("%d of %d", answered, all), len("answered"))
 		if answered == all {
 			count = t.style.Good(count)
 		} else {
 			count = t.style.Bad(count)
 		}
-		t.line("  %s%s%s", console.Left(console.Cut(rows[0].Group, nameWidth-1), nameWidth), count,
-			console.Right(console.Lag(idle), stayWidth+lagWidth))
+		t.line("  %s  %s  %s", count, console.Left("up to "+console.Lag(idle), len("waited for nothing")),
+			console.Cut(rows[0].Group, t.style.Width()-32))
 		rows = rows[all:]
 	}
 	t.line("")
@@ -169,21 +176,21 @@ func (t *table) foot(r *Result) {
 			named++
 		}
 	}
-	text := fmt.Sprintf("%d of %d as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))
+	text := fmt.Sprintf("The experiment: %d of %d ways as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))
 	t.line("%s %s", s.Mark(r.OK), s.Bold(text))
 	if unjudged > 0 {
-		t.line("%s", console.Wrap("  ", fmt.Sprintf(
+		t.line("%s", s.Wrap("  ", fmt.Sprintf(
 			"%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged)))
 	}
 	if named > 0 {
-		t.line("%s", console.Wrap("  ", fmt.Sprintf(
+		t.line("%s", s.Wrap("  ", fmt.Sprintf(
 			"%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named)))
 	}
 	if note := busyNote(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
-		t.line("%s", s.Dim(console.Wrap("  ", note)))
+		t.line("%s", s.Dim(s.Wrap("  ", note)))
 	}
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK && row.Strategy == "lastcall-istio-classic" }) {
-		t.line("%s", s.Dim(console.Wrap("  ",
+		t.line("%s", s.Dim(s.Wrap("  ",
 			"lastcall-istio-classic needs a network namespace of its own where other programs of this machine "+
 				"have sockets in other cgroups, as services do: the hook takes these for another container of the pod. "+
 				"unshare -rn sh -c 'ip link set lo up; COMMAND'")))

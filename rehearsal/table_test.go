@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,19 +82,37 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Every row of the real table fits, also with its expectation.
+// Every row of the real table fits the terminal, also with its expectation, is there once, and uses a wide one.
 func TestTableFits(t *testing.T) {
 	p := &experiment{options: Options{Delay: 3 * time.Second, Grace: DefaultGrace}}
 	for _, s := range strategy.Strategies() {
 		p.rows = append(p.rows, good(t, s.Name))
 	}
-	var b bytes.Buffer
-	if err := p.result("/delay/3", judgedRows(p, "/delay/3")).WriteTable(&b, console.Style{}); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(b.String()) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > console.Width {
-			t.Errorf("%d columns: %s", n, line)
+	res := p.result("/delay/3", judgedRows(p, "/delay/3"))
+	res.TookMS = 30570
+	for _, columns := range []int{56, 80, 100, 140} {
+		var b bytes.Buffer
+		if err := res.WriteTable(&b, console.Style{Columns: columns}); err != nil {
+			t.Fatal(err)
+		}
+		widest := 0
+		for line := range strings.Lines(b.String()) {
+			n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
+			if widest = max(widest, n); n > columns {
+				t.Errorf("%d columns of %d: %s", n, columns, line)
+			}
+		}
+		if widest < columns {
+			t.Errorf("no line uses the %d columns:\n%s", columns, b.String())
+		}
+		for _, r := range res.Rows {
+			named := slices.DeleteFunc(strings.Fields(b.String()), func(word string) bool { return word != r.Strategy })
+			if len(named) != 1 {
+				t.Errorf("%d columns: %s is there %d times", columns, r.Strategy, len(named))
+			}
+		}
+		if !strings.Contains(b.String(), res.Rows[len(res.Rows)-1].Group+"\n") && columns >= 80 {
+			t.Errorf("%d columns: the summary does not name the last ways:\n%s", columns, b.String())
 		}
 	}
 }

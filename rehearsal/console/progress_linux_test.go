@@ -41,7 +41,7 @@ func openTerminal(t *testing.T, columns uint16) (its, ours *os.File) {
 func TestTerminal(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	its, ours := openTerminal(t, 40)
-	if got := Columns(its); got != 40 {
+	if got := StyleFor(its).Width(); got != 40 {
 		t.Fatalf("%d columns", got)
 	}
 	p := &Progress{f: its, terminal: terminal.Is(its), line: func() string { return strings.Repeat("long ", 20) }}

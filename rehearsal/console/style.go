@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"os"
 	"strings"
 	"unicode/utf8"
@@ -10,22 +11,28 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
-// Width is the number of columns that all output fits.
+// Width is the number of columns that all output fits where there is no terminal.
 const Width = 80
 
-// Wrap writes text behind an indentation, in lines of at most Width columns. Lines after the first are indented by two
-// more.
-func Wrap(indent, text string) string {
-	lines := terminal.Wrap(terminal.Printable(text), Width-len(indent)-2)
-	return indent + strings.ReplaceAll(lines, "\n", "\n"+indent+"  ")
+// Style colours text, or leaves it as it is, and knows how wide a line may be.
+type Style struct {
+	Colour  bool
+	Columns int // 0 for Width
 }
-
-// Style colours text, or leaves it as it is.
-type Style struct{ Colour bool }
 
 // StyleFor colours on a terminal, unless NO_COLOR is set (no-color.org) or TERM is dumb.
 func StyleFor(f *os.File) Style {
-	return Style{terminal.Is(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	return Style{terminal.Is(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", Columns(f)}
+}
+
+// Width is how many columns a line may have.
+func (s Style) Width() int { return cmp.Or(s.Columns, Width) }
+
+// Wrap writes text behind an indentation, in lines of at most Width columns. Lines after the first are indented by two
+// more.
+func (s Style) Wrap(indent, text string) string {
+	lines := terminal.Wrap(terminal.Printable(text), s.Width()-len(indent)-2)
+	return indent + strings.ReplaceAll(lines, "\n", "\n"+indent+"  ")
 }
 
 // Columns is the width of a terminal, or Width if it is unknown.
@@ -76,5 +83,5 @@ func Right(text string, width int) string {
 
 // Heading is a title with a rule to Width.
 func (s Style) Heading(title string) string {
-	return s.Bold(title) + " " + s.Dim(strings.Repeat("─", max(3, Width-utf8.RuneCountInString(title)-1)))
+	return s.Bold(title) + " " + s.Dim(strings.Repeat("─", max(3, s.Width()-utf8.RuneCountInString(title)-1)))
 }

@@ -53,9 +53,9 @@ func (t *table) head(r *Result) {
 	if len(r.Rows[0].Runs[0].Pods) > 0 {
 		title = fmt.Sprintf("Pods of %s end under load.", name)
 	}
-	t.line("%s", t.style.Bold(console.Cut(terminal.Printable(title), console.Width)))
+	t.line("%s", t.style.Bold(console.Cut(terminal.Printable(title), t.style.Width())))
 	dim := func(format string, args ...any) {
-		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), console.Width)))
+		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), t.style.Width())))
 	}
 	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.Hook)
 	if r.isCluster() {
@@ -124,7 +124,7 @@ func (t *table) losses(row Row) {
 	if len(row.Losses) == 0 && len(notes) == 0 {
 		return
 	}
-	t.line("%s", t.style.Bold(row.Strategy)+t.style.Dim(": "+console.Cut(row.Words, console.Width-2-len(row.Strategy))))
+	t.line("%s", t.style.Bold(row.Strategy)+t.style.Dim(": "+console.Cut(row.Words, t.style.Width()-2-len(row.Strategy))))
 	for _, n := range notes {
 		t.wrapped("  ", n)
 	}
@@ -163,8 +163,8 @@ func (l Loss) Span() string {
 	return "from " + first + " to " + last
 }
 
-// wrapped writes text in lines of at most console.Width columns.
-func (t *table) wrapped(indent, text string) { t.line("%s", console.Wrap(indent, text)) }
+// wrapped writes text in lines that fit the terminal.
+func (t *table) wrapped(indent, text string) { t.line("%s", t.style.Wrap(indent, text)) }
 
 func (t *table) foot(r *Result) {
 	first := r.Rows[0]
