@@ -26,6 +26,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/grpcdrain"
 	"github.com/lastcall-dev/lastcall/httpdrain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -67,7 +68,7 @@ type running struct {
 func serve(t *testing.T, s *service, o grpcdrain.Options, opts ...grpc.ServerOption) *running {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	r := &running{t: t, addr: ln.Addr().String(), served: make(chan error, 1)}
 	r.Plane = grpcdrain.New(func(own ...grpc.ServerOption) *grpc.Server {
 		server := grpc.NewServer(append(own, opts...)...)
@@ -87,7 +88,7 @@ func (r *running) client(opts ...grpc.DialOption) *grpc.ClientConn {
 	r.t.Helper()
 	opts = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)
 	cc, err := grpc.NewClient("passthrough:///"+r.addr, opts...)
-	must(r.t, err)
+	must.Do(r.t, err)
 	r.t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -97,7 +98,7 @@ func (r *running) terminate(c drain.Config) drain.Report {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	report, err := drain.Termination{Plane: r.Plane, Config: c, Trigger: drain.Terminate, Requests: &r.requests, Log: log}.Run(context.Background())
-	must(r.t, err)
+	must.Do(r.t, err)
 	if len(report.Faults) > 0 {
 		r.t.Errorf("faults %q", report.Faults)
 	}
@@ -115,8 +116,8 @@ func (r *running) terminate(c drain.Config) drain.Report {
 func open(t *testing.T, cc *grpc.ClientConn) pb.TestService_FullDuplexCallClient {
 	t.Helper()
 	stream, err := pb.NewTestServiceClient(cc).FullDuplexCall(t.Context())
-	must(t, err)
-	must(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+	must.Do(t, err)
+	must.Do(t, stream.Send(&pb.StreamingOutputCallRequest{}))
 	return stream
 }
 
@@ -214,7 +215,7 @@ func TestDraining(t *testing.T) {
 		},
 	}, grpcdrain.Options{})
 	idle := s.client(grpc.WithIdleTimeout(0))
-	must(t, call(t.Context(), idle))
+	must.Do(t, call(t.Context(), idle))
 	stream := open(t, s.client())
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
@@ -247,7 +248,7 @@ func TestHealth(t *testing.T) {
 			s := serve(t, &service{}, grpcdrain.Options{Health: h, NotServingAtDrain: early})
 			cc := s.client()
 			watch, err := healthpb.NewHealthClient(cc).Watch(t.Context(), &healthpb.HealthCheckRequest{})
-			must(t, err)
+			must.Do(t, err)
 			if got, err := watch.Recv(); err != nil || got.Status != healthpb.HealthCheckResponse_SERVING {
 				t.Fatalf("%v, %v", got, err)
 			}
@@ -265,7 +266,7 @@ func TestHealth(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 				}
 			}()
-			must(t, s.Drain(t.Context()))
+			must.Do(t, s.Drain(t.Context()))
 			got, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{})
 			if err != nil || (got.Status == healthpb.HealthCheckResponse_NOT_SERVING) != early {
 				t.Errorf("during the drain: %v, %v", got, err)
@@ -291,11 +292,11 @@ func TestHealth(t *testing.T) {
 func TestSilentConnection(t *testing.T) {
 	s := serve(t, &service{unary: func(context.Context) error { return nil }}, grpcdrain.Options{})
 	silent, err := net.Dial("tcp", s.addr)
-	must(t, err)
+	must.Do(t, err)
 	defer silent.Close()
 	cc := s.client()
-	must(t, call(t.Context(), cc))
-	must(t, s.Drain(t.Context()))
+	must.Do(t, call(t.Context(), cc))
+	must.Do(t, s.Drain(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if !cc.WaitForStateChange(ctx, connectivity.Ready) {
@@ -327,7 +328,7 @@ func TestResume(t *testing.T) {
 		if _, err := net.Dial("tcp", s.addr); err == nil {
 			t.Error("the listener is open")
 		}
-		must(t, s.Resume(ctx))
+		must.Do(t, s.Resume(ctx))
 		cc := s.client()
 		if err := call(ctx, cc); err != nil {
 			t.Errorf("after Resume: %v", err)
@@ -339,7 +340,7 @@ func TestResume(t *testing.T) {
 		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("a stream that began after Resume ends with %v", err)
 		}
-		must(t, s.Resume(ctx))
+		must.Do(t, s.Resume(ctx))
 	}
 	if report := s.terminate(config()); report.Verdict != drain.Clean {
 		t.Error(report.Verdict)
@@ -351,13 +352,6 @@ func TestClients(t *testing.T) {
 		s := serve(t, &service{}, grpcdrain.Options{}, grpc.ConnectionTimeout(300*time.Millisecond))
 		return s.Plane, func() (net.Conn, error) { return net.Dial("tcp", s.addr) }
 	})
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A grpc.Server that is an http.Server's Handler is drained by httpdrain: calls without an answer get UNAVAILABLE
@@ -374,11 +368,11 @@ func TestServeHTTP(t *testing.T) {
 	protocols.SetUnencryptedHTTP2(true)
 	plane := httpdrain.New(&http.Server{Handler: server, Protocols: protocols}, httpdrain.Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	served := make(chan error, 1)
 	go func() { served <- plane.Serve(ln) }()
 	cc, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
+	must.Do(t, err)
 	defer cc.Close()
 	result := make(chan error, 1)
 	go func() { result <- call(t.Context(), cc) }()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/grpcdrain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // Servers are replaced one after the other while clients call, and no call fails: without retries, without
@@ -63,7 +64,7 @@ func TestReplacedServersLoseNoCall(t *testing.T) {
 				known.InitialState(addresses())
 				cc, err := grpc.NewClient("replicas:///", grpc.WithResolvers(known), grpc.WithTransportCredentials(creds),
 					grpc.WithDisableRetry(), grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [{%q: {}}]}`, balancer)))
-				must(t, err)
+				must.Do(t, err)
 				defer cc.Close()
 				ctx, stop := context.WithCancel(t.Context())
 				var calls, failed atomic.Int64

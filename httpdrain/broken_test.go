@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -58,7 +59,7 @@ func TestBrokenAnswers(t *testing.T) {
 					client, url := s.client(t, version)
 					req, _ := http.NewRequestWithContext(t.Context(), tt.method, url+"/", nil)
 					resp, err := client.Do(req)
-					must(t, err)
+					must.Do(t, err)
 					defer resp.Body.Close()
 					<-began
 					first := make([]byte, len(tt.sent))
@@ -224,7 +225,7 @@ func TestUnreadBodyKeepsTheConnection(t *testing.T) {
 		client := &http.Client{Transport: transport, Timeout: patience}
 		for range requests {
 			resp, err := client.Post("http://"+address, "text/plain", body())
-			must(t, err)
+			must.Do(t, err)
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusUnauthorized {
@@ -274,7 +275,7 @@ func TestPausedUpload(t *testing.T) {
 					_ = p.Drain(t.Context())
 				}
 				resp, err := http.ReadResponse(in, nil)
-				must(t, err)
+				must.Do(t, err)
 				if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "HTTP/1.1" || !resp.Close {
 					t.Errorf("%q, %v, close %v; want the response, and Connection: close", body, err, resp.Close)
 				}

@@ -24,6 +24,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain/planetest"
 	"github.com/lastcall-dev/lastcall/internal/leak"
 	"github.com/lastcall-dev/lastcall/internal/listen"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -352,14 +353,12 @@ func TestGoAway(t *testing.T) {
 	}
 	answered := func(stream uint32) {
 		t.Helper()
-		if err := read(func(h http2.FrameHeader) bool { return h.StreamID == stream && h.Flags.Has(http2.FlagDataEndStream) }); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, read(func(h http2.FrameHeader) bool { return h.StreamID == stream && h.Flags.Has(http2.FlagDataEndStream) }))
 	}
 	ask(t, f, 1, "/")
 	answered(1)
 	_ = s.Drain(t.Context())
-	must(t, read(func(http2.FrameHeader) bool { return len(goAways) > 0 }))
+	must.Do(t, read(func(http2.FrameHeader) bool { return len(goAways) > 0 }))
 	ask(t, f, 3, "/")
 	answered(3)
 	_ = s.CloseIdle(t.Context(), 0)
@@ -425,7 +424,7 @@ func TestRequestAtCloseIdle(t *testing.T) {
 		if resp, err := response("HEAD / HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil || resp.Close {
 			t.Fatalf("%+v %v", resp, err)
 		}
-		must(t, s.Drain(t.Context()))
+		must.Do(t, s.Drain(t.Context()))
 		send(t, nc, "HEAD / HTTP/1.1\r\n")
 		polltest.Eventually(t, "a part of the head has been read", func() bool {
 			s.mu.Lock()
@@ -435,7 +434,7 @@ func TestRequestAtCloseIdle(t *testing.T) {
 			}
 			return false
 		})
-		must(t, s.CloseIdle(t.Context(), 0))
+		must.Do(t, s.CloseIdle(t.Context(), 0))
 		if resp, err := response("Host: app\r\n\r\n"); err != nil || !resp.Close {
 			t.Errorf("TLS %v: %+v %v", secure, resp, err)
 		}
@@ -448,13 +447,13 @@ func TestRequestAtCloseIdle(t *testing.T) {
 	defer ln.Close()
 	nc := dial(t, ln.Addr().String(), false, nil)
 	accepted, err := ln.Accept()
-	must(t, err)
+	must.Do(t, err)
 	p := New(&http.Server{}, Options{})
 	c := connOf(p.accepted(accepted)) // without a reader
 	c.hadRequest = true
 	send(t, nc, "GET /")
 	polltest.Eventually(t, "the bytes have arrived", func() bool { return listen.HasUnread(c.Conn) })
-	must(t, p.CloseIdle(t.Context(), 0))
+	must.Do(t, p.CloseIdle(t.Context(), 0))
 	if a, _ := p.Activity(t.Context()); a.Connections != 1 {
 		t.Error("closed with unread bytes")
 	}
@@ -507,14 +506,14 @@ func TestResume(t *testing.T) {
 	t.Parallel()
 	s := play(t, nil)
 	ctx := t.Context()
-	must(t, s.Drain(ctx))
-	must(t, s.CloseIdle(ctx, 0))
-	must(t, s.StopAccepting(ctx))
+	must.Do(t, s.Drain(ctx))
+	must.Do(t, s.CloseIdle(ctx, 0))
+	must.Do(t, s.StopAccepting(ctx))
 	if nc, err := net.Dial("tcp", s.plain.String()); err == nil {
 		t.Error("connected to what has stopped accepting")
 		_ = nc.Close()
 	}
-	must(t, s.Resume(ctx))
+	must.Do(t, s.Resume(ctx))
 	for _, version := range []int{1, 2, h2c} {
 		client, url := s.client(t, version)
 		for range 2 {
@@ -538,15 +537,15 @@ func TestQueueIsEmptied(t *testing.T) {
 		for range 10 {
 			all = append(all, s.dial(t, s.plain, false, ""))
 		}
-		must(t, s.StopAccepting(t.Context()))
+		must.Do(t, s.StopAccepting(t.Context()))
 		for _, nc := range all {
 			fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 			resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
-			must(t, err)
+			must.Do(t, err)
 			_ = resp.Body.Close()
 			_ = nc.Close()
 		}
-		must(t, s.Resume(t.Context()))
+		must.Do(t, s.Resume(t.Context()))
 		_ = s.Drain(t.Context())
 	}
 }
@@ -617,12 +616,5 @@ func (c closing) Close(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		return errors.New("Serve has not returned after Close")
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

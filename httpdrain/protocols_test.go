@@ -15,19 +15,21 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func loopback(t *testing.T) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	return ln
 }
 
 func send(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	_, err := io.WriteString(c, text)
-	must(t, err)
+	must.Do(t, err)
 }
 
 // served serves on a listener of its own until the test ends.
@@ -66,7 +68,7 @@ func dialFor(t *testing.T, address string, secure bool, config *tls.Config, prot
 	} else {
 		c, err = net.Dial("tcp", address)
 	}
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	return c
@@ -77,7 +79,7 @@ func framer(t *testing.T, c net.Conn, settings ...http2.Setting) *http2.Framer {
 	t.Helper()
 	send(t, c, http2.ClientPreface)
 	f := http2.NewFramer(c, c)
-	must(t, f.WriteSettings(settings...))
+	must.Do(t, f.WriteSettings(settings...))
 	return f
 }
 
@@ -85,7 +87,7 @@ func framer(t *testing.T, c net.Conn, settings ...http2.Setting) *http2.Framer {
 func ask(t *testing.T, f *http2.Framer, stream uint32, path string) {
 	t.Helper()
 	block := append([]byte{0x82, 0x87, 0x04, byte(len(path))}, path+"\x01\x0bexample.com"...)
-	must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndStream: true, EndHeaders: true}))
+	must.Do(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndStream: true, EndHeaders: true}))
 }
 
 // newTLSServer returns a server with a certificate, and the client's configuration for it.
@@ -116,7 +118,7 @@ func TestPrefaceInADrain(t *testing.T) {
 				choose(server)
 				p := New(server, Options{})
 				address := served(t, p, secure)
-				must(t, p.Drain(t.Context()))
+				must.Do(t, p.Drain(t.Context()))
 				c := dial(t, address, secure, config)
 				// A frame of a size that HTTP/2 does not allow: there the server ends the connection.
 				send(t, c, http2.ClientPreface+strings.Repeat("\xff", 9))
@@ -158,7 +160,7 @@ func TestGoAwayWithoutTLS(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		p := New(&http.Server{Protocols: protocols(overTLS, true), Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}, Options{})
 		c := dial(t, served(t, p, false), false, nil)
-		must(t, p.Drain(t.Context()))
+		must.Do(t, p.Drain(t.Context()))
 		f := framer(t, c)
 		ask(t, f, 1, "/")
 		for {

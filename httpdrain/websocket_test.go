@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws/wstest"
 )
@@ -82,7 +83,7 @@ func TestWebSocket(t *testing.T) {
 				}
 				if parts[0] != "" {
 					send <- parts[0]
-					must(t, <-sent)
+					must.Do(t, <-sent)
 				}
 				_ = s.Drain(t.Context())
 				open, err := s.LastCall(t.Context(), 0)
@@ -91,7 +92,7 @@ func TestWebSocket(t *testing.T) {
 				}
 				if parts[1] != "" {
 					send <- parts[1]
-					must(t, <-sent)
+					must.Do(t, <-sent)
 				}
 				want := parts[0] + parts[1] + string(ws.AppendClose(nil, ws.CloseGoingAway, drain.MessageLastCall, false))
 				got := make([]byte, len(want))
@@ -99,13 +100,13 @@ func TestWebSocket(t *testing.T) {
 					t.Errorf("got %q, %v; want %q", bytes.TrimRight(got, "\x00"), err, want)
 				}
 				send <- wstest.Frame(0x81, "too late")
-				must(t, <-sent)
+				must.Do(t, <-sent)
 				fmt.Fprint(nc, "\x88\x80\x00\x00\x00\x00") // the client's close frame
 				if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
 					t.Errorf("after the close frame: %q, %v", rest, err)
 				}
 				_ = nc.Close()
-				must(t, s.Close(t.Context()))
+				must.Do(t, s.Close(t.Context()))
 			})
 		}
 	}
@@ -125,7 +126,7 @@ func TestWebSocketWithinAMessageForGood(t *testing.T) {
 	if _, err := s.LastCall(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
-	must(t, s.Close(t.Context()))
+	must.Do(t, s.Close(t.Context()))
 	if got, err := io.ReadAll(nc); err != nil || string(got) != switching+wstest.Frame(0x81, "one")[:3] {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -45,9 +46,7 @@ func TestAllowance(t *testing.T) {
 func TestCPUWait(t *testing.T) {
 	for range 12 * runtime.NumCPU() {
 		hog := exec.Command("timeout", "60", "sh", "-c", "while :; do :; done")
-		if err := hog.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, hog.Start())
 		t.Cleanup(func() {
 			_ = hog.Process.Signal(syscall.SIGTERM) // timeout passes it on
 			_ = hog.Wait()

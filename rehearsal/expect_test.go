@@ -4,15 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
 func named(t *testing.T, name string) strategy.Strategy {
 	t.Helper()
 	list, err := strategy.Select(append(strategy.Strategies(), strategy.NextToIstio()...), []string{name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return list[0]
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -42,9 +43,7 @@ func TestIdleClients(t *testing.T) {
 				}
 			}()
 			idle, err := connectIdle(t.Context(), ln.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			first, second := <-pod, <-pod
 			_ = first.Close()
 			tt.end(second)

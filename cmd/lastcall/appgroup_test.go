@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
@@ -34,9 +35,7 @@ func TestAppGroup(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			state, pidFile := filepath.Join(dir, "state"), filepath.Join(dir, "pid")
-			if err := os.WriteFile(filepath.Join(dir, "npm"), []byte(npm), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, "npm"), []byte(npm), 0o755))
 			args := c.app
 			if args[0] != "--app-stop-alone" {
 				args = append([]string{"--"}, args...)
@@ -46,14 +45,10 @@ func TestAppGroup(t *testing.T) {
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "STATE="+state, "PID="+pidFile, "SERVER="+server)
 			out, err := os.Create(filepath.Join(dir, "log"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer out.Close()
 			cmd.Stderr = out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			var pid int
 			polltest.Eventually(t, "the server runs", func() bool {
 				b, _ := os.ReadFile(pidFile)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -32,13 +33,9 @@ func inSmallVolume(t *testing.T, size, script string) (string, error) {
 
 func TestCopyToAFullVolumeLeavesNothing(t *testing.T) {
 	program, err := os.Executable() // larger than the volume
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lastcall := filepath.Join(t.TempDir(), "lastcall") // testscript depends on the name
-	if err := os.Symlink(program, lastcall); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(program, lastcall))
 	out, err := inSmallVolume(t, "1m", "echo old > lastcall; if "+lastcall+" copy .; then exit 9; fi; ls -A; cat lastcall")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -53,12 +50,8 @@ func TestCopyIsWholeAtAnyTime(t *testing.T) {
 	dir := t.TempDir()
 	source, dest := filepath.Join(dir, "source"), filepath.Join(dir, "dest")
 	content := bytes.Repeat([]byte("lastcall"), 1<<17)
-	if err := os.WriteFile(source, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := copyProgram(source, dest); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(source, content, 0o755))
+	must.Do(t, copyProgram(source, dest))
 	var copying sync.WaitGroup
 	for range 2 {
 		copying.Go(func() {

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -40,17 +41,13 @@ func seconds(t *testing.T, s string) time.Duration {
 		s += "s"
 	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return d
 }
 
 func TestComposeExample(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/compose/docker-compose.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var file struct {
 		Services map[string]struct {
 			Image, Restart      string
@@ -67,9 +64,7 @@ func TestComposeExample(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.UnmarshalStrict(b, &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(b, &file))
 	web := file.Services["web"]
 	understood(t, append(web.Entrypoint, web.Command...))
 	if web.Healthcheck.Test[0] != "CMD" {
@@ -83,9 +78,7 @@ func TestComposeExample(t *testing.T) {
 
 func TestSystemdUnit(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/systemd/lastcall.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	unit := strings.ReplaceAll(string(b), "\\\n", "")
 	value := func(name string) string {
 		t.Helper()
@@ -110,9 +103,7 @@ func TestSystemdUnit(t *testing.T) {
 		}
 		file := filepath.Join(t.TempDir(), "lastcall.service")
 		text := regexp.MustCompile(`/usr/local/bin/[a-z-]+`).ReplaceAllString(string(b), "/bin/true")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		if out, err := exec.Command(analyze, "verify", file).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 		}
@@ -164,17 +155,13 @@ func gatewayPodOf(t *testing.T, text []byte) gatewayPod {
 		Env              map[string]string
 	}
 	var patch workload
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &file))
 	switch {
 	case file.Data.Deployment != "":
 		text = []byte(file.Data.Deployment)
 		fallthrough
 	default:
-		if err := yaml.Unmarshal(text, &patch); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal(text, &patch))
 		if len(patch.Spec.Template.Spec.Containers) > 0 {
 			return patch.Spec.Template.Spec
 		}
@@ -182,9 +169,7 @@ func gatewayPodOf(t *testing.T, text []byte) gatewayPod {
 	if pod := file.Proxy.Provider.Kubernetes.EnvoyDeployment.Patch.Value.Spec.Template.Spec; len(pod.Containers) > 0 {
 		return pod
 	}
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &values))
 	pod, c := values.gatewayPod, values.gatewayContainer
 	for name, value := range values.Env {
 		c.Env = append(c.Env, struct{ Name, Value string }{name, value})
@@ -202,9 +187,7 @@ func TestGatewayFiles(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			pod := gatewayPodOf(t, text)
 			if len(pod.InitContainers) != 1 || len(pod.Volumes) != 1 || len(pod.Containers) == 0 {
 				t.Fatalf("the pod is %+v", pod)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -26,9 +27,7 @@ func TestEnvoyReloads(t *testing.T) {
 		`PROXY_CONFIG={"parentShutdownDuration":"5s","proxyAdminPort":`+portOf(freeLoopback(t))+`}`)
 	cmd.Stdout, cmd.Stderr = log, log
 	endsWithRequest(t, cmd, address, status, func() {
-		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Process.Signal(syscall.SIGHUP))
 		polltest.Eventually(t, "the next Envoy serves", func() bool { return strings.Count(log.String(), "Envoy started") == 2 }, log)
 	})
 }

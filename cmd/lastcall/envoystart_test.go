@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -37,9 +38,7 @@ func TestEnvoyWaitsForApp(t *testing.T) {
 			cmd.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms",
 				`PROXY_CONFIG={"proxyAdminPort":`+portOf(freeLoopback(t))+`}`, "DIR="+dir, "PYTHON="+peers.Need(t, "python"))
 			cmd.Stdout, cmd.Stderr = log, log
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 			polltest.Eventually(t, "the app runs", func() bool { _, err := os.Stat(filepath.Join(dir, "runs")); return err == nil }, log)
 			// By now an Envoy that does not wait has been started: its listener opens, or it logs that it waits.
@@ -83,17 +82,13 @@ func TestEnvoyWaitsForApp(t *testing.T) {
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	fake := filepath.Join(t.TempDir(), "envoy")
-	if err := os.WriteFile(fake, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(fake, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755))
 	status, log := freeLoopback(t), &logstest.Buffer{}
 	cmd := exec.Command("lastcall", "agent", "--proxy", "envoy", "--envoy-path", fake, "--termination-log", "",
 		"--status-address", "127.0.0.1", "--status-port", portOf(status), "--inbound", freeLoopback(t)+"=127.0.0.1:1")
 	cmd.Env = append(os.Environ(), `PROXY_CONFIG={"proxyAdminPort":`+portOf(freeLoopback(t))+`}`)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	polltest.Eventually(t, "the status port answers", func() bool {
 		resp, err := http.Get("http://" + status + "/healthz/ready")
@@ -104,9 +99,7 @@ func TestStopWhileStarting(t *testing.T) {
 	}, log)
 	for i := range 40 {
 		conn, err := net.Dial("tcp", status)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, _ = io.WriteString(conn, "POST /wait?ports="+strconv.Itoa(8000+i)+" HTTP/1.1\r\nHost: localhost\r\nLastcall-Limit: 1\r\n\r\n")
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		if err != nil || !strings.Contains(line, "102") { // the hook waits
@@ -114,9 +107,7 @@ func TestStopWhileStarting(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGTERM))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {

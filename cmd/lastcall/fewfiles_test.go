@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -35,9 +36,7 @@ func TestFewFiles(t *testing.T) {
 			var clients sync.WaitGroup
 			for range cap(statuses) {
 				c, err := net.Dial("tcp", a.address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				_ = c.SetDeadline(time.Now().Add(patience))
 				fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: app\r\nConnection: %s\r\n\r\n", last)
 				clients.Go(func() {

@@ -4,14 +4,14 @@ import (
 	"net"
 	"strconv"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func freeLoopback(t *testing.T) string {
 	t.Helper()
 	address, err := freePort("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return address
 }
 
@@ -19,9 +19,7 @@ func TestFreePortIsNoOutgoingConnections(t *testing.T) {
 	low, high := ephemeralPorts()
 	for range 50 {
 		address, err := freePort("127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, port, _ := net.SplitHostPort(address)
 		if n, _ := strconv.Atoi(port); n < lowestFree || n >= low && n <= high {
 			t.Errorf("port %s lies within %d to %d, or below %d", port, low, high, lowestFree)

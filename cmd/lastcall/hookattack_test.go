@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
@@ -24,9 +25,7 @@ import (
 func busyTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, rest, _ := strings.Cut(string(b), ") ")
 	fields := strings.Fields(rest)
 	user, _ := strconv.Atoi(fields[11])
@@ -70,9 +69,7 @@ func TestManyHooksCostLittle(t *testing.T) {
 func holdDrain(t *testing.T, address string) net.Conn {
 	t.Helper()
 	busy, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = busy.Close() })
 	_, _ = io.WriteString(busy, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
 	return busy
@@ -84,9 +81,7 @@ func TestHeldHooksLeaveRoom(t *testing.T) {
 	status, busy := a.status, holdDrain(t, a.address)
 	hold := func(address string) net.Conn {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).Dial("tcp", status)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_, _ = io.WriteString(c, "GET /wait/secret HTTP/1.1\r\nHost: x\r\n\r\n")
 		return c
@@ -99,9 +94,7 @@ func TestHeldHooksLeaveRoom(t *testing.T) {
 	own := exec.Command("lastcall", "wait", "--status-port", portOf(status))
 	var output strings.Builder
 	own.Stderr = &output
-	if err := own.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, own.Start())
 	real := make(chan error, 1)
 	go func() {
 		resp, err := from("127.0.0.4").Get("http://" + status + "/wait/secret")
@@ -159,9 +152,7 @@ func TestHookOfStoppedAgent(t *testing.T) {
 			a := sidecarUnder(t, "lastcall", 1000, env)
 			holdDrain(t, a.address)
 			stop := func() {
-				if err := a.Process.Signal(syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, a.Process.Signal(syscall.SIGSTOP))
 			}
 			hook := exec.Command("lastcall", "wait", "--status-port", portOf(a.status))
 			hook.Env = append(os.Environ(), env...)
@@ -171,9 +162,7 @@ func TestHookOfStoppedAgent(t *testing.T) {
 				stop()
 			}
 			began := time.Now()
-			if err := hook.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, hook.Start())
 			if tt.taken {
 				awaitMetric(t, a.status, `lastcall_drain_phase{phase="waiting"} 1`)
 				stop()
@@ -251,9 +240,7 @@ func TestStatusPortUnderAttack(t *testing.T) {
 	} {
 		for range 60 {
 			c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.66")}}).Dial("tcp", status)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer c.Close()
 			_ = c.(*net.TCPConn).SetReadBuffer(4096)
 			go func() { _, _ = io.WriteString(c, request); <-stop }()
@@ -275,9 +262,7 @@ func TestStatusPortUnderAttack(t *testing.T) {
 	}()
 	for range 3 {
 		resp, err := from("127.0.0.3").Get("http://" + status + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err != nil || n < 5<<20-100 {
 			t.Errorf("a scrape of another peer: %d bytes, %v", n, err)
@@ -289,9 +274,7 @@ func TestStatusPortUnderAttack(t *testing.T) {
 	if most > attackMemory {
 		t.Errorf("the agent has taken %d MiB", most>>20)
 	}
-	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Process.Signal(syscall.SIGTERM))
 	if err := <-hook; err != nil {
 		t.Errorf("the hook: %v", err)
 	}
@@ -304,9 +287,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 	ask := func(method, url string, headers ...string) int {
 		t.Helper()
 		req, err := http.NewRequest(method, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for i := 0; i < len(headers); i += 2 {
 			if req.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
 				req.Host = headers[i+1]
@@ -374,9 +355,7 @@ func TestWrongTokensDoNotFillTheLog(t *testing.T) {
 	took := time.Since(began)
 	counted := strings.Contains(textOf("http://"+a.status+"/metrics"), fmt.Sprintf("lastcall_hook_refused_total %d", tries))
 	resp, err := http.Post("http://"+a.status+"/quitquitquit", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = resp.Body.Close()
 	<-a.ended
 	if lines := strings.Count(log.String(), "without the pod's token"); lines < 1 || lines > 1+int(took/time.Second) || !counted {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -30,9 +31,7 @@ func TestPodWithout127001(t *testing.T) {
 	agent := exec.Command("lastcall", "agent", "--inbound", ":8000=[::1]:8080", "--inbound", "[::]:8001=[::1]:8080", "--admin-address", "off", "--termination-log", "")
 	agent.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms")
 	agent.Stderr = os.Stderr
-	if err := pod.Start(agent); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pod.Start(agent))
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Wait() }()
 	t.Cleanup(func() { _ = agent.Process.Kill() })
@@ -44,9 +43,7 @@ func TestPodWithout127001(t *testing.T) {
 			return n.Client.Dial(ctx, network, address)
 		}}}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		resp, err := client.Do(req)
 		if err != nil {
 			return 0, err.Error()
@@ -69,9 +66,7 @@ func TestPodWithout127001(t *testing.T) {
 	}
 	wait := exec.CommandContext(ctx, "lastcall", "wait")
 	wait.Stderr = os.Stderr
-	if err := pod.Start(wait); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pod.Start(wait))
 	if err := wait.Wait(); err != nil {
 		t.Errorf("lastcall wait: %v", err)
 	}
@@ -98,9 +93,7 @@ func TestHooksOfAPodFindEachOther(t *testing.T) {
 	var log logstest.Buffer
 	for _, cmd := range []*exec.Cmd{app, sidecar} {
 		cmd.Stdout, cmd.Stderr = &log, &log
-		if err := pod.Start(cmd); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, pod.Start(cmd))
 	}
 	if err := sidecar.Wait(); err != nil {
 		t.Errorf("the hook of Envoy's container: %v", err)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
@@ -48,9 +49,7 @@ func TestPipeUnderAttack(t *testing.T) {
 			var conns []net.Conn
 			for range attack.connections {
 				c, err := net.Dial("tcp", a.address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				conns = append(conns, c)
 				_ = c.SetDeadline(time.Now().Add(patience))
 				attackers.Go(func() { attack.send(c) })

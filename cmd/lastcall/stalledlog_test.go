@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
@@ -37,9 +38,7 @@ func TestStalledLogReader(t *testing.T) {
 		{"agent with FIFOs that nothing reads", func(t *testing.T, address, app string) []string {
 			dir := t.TempDir()
 			for _, name := range []string{"access", "message"} {
-				if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, syscall.Mkfifo(filepath.Join(dir, name), 0o600))
 			}
 			return []string{"agent", "--admin-address", "off", "--inbound", address + "=" + app + ",protocol=http",
 				"--access-log", filepath.Join(dir, "access"), "--termination-log", filepath.Join(dir, "message")}
@@ -88,9 +87,7 @@ func endsWithRequest(t *testing.T, cmd *exec.Cmd, address, status string, before
 		answer <- err
 	}()
 	awaitMetric(t, status, `lastcall_connections{state="busy"} 1`)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := <-answer; err != nil {
 		t.Errorf("the request in flight: %v", err)
 	}
@@ -116,9 +113,7 @@ const patience = time.Minute
 // ended.
 func startProgram(t *testing.T, cmd *exec.Cmd) (ended <-chan struct{}) {
 	t.Helper()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = cmd.Wait() }()
 	t.Cleanup(func() {

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -77,9 +78,7 @@ func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped 
 	s.cmd = exec.Command("lastcall", args...)
 	s.cmd.Env = append(os.Environ(), "MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=50ms", "TERMINATION_GRACE_PERIOD_SECONDS=600")
 	out, err := os.Create(s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	if prepare != nil {
 		prepare(s.cmd)
@@ -220,9 +219,7 @@ func TestRepeatedStopSignals(t *testing.T) {
 			s := runStopped(t, alone)
 			s.endsBy(func() {
 				for _, sig := range both {
-					if err := s.cmd.Process.Signal(sig); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, s.cmd.Process.Signal(sig))
 				}
 			}, "SIGTERM")
 		})
@@ -234,9 +231,7 @@ func TestRepeatedStopSignals(t *testing.T) {
 func TestSignalsThatStopNothing(t *testing.T) {
 	s := runStopped(t, alone)
 	for _, sig := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGHUP} {
-		if err := s.cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.cmd.Process.Signal(sig))
 	}
 	polltest.Eventually(t, "the certificates are read again", func() bool {
 		log, _ := os.ReadFile(s.log)
@@ -260,9 +255,7 @@ func TestInterruptAtTerminal(t *testing.T) {
 			read := make(chan struct{})
 			go func() { defer close(read); _, _ = io.Copy(&shown, master) }() // EIO at the end
 			interrupt := func() {
-				if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, s.cmd.Process.Signal(syscall.SIGINT))
 			}
 			if name == "once" {
 				s.endsBy(interrupt, "SIGTERM")
@@ -329,9 +322,7 @@ func TestStopSignalsOfImages(t *testing.T) {
 		t.Run(tt.program, func(t *testing.T) {
 			program, dir := peers.Need(t, tt.program), t.TempDir()
 			config := filepath.Join(dir, "config")
-			if err := os.WriteFile(config, []byte(tt.config(dir, "127.0.0.1:PORT", backend.Listener.Addr().String())), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(config, []byte(tt.config(dir, "127.0.0.1:PORT", backend.Listener.Addr().String())), 0o600))
 			script := fmt.Sprintf(`sed -i s/PORT/$0/ "$1" && exec %s %s "$1"`, program, tt.args)
 			s := runStopped(t, first, append(tt.flags, "--", "sh", "-c", script, "{port}", config)...)
 			s.endsBy(func() { _ = s.cmd.Process.Signal(tt.signal) }, "")

@@ -8,23 +8,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // systemd hears when the app serves, that lastcall is alive, and that it stops. The app has no variable of systemd.
 func TestRunUnderSystemd(t *testing.T) {
 	t.Parallel()
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer manager.Close()
 	heard := func(what string) {
 		t.Helper()
 		b := make([]byte, 4096)
 		for {
-			if err := manager.SetReadDeadline(time.Now().Add(patience)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, manager.SetReadDeadline(time.Now().Add(patience)))
 			n, err := manager.Read(b)
 			if err != nil {
 				t.Fatalf("the service manager has not heard %s: %v", what, err)

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -73,9 +74,7 @@ func TestAgentWithTLS(t *testing.T) {
 
 	// A name that only the new certificate has; SIGHUP is heard by an agent.
 	secret.Write(authority.Sign("next.test", 0), authority.PEM())
-	if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, agent.Process.Signal(syscall.SIGHUP))
 	polltest.NoError(t, func() error {
 		c, err := tls.Dial("tcp", agent.address, &tls.Config{RootCAs: authority.Pool(), ServerName: "next.test"})
 		if err == nil {
@@ -99,9 +98,7 @@ func TestAgentWithTLS(t *testing.T) {
 			t.Errorf("the metrics lack %s", line)
 		}
 	}
-	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, agent.Process.Signal(syscall.SIGTERM))
 	close(answer)
 	if out := <-slow; out != "served" {
 		t.Errorf("the request in flight got %s", out)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -24,17 +25,13 @@ type ran struct {
 func runScript(t *testing.T, script, program string, flags ...string) *ran {
 	t.Helper()
 	r := &ran{t: t, dir: t.TempDir()}
-	if err := os.WriteFile(filepath.Join(r.dir, "app"), []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(r.dir, "app"), []byte(script), 0o644))
 	if program != "sh" {
 		shell, err := os.ReadFile("/bin/sh")
 		if err == nil {
 			err = os.WriteFile(filepath.Join(r.dir, program), shell, 0o755)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		program = "./" + program
 	}
 	host, port, _ := net.SplitHostPort(freeLoopback(t))
@@ -43,14 +40,10 @@ func runScript(t *testing.T, script, program string, flags ...string) *ran {
 	r.Cmd = exec.Command("lastcall", append(args, "--", program, "app")...)
 	r.Dir = r.dir
 	log, err := os.Create(filepath.Join(r.dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer log.Close()
 	r.Stderr, r.Stdout = log, log
-	if err := r.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Start())
 	t.Cleanup(func() { _ = r.Process.Kill(); _ = r.Wait() })
 	return r
 }

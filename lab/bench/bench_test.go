@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -140,9 +141,7 @@ func TestTableShowsMedians(t *testing.T) {
 // Each table has its marks in BENCHMARKS.md, and each mark its table.
 func TestBenchmarksHasEachTable(t *testing.T) {
 	document, err := os.ReadFile("../../BENCHMARKS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var got []string
 	for _, found := range marked.FindAllSubmatch(document, -1) {
 		got = append(got, string(found[2]))
@@ -160,13 +159,9 @@ func TestBenchmarksHasEachTable(t *testing.T) {
 
 func TestFillLeavesTheRest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "doc.md")
-	if err := os.WriteFile(path, []byte("# A\n<!-- bench: a -->\nold\n<!-- /bench -->\nprose\n<!-- bench: b -->\n<!-- /bench -->\nend\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("# A\n<!-- bench: a -->\nold\n<!-- /bench -->\nprose\n<!-- bench: b -->\n<!-- /bench -->\nend\n"), 0o600))
 	for _, name := range []string{"a", "b", "a"} {
-		if err := fillFile(path, name, "new $1 "+name+"\n"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, fillFile(path, name, "new $1 "+name+"\n"))
 	}
 	got, err := os.ReadFile(path)
 	want := "# A\n<!-- bench: a -->\nnew $1 a\n<!-- /bench -->\nprose\n<!-- bench: b -->\nnew $1 b\n<!-- /bench -->\nend\n"
@@ -235,9 +230,7 @@ func TestPeersPassRequestsOn(t *testing.T) {
 		apps := map[string]*process{}
 		for _, s := range of.apps {
 			app, err := start(t.Context(), s, peers.Need(t, s.peer), 0, place{Dir: t.TempDir(), HTTP2: s.http2})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer app.stop()
 			apps[s.name] = app
 		}
@@ -256,9 +249,7 @@ func TestPeersPassRequestsOn(t *testing.T) {
 
 func passesOn(t *testing.T, s subject, p place) {
 	proxy, err := start(t.Context(), s, peers.Need(t, s.peer), 0, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if memory, err := proxy.resident(); err != nil || memory < 1e6 {
 		t.Errorf("resident memory %d, %v", memory, err)
 	}
@@ -280,9 +271,7 @@ func passesOn(t *testing.T, s subject, p place) {
 func TestVersionsAreThePrograms(t *testing.T) {
 	program := func(text string) string {
 		path := filepath.Join(t.TempDir(), "program")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+text+"'\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\necho '"+text+"'\n"), 0o755))
 		return path
 	}
 	b := &bench{programs: map[string]string{"lastcall-http": program("e2758a4"), "envoy": program("envoy version: 0b1c/1.40.0/Clean")}}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func TestJudgeEnds(t *testing.T) {
@@ -100,13 +102,9 @@ func TestAppSendsTokens(t *testing.T) {
 	defer server.Close()
 	for _, path := range []string{eventsPath, socketPath} {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s, err := openStream(conn, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := s.next(); err != nil || s.number != 2 {
 			t.Errorf("%s: %d tokens, %v", path, s.number, err)
 		}

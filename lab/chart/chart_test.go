@@ -20,6 +20,8 @@ import (
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/strvals"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 const chartFolder = "../../deploy/chart"
@@ -51,9 +53,7 @@ var choices = map[string][]string{
 func loadChart(t *testing.T) *chart.Chart {
 	t.Helper()
 	c, err := loader.Load(chartFolder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c.Metadata.AppVersion = "1.2.3" // as make chart does
 	return c
 }
@@ -63,9 +63,7 @@ func parse(t *testing.T, set []string) map[string]any {
 	t.Helper()
 	values := map[string]any{"registry": "registry.example.com/team"}
 	for _, s := range set {
-		if err := strvals.ParseInto(s, values); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, strvals.ParseInto(s, values))
 	}
 	return values
 }
@@ -73,9 +71,7 @@ func parse(t *testing.T, set []string) map[string]any {
 func rendering(t *testing.T, set ...string) rendered {
 	t.Helper()
 	r, err := render(loadChart(t), parse(t, set), "lastcall", "somewhere")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
@@ -99,9 +95,7 @@ var kinds = []string{
 // The chart passes Helm's lint, and has no field that Kubernetes does not know.
 func TestLintAndDecode(t *testing.T) {
 	known := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(known), monitoring.AddToScheme(known)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(scheme.AddToScheme(known), monitoring.AddToScheme(known)))
 	strict := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
 	seen := map[string]bool{}
 	for name, set := range choices {
@@ -174,9 +168,7 @@ func TestImageIsRequired(t *testing.T) {
 		"webhook.enabled=false,observer.enabled=true,observer.image.repository=a.b": "",
 	} {
 		values := map[string]any{}
-		if err := strvals.ParseInto(set, values); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, strvals.ParseInto(set, values))
 		_, err := render(loadChart(t), values, "lastcall", "somewhere")
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%q: error %v, want %q", set, err, says)
@@ -212,9 +204,7 @@ func deployments(t *testing.T, r rendered) (out []*appsv1.Deployment) {
 
 func TestPodsAreRestricted(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, set := range choices {
 		for _, d := range deployments(t, rendering(t, set...)) {
 			pod := d.Spec.Template
@@ -276,9 +266,7 @@ func TestNodePrograms(t *testing.T) {
 			t.Errorf("%s: the webhook has %q", set, args)
 		}
 		files, err := base(loadChart(t), parse(t, []string{set}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		level := "restricted"
 		if set != "" {
 			level = "privileged"

@@ -8,20 +8,18 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // TestGitOps holds docs/gitops.md to docs/install.md and the chart: all tools install the same chart into the same
 // namespace, it renders the same each time, and the fields that Argo CD ignores are those that it does not render.
 func TestGitOps(t *testing.T) {
 	text, err := os.ReadFile("../../docs/gitops.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	page := string(text)
 	install, err := os.ReadFile("../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	from := regexp.MustCompile(`helm install lastcall oci://(\S+)/lastcall --version (\S+)\.\d+ --namespace (\S+)`).FindStringSubmatch(string(install))
 	if from == nil {
 		t.Fatal("docs/install.md does not install the chart")

@@ -4,6 +4,7 @@ module github.com/lastcall-dev/lastcall/lab/chart
 go 1.26.0
 
 require (
+	github.com/lastcall-dev/lastcall v0.1.0
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.95.1
 	github.com/spf13/pflag v1.0.10
 	go.yaml.in/yaml/v3 v3.0.6

@@ -9,6 +9,8 @@ import (
 
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // What make push writes builds as kustomize, and an overlay may change its images.
@@ -18,18 +20,12 @@ func TestKustomizeBuilds(t *testing.T) {
 	var out bytes.Buffer
 	args := []string{"kustomize", chartFolder, "--version", "0123456", "--set", "registry=registry.example.com/team,sidecar.image.digest=" + digest, "--to", install}
 	for range 2 { // the second replaces the first
-		if err := run(args, &out); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, run(args, &out))
 	}
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), install)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text, err := resources.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, want := range []string{"image: registry.example.com/team/lastcall-controller:0123456", "- --image=registry.example.com/team/lastcall@" + digest, "kind: Namespace\nmetadata:"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("there is no %q in\n%s", want, text)
@@ -49,17 +45,11 @@ func TestKustomizeBuilds(t *testing.T) {
 
 func TestTableOfValuesIsCurrent(t *testing.T) {
 	values, err := os.ReadFile(filepath.Join(chartFolder, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rows, err := table(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	readme, err := os.ReadFile(filepath.Join(chartFolder, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !strings.Contains(string(readme), tableBegin+rows+tableEnd) {
 		t.Error("the README's table of values is not what values.yaml says: run make manifests")
 	}
@@ -82,16 +72,12 @@ func TestVersions(t *testing.T) {
 func TestPackage(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
-	if err := run([]string{"package", chartFolder, "--version", "0123456", "--to", dir}, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, run([]string{"package", chartFolder, "--version", "0123456", "--to", dir}, &out))
 	if want := filepath.Join(dir, "lastcall-0.0.0-g0123456.tgz"); strings.TrimSpace(out.String()) != want {
 		t.Errorf("packed to %s, want %s", out.String(), want)
 	}
 	out.Reset()
-	if err := run([]string{"template", filepath.Join(dir, "lastcall-0.0.0-g0123456.tgz"), "--set", "registry=registry.example.com"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, run([]string{"template", filepath.Join(dir, "lastcall-0.0.0-g0123456.tgz"), "--set", "registry=registry.example.com"}, &out))
 	for _, want := range []string{"image: registry.example.com/lastcall-controller:0123456\n", "--image=registry.example.com/lastcall:0123456\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the packed chart has no %q", want)

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -30,9 +31,7 @@ func write(t *testing.T, file string, content any) string {
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return file
 }
 
@@ -45,12 +44,8 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	tests, err := os.ReadFile("testdata/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "alerts.yaml"), tests, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(filepath.Join(folder, "alerts.yaml"), tests, 0o600))
 	promtool(t, "check", "rules", filepath.Join(folder, "rules.yaml"))
 	promtool(t, "test", "rules", filepath.Join(folder, "alerts.yaml"))
 }
@@ -77,9 +72,7 @@ func TestDashboard(t *testing.T) {
 		if m.Labels["grafana_dashboard"] != "1" {
 			t.Errorf("Grafana's sidecar does not find it: labels %v", m.Labels)
 		}
-		if err := json.Unmarshal([]byte(m.Data["lastcall-terminations.json"]), &dashboard); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(m.Data["lastcall-terminations.json"]), &dashboard))
 	}
 	if dashboard.UID == "" || len(dashboard.Panels) == 0 {
 		t.Fatalf("no dashboard: %+v", dashboard)

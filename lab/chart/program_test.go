@@ -12,6 +12,8 @@ import (
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // controller is the program of the chart's only Deployment.
@@ -75,9 +77,7 @@ func calledFor(t *testing.T, r rendered, namespace, ofNamespace, ofPod string) s
 			matches := true
 			for selector, on := range map[*metav1.LabelSelector]labels.Set{w.NamespaceSelector: in, w.ObjectSelector: set(ofPod)} {
 				s, err := metav1.LabelSelectorAsSelector(selector)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				matches = matches && s.Matches(on)
 			}
 			if matches {

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -102,16 +103,12 @@ func rotatePostgres(t *testing.T, start func() *instance, options string, jdbc, 
 	var workers sync.WaitGroup
 	if jdbc {
 		jars, err := javaJars(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		java := peers.Need(t, "java")
 		workers.Go(func() { usePool(ctx, t, java, jars, r.address, count) })
 	} else {
 		pool, err := pgxpool.New(ctx, "postgres://app@"+r.address+"/postgres?sslmode=disable&pool_max_conns=8"+options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer pool.Close()
 		for range 8 {
 			workers.Go(func() {
@@ -122,9 +119,7 @@ func rotatePostgres(t *testing.T, start func() *instance, options string, jdbc, 
 		}
 	}
 	script := filepath.Join(t.TempDir(), "transaction.sql")
-	if err := os.WriteFile(script, []byte("BEGIN;\nINSERT INTO done VALUES (1);\nCOMMIT;\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(script, []byte("BEGIN;\nINSERT INTO done VALUES (1);\nCOMMIT;\n"), 0o644))
 	host, port, _ := net.SplitHostPort(r.address)
 	stopped := make(chan struct{})
 	workers.Go(func() { // one run after another
@@ -212,9 +207,7 @@ func startTCPPostgres(t *testing.T) net.Addr {
 func address(t *testing.T, i *instance) net.Addr {
 	t.Helper()
 	addr, err := net.ResolveTCPAddr("tcp", i.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return addr
 }
 
@@ -264,9 +257,7 @@ func startPgbouncer(t *testing.T, server net.Addr, stop syscall.Signal) *instanc
 	file := filepath.Join(shortFolder(t), "pgbouncer.ini")
 	config := fmt.Sprintf("[databases]\npostgres = host=127.0.0.1 port=%s user=app\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"+
 		"listen_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n", port, addr.Port)
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(config), 0o644))
 	return startInstance(t, addr, stop, syscall.SIGKILL, peers.NotRoot(peers.Need(t, "pgbouncer"), "-q", file))
 }
 
@@ -276,8 +267,6 @@ func startHAProxy(t *testing.T, server net.Addr) *instance {
 	addr, file := freeAddr(t), filepath.Join(t.TempDir(), "haproxy.cfg")
 	config := fmt.Sprintf("defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n"+
 		"listen database\n  bind %s\n  server one %s\n", addr, server)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(config), 0o600))
 	return startInstance(t, addr, syscall.SIGUSR1, syscall.SIGKILL, exec.Command(peers.Need(t, "haproxy"), "-db", "-f", file))
 }

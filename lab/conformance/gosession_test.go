@@ -17,6 +17,8 @@ import (
 
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // The session of Go's own client, which knows no retry of a POST.
@@ -37,9 +39,7 @@ func TestGoSessionsAcrossADrain(t *testing.T) {
 			s := newSession(3)
 			service := startService(t, s.app)
 			ca, err := os.ReadFile(service.ca)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			pool := x509.NewCertPool()
 			pool.AppendCertsFromPEM(ca)
 			transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{RootCAs: pool}, MaxIdleConnsPerHost: 8}
@@ -158,9 +158,7 @@ func TestGRPCSessionAcrossADrain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	stream, err := client.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {
 		one := &testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1000}}}

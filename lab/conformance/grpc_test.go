@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -126,9 +127,7 @@ func startGRPC(t *testing.T) net.Addr {
 func dialGRPC(t *testing.T, target string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -208,9 +207,7 @@ func callAcrossADrain(t *testing.T, call func(), pause time.Duration, old *pipe.
 		polltest.Eventually(t, "20 more calls", func() bool { return done.Load() >= n || t.Failed() })
 	}
 	more()
-	if err := old.Drain(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, old.Drain(ctx))
 	move(more)
 	more()
 	awaitIdle(t, old)
@@ -292,9 +289,7 @@ func TestGRPCLastCall(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			end, err := tt.begin(ctx, cc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			polltest.Eventually(t, "the call is open", func() bool {
 				open, _ := p.Open(ctx, 1)
 				return len(open) == 1 && open[0].Protocol == "grpc"

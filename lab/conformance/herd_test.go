@@ -18,6 +18,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -234,15 +235,11 @@ func most(times []time.Time) (n int) {
 func overflows(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/netstat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lines := strings.Split(string(text), "\n")
 	names, values := strings.Fields(lines[0]), strings.Fields(lines[1])
 	n, err := strconv.Atoi(values[slices.Index(names, "ListenOverflows")])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return n
 }
 
@@ -309,9 +306,7 @@ func stampede(t *testing.T, agent, way string, clients int) {
 	defer close(h.stop)
 	polltest.Eventually(t, "every client has an event", func() bool { return h.connected.Load() == int64(clients) })
 	began := time.Now()
-	if err := old.command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, old.command.Process.Signal(syscall.SIGTERM))
 	lag := time.AfterFunc(endpointLag, func() { h.leaves.Store(true) })
 	defer lag.Stop()
 	polltest.Eventually(t, "every client has resumed", func() bool {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"strconv"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // A client of Socket.IO whose transport is the long poll does not hold the pod when streams that have no end are closed
@@ -17,12 +19,8 @@ func TestSocketIO(t *testing.T) {
 		command := node(t, args...)
 		command.Args[1] = "testdata/node/socketio.js"
 		out, err := command.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, command.Start())
 		t.Cleanup(func() {
 			_ = command.Process.Kill()
 			_ = command.Wait()

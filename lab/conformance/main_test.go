@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -67,9 +68,7 @@ func startPipe(t *testing.T, app net.Addr, options ...func(*pipe.Config)) *pipe.
 		option(&cfg)
 	}
 	p, err := pipe.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -110,9 +109,7 @@ func serveGo(t *testing.T, h http.Handler) net.Addr {
 
 func startNGHTTPD(t *testing.T) net.Addr {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "index.html"), []byte(page), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "index.html"), []byte(page), 0o600))
 	addr := freeAddr(t)
 	startInstance(t, addr, syscall.SIGTERM, syscall.SIGKILL, exec.Command(peers.Need(t, "nghttpd"), "--no-tls", "-a", "127.0.0.1", "-d", dir,
 		fmt.Sprint(addr.Port)))
@@ -143,9 +140,7 @@ http {
 }
 `, dir, addr, page)
 	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(config), 0o600))
 	startInstance(t, addr, syscall.SIGTERM, syscall.SIGKILL, exec.Command(program, "-p", dir, "-e", "stderr", "-c", file))
 	return addr
 }
@@ -153,9 +148,7 @@ http {
 func freeAddr(t *testing.T) *net.TCPAddr {
 	t.Helper()
 	address, err := netip.ParseAddrPort(nettest.FreeAddress(t, "127.0.0.1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return net.TCPAddrFromAddrPort(address)
 }
 

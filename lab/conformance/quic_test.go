@@ -19,6 +19,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -46,9 +47,7 @@ func udp(t *testing.T, n *nettest.Namespace, port int) net.PacketConn {
 		conn, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -59,9 +58,7 @@ func startQUIC(t *testing.T) *quicPod {
 	certificate := certificatetest.SelfSigned(t, "app.test")
 	config := http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate}})
 	p.server = &http3.Server{TLSConfig: config, Handler: http.HandlerFunc(p.serve)}
-	if err := os.WriteFile(p.idle, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(p.idle, nil, 0o600))
 	socket := udp(t, p.Pod, quicPort)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = p.server.Serve(socket) }()
@@ -172,9 +169,7 @@ func runIn(t *testing.T, n *nettest.Namespace, program string, args ...string) s
 	cmd := exec.Command(program, args...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := n.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Start(cmd))
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, out.String())
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -33,13 +34,9 @@ const pipelined = 20
 func TestRedisRotations(t *testing.T) {
 	cli := peers.Need(t, "redis-cli")
 	options, err := redis.ParseURL(startRedisBroker(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server, err := net.ResolveTCPAddr("tcp", options.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := newRotation(t, podsBefore(t, server))
 	direct := redis.NewClient(options)
 	defer direct.Close()

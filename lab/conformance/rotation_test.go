@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
@@ -52,9 +53,7 @@ func (r *rotation) run(t *testing.T, times int, done *atomic.Int64) {
 		polltest.Eventually(t, "clients work", func() bool { return done.Load() > before+8 })
 		old := r.current.Swap(r.start())
 		began := time.Now()
-		if err := old.command.Process.Signal(old.stop); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, old.command.Process.Signal(old.stop))
 		select {
 		case <-old.ended:
 		case <-time.After(killTime):
@@ -79,9 +78,7 @@ func startInstance(t *testing.T, addr *net.TCPAddr, stop, kill syscall.Signal, c
 	t.Helper()
 	output := new(logstest.Buffer)
 	command.Stdout, command.Stderr = output, output
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Start())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = command.Wait() }()
 	t.Cleanup(func() {

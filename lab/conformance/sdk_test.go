@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
@@ -203,9 +204,7 @@ func (m *model) checkEvents(t *testing.T, got sdkResult, ended time.Time) {
 func (s *service) cut(t *testing.T) (podReport, time.Time) {
 	t.Helper()
 	terminate := func() {
-		if err := s.old.command.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.old.command.Process.Signal(syscall.SIGTERM))
 	}
 	terminate()
 	polltest.Eventually(t, "the drain has begun", func() bool { return s.old.hasLogged("Agent draining Proxy") })
@@ -238,15 +237,11 @@ func startSDK(t *testing.T, program program, kind string) *sdk {
 	s := &sdk{lines: make(chan string, 8)}
 	command.Stderr = &s.output
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if s.in, err = command.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Start())
 	read := make(chan struct{})
 	go func() {
 		defer close(read)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -172,9 +173,7 @@ type pod struct {
 func (p *pod) addr(t *testing.T) net.Addr {
 	t.Helper()
 	addr, err := net.ResolveTCPAddr("tcp", p.plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return addr
 }
 
@@ -203,9 +202,7 @@ func startPod(t *testing.T, agent string, app net.Addr, secret *certificatetest.
 		"LASTCALL_IDLE_GRACE=500ms", "TERMINATION_GRACE_PERIOD_SECONDS=60", "LASTCALL_WEBSOCKET=close", "LASTCALL_EVENT_STREAMS=close")
 	p.command.Env = append(p.command.Env, env...)
 	p.command.Stdout, p.command.Stderr = p.output, p.output
-	if err := p.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.command.Start())
 	go func() { defer close(p.ended); p.failure = p.command.Wait() }()
 	t.Cleanup(func() {
 		_ = p.command.Process.Kill()
@@ -236,9 +233,7 @@ func (p *pod) report() (podReport, error) {
 func buildAgent(t *testing.T) string {
 	t.Helper()
 	path, err := agentProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return path
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -146,9 +147,7 @@ func (s *session) play(t *testing.T, service *service, program program, kind str
 	command.Env = append(command.Env, "SESSION_CA="+service.ca, "SESSION_PAUSES="+pauses, "NODE_EXTRA_CA_CERTS="+service.ca)
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Start())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	over := make(chan error, 1)
@@ -208,9 +207,7 @@ func TestCrossing(t *testing.T) {
 		s := &service{old: &pod{plain: server.Addr().String()}}
 		t.Run(strconv.FormatBool(crosses), func(t *testing.T) {
 			c, err := net.Dial("tcp", s.balance(t, func(p *pod) string { return p.plain }))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer c.Close()
 			if _, err := io.WriteString(c, request); err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
@@ -64,13 +65,9 @@ func TestToolsAcrossADrain(t *testing.T) {
 			command := exec.CommandContext(ctx, program, append(args, url)...)
 			var out bytes.Buffer
 			command.Stdout, command.Stderr = &out, &out
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, command.Start())
 			polltest.Eventually(t, "a request", func() bool { return requests.Load() > 0 })
-			if err := p.Drain(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Drain(ctx))
 			if err := command.Wait(); err != nil {
 				t.Errorf("%v\n%s", err, &out)
 			} else if err := tt.good(out.String()); err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
@@ -105,9 +106,7 @@ func TestWorkers(t *testing.T) {
 				t.Parallel()
 				s := &stream{t: t, kind: kind, way: w, dir: shortFolder(t), program: program}
 				here, err := filepath.Abs("testdata/workers")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				s.env = append(os.Environ(), "KIND="+kind.name, "BROKER="+kind.broker(t), "EVENTS="+filepath.Join(s.dir, "events"),
 					"PYTHONPATH="+packages+":"+here, "PYTHONUNBUFFERED=1")
 				s.run(*workerRollouts)
@@ -265,9 +264,7 @@ func (s *stream) start(number int) *workerPod {
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = p.env, p.log, p.log
 	p.cmd.WaitDelay = time.Second
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := p.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.done)
@@ -308,9 +305,7 @@ func (s *stream) stop(p *workerPod) (took time.Duration, killed bool) {
 		hook := exec.Command(s.program, args...)
 		var out bytes.Buffer
 		hook.Env, hook.Stdout, hook.Stderr, hook.WaitDelay = p.env, &out, &out, time.Second
-		if err := hook.Start(); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, hook.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- hook.Wait() }()
 		select {
@@ -386,9 +381,7 @@ func startRedisBroker(t *testing.T) string {
 func startNATS(t *testing.T) string {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s.Start()
 	t.Cleanup(func() {
 		s.Shutdown()
@@ -408,9 +401,7 @@ func startPostgres(t *testing.T) string {
 func shortFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "workers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
@@ -80,9 +81,7 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 	const selector = "app.kubernetes.io/component=webhook"
 	list := func() []corev1.Pod {
 		pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return pods.Items
 	}
 	before := list()
@@ -125,9 +124,7 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 	})
 	s.Available(webhook)
 	close(stop)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-done)
 	if len(missed) > 0 || created == 0 {
 		t.Errorf("%d of %d pods were not injected, after %v", len(missed), created, missed)
 	}
@@ -141,9 +138,7 @@ func TestCertificateRotates(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, nil)
 	secret, err := client.CoreV1().Secrets(system).Get(t.Context(), webhook, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	before := secret.Data["ca.crt"]
 	// Used an hour after it was made, of which it is backdated by 5 minutes (kube/webhook/rotation.go); the replicas
 	// look once a minute, and one of the looks must fall before that.
@@ -162,9 +157,7 @@ func TestCertificateRotates(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "local/none"}}},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if !isInjected(pod) {
 			t.Fatalf("pod %d was not injected (rotated: %v)", made, !rotated.IsZero())
 		}

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -35,9 +36,7 @@ func nodePlugin(t *testing.T) {
 	plugin.Lock()
 	defer plugin.Unlock()
 	if plugin.users == 0 {
-		if err := installPlugin(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, installPlugin())
 	}
 	plugin.users++
 	t.Cleanup(func() {
@@ -115,9 +114,7 @@ func removePlugin() error {
 // and the node is as before afterwards.
 func TestNetworkPlugin(t *testing.T) {
 	before, err := networkList()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Run("without the plugin", func(t *testing.T) {
 		n := newNamespace(t, nil)
 		n.Apply(app{name: "web", annotations: map[string]string{"lastcall.dev/capture": "cni"}}.manifest())

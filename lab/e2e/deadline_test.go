@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/kube/advice"
 )
 
@@ -24,13 +25,9 @@ func TestDeadline(t *testing.T) {
 		n := newNamespace(t, nil)
 		p := n.start(app{name: "web", annotations: map[string]string{"lastcall.dev/sidecar": sidecar}})
 		stream, err := http.Get(url(p, "/drip?duration=600&numbytes=6000&delay=0"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer func() { _ = stream.Body.Close() }()
-		if err := end(n, p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, end(n, p))
 		_, err = io.Copy(io.Discard, stream.Body)
 		last := time.Now()
 		if !errors.Is(err, io.ErrUnexpectedEOF) { // a truncated response, which the client notices; a reset is another error

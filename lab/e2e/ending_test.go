@@ -20,6 +20,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func url(p corev1.Pod, path string) string { return "http://" + p.Status.PodIP + ":8080" + path }
@@ -150,9 +152,7 @@ func TestAppGoneFirst(t *testing.T) {
 		return c, err
 	}}}
 	response, err := small.Get(url(p, fmt.Sprintf("/bytes/%d", size)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = response.Body.Close() }()
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 	if process(id) == 0 {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
@@ -36,9 +37,7 @@ func (c *callers) call(n *namespace, p corev1.Pod, count int) {
 	var first sync.WaitGroup
 	for i := range count {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(p.Status.PodIP, "8080"), 5*time.Second)
-		if err != nil {
-			n.T.Fatal(err)
-		}
+		must.Do(n.T, err)
 		first.Add(1)
 		once := sync.OnceFunc(first.Done)
 		c.all.Go(func() {
@@ -105,12 +104,8 @@ func TestObserveWorkload(t *testing.T) {
 		p := n.start(app{name: "web"})
 		cmd := exec.Command(lastcallctl, "observe", "deploy/web", "--namespace", n.Name, "--timeout", "15s")
 		stderr, err := cmd.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, cmd.Start())
 		var notes strings.Builder
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			notes.WriteString(lines.Text() + "\n")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/rehearsal/gateway"
 )
@@ -35,16 +36,12 @@ func (n *namespace) gateway(service string) string {
 	_, err := slices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { set() }, UpdateFunc: func(any, any) { set() }, DeleteFunc: func(any) { set() },
 	})
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	stop := make(chan struct{})
 	factory.Start(stop)
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	server := &http.Server{Handler: g, ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

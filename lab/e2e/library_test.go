@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
@@ -67,9 +68,7 @@ spec:
 func (n *namespace) address(service string, port int) string {
 	n.T.Helper()
 	s, err := client.CoreV1().Services(n.Name).Get(n.T.Context(), service, metav1.GetOptions{})
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	address := net.JoinHostPort(s.Spec.ClusterIP, fmt.Sprint(port))
 	n.Until("served at its Service", func() error {
 		c, err := net.DialTimeout("tcp", address, time.Second)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -79,9 +80,7 @@ func existing(t *testing.T, name string) *namespace {
 func (n *namespace) pods(app string) []corev1.Pod {
 	n.T.Helper()
 	list, err := client.CoreV1().Pods(n.Name).List(n.T.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	var out []corev1.Pod
 	for _, p := range list.Items {
 		if p.DeletionTimestamp == nil {

@@ -23,6 +23,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
@@ -96,9 +97,7 @@ func (e *ending) clients(n *namespace, p *corev1.Pod, from inside) {
 	var asking sync.WaitGroup
 	connect := func() (net.Conn, asker) {
 		c, err := from.dial(n.T.Context(), net.JoinHostPort(p.Status.PodIP, talk.port))
-		if err != nil {
-			n.T.Fatal(err)
-		}
+		must.Do(n.T, err)
 		n.T.Cleanup(func() { _ = c.Close() })
 		return c, talk.talk(c)
 	}
@@ -131,9 +130,7 @@ func (e *ending) clients(n *namespace, p *corev1.Pod, from inside) {
 	} else {
 		err = client.CoreV1().Pods(n.Name).Delete(n.T.Context(), p.Name, metav1.DeleteOptions{})
 	}
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	for range e.late {
 		time.Sleep(50 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(n.T.Context(), time.Second)
@@ -161,9 +158,7 @@ func (e *ending) clients(n *namespace, p *corev1.Pod, from inside) {
 // failed has the app's container end, and waits until the pod is to be deleted.
 func (e *ending) failed(n *namespace, p *corev1.Pod, from inside, lost *atomic.Int64) {
 	c, err := from.dial(n.T.Context(), net.JoinHostPort(p.Status.PodIP, "8080"))
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	lost.Add(int64(overHTTP("/fail/" + e.fail + "?%g")(c)(time.Second)()))
 	_ = c.Close()
 	if e.again > 0 {

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	machine "github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -105,9 +106,7 @@ func corpus(t *testing.T) []way {
 // moreOfCorpus is those of a run with -terminations, as far as the machine has their programs.
 func moreOfCorpus(t *testing.T) []way {
 	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out := []way{
 		{app: app{name: "gunicorn", image: "local/httpbin:" + *tag, args: []string{"-m", "gunicorn", "--bind=0.0.0.0:8080", "--threads=32", "--keep-alive=60", "--graceful-timeout=1", "httpbin:app"}}, hold: 8 * time.Second, late: 5},
 		{app: app{name: "envoy", annotations: lastcall("proxy", "envoy")}, inject: true, hold: short, late: 20},
@@ -189,9 +188,7 @@ func (n *namespace) client() inside {
 	id := n.Kubectl("get", "pod", "client", "--output", "jsonpath={.status.containerStatuses[0].containerID}")
 	_, id, _ = strings.Cut(id, "://")
 	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", process(id)))
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	n.T.Cleanup(func() { _ = file.Close() })
 	return inside{file}
 }

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
@@ -45,13 +46,9 @@ func startPrometheus(t *testing.T, folder string, alerts json.RawMessage) *prome
 	config := documentedScrape(t)
 	config["global"] = map[string]any{"scrape_interval": scrapeEvery.String(), "evaluation_interval": scrapeEvery.String()}
 	config["rule_files"] = []string{"alerts.yaml"}
-	if err := os.WriteFile(filepath.Join(folder, "alerts.yaml"), alerts, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(folder, "alerts.yaml"), alerts, 0o600))
 	connection, err := api.NewClient(api.Config{Address: prometheusURL(t, folder, config)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p := &prometheus{t: t, api: promapi.NewAPI(connection)}
 	p.until("had the observer's metrics", func() error {
 		all, err := p.query(`up{namespace="` + observerRelease + `", container="observer", node!=""} == 1`)
@@ -68,9 +65,7 @@ func startPrometheus(t *testing.T, folder string, alerts json.RawMessage) *prome
 func documentedScrape(t *testing.T) map[string]any {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/observe.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, block, found := strings.Cut(string(page), "\n    scrape_configs:\n")
 	block, _, ends := strings.Cut(block, "\n\n")
 	if !found || !ends {
@@ -81,9 +76,7 @@ func documentedScrape(t *testing.T) map[string]any {
 		t.Fatalf("the scrape_configs of docs/observe.md: %d jobs, %v", len(jobs), err)
 	}
 	pods, err := client.CoreV1().Pods(observerRelease).List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var targets []map[string]any
 	for _, pod := range pods.Items {
 		for _, c := range pod.Spec.Containers {
@@ -105,9 +98,7 @@ func documentedScrape(t *testing.T) map[string]any {
 
 func (p *prometheus) until(what string, f func() error) {
 	p.t.Helper()
-	if err := nodetest.Await(patience, what, f); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, nodetest.Await(patience, what, f))
 }
 
 // series is one of a result: its labels, and its newest number.
@@ -167,16 +158,12 @@ func prometheusURL(t *testing.T, folder string, config map[string]any) (url stri
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := exec.Command(program, "--config.file", file, "--storage.tsdb.path", filepath.Join(folder, "data"),
 		"--web.listen-address", address, "--log.level", "warn")
 	var log bytes.Buffer
 	server.Stdout, server.Stderr = &log, &log
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.Start())
 	t.Cleanup(func() {
 		_ = server.Process.Signal(syscall.SIGTERM)
 		if err := server.Wait(); err != nil || t.Failed() {

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // reader types a document's commands as written, in the checkout. Its own are only the registry, the namespace and the
@@ -48,9 +50,7 @@ func startRegistry(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("../../bin/crane", "registry", "serve", "--address", "127.0.0.1:0")
 	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start a registry (make e2e builds it): %v", err)
 	}
@@ -76,9 +76,7 @@ func (r *reader) run(commands []string) (out string) {
 		}
 	}
 	bin, err := filepath.Abs("../../bin")
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	must.Do(r.T, err)
 	node := filepath.Dir(os.Getenv("KUBECONFIG")) // the cluster's folder
 	env = append(env, "PATH="+bin+":"+os.Getenv("PATH"), "CONTAINERD_ADDRESS="+filepath.Join(node, "run/containerd.sock"))
 	for _, command := range commands {
@@ -87,9 +85,7 @@ func (r *reader) run(commands []string) (out string) {
 		cmd.Dir, cmd.Env = "../..", env
 		text, err := cmd.CombinedOutput()
 		r.T.Logf("$ %s\n%s", command, text)
-		if err != nil {
-			r.T.Fatal(err)
-		}
+		must.Do(r.T, err)
 		out += string(text)
 	}
 	return out
@@ -114,9 +110,7 @@ func indented(t *testing.T, file, title string) (out []string) {
 func document(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
@@ -26,9 +27,7 @@ func TestRehearseCluster(t *testing.T) {
 			n.Apply(app{name: "web", replicas: 2}.manifest())
 			n.Available("web")
 			service, err := n.TryKubectl("", "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			cmd := exec.CommandContext(t.Context(), lastcallctl, "rehearse", "cluster", "deploy/web", "-n", n.Name, "--url", "http://"+service,
 				"--request", "GET /delay/8", "--request", "3 GET /get", "--load", "20/s", "--limit", patience.String(), "--yes", "-o", "json")
 			text, err := cmd.Output()

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -126,9 +127,7 @@ func (s shape) pod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	text, _, _ := strings.Cut(s.manifest(), "---")
 	p := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict([]byte(text), p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(text), p))
 	p.Spec.AutomountServiceAccountToken = new(bool)
 	mode := int32(0o555)
 	p.Spec.Volumes = []corev1.Volume{{Name: standIns, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -138,9 +137,7 @@ func (s shape) pod(t *testing.T) *corev1.Pod {
 	folders := [][2]string{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/usr/bin", "/bin"}}
 	if strings.Contains(s.spec, "command: [front,") { // a program of this machine, as root
 		home, err := os.UserHomeDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		folders = append(folders, [2]string{"/etc", "/etc"}, [2]string{home, home})
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64), RunAsGroup: new(int64)}
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
@@ -207,13 +204,9 @@ func (n *namespace) watch(p *corev1.Pod, began *time.Time, deleted <-chan struct
 		}
 		_, id, _ := strings.Cut(s.ContainerID, "://")
 		pid, err := first(id)
-		if err != nil {
-			n.T.Fatal(err)
-		}
+		must.Do(n.T, err)
 		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			n.T.Fatal(err)
-		}
+		must.Do(n.T, err)
 		e := &end{}
 		all[s.Name] = e
 		wg.Go(func() {
@@ -228,9 +221,7 @@ func (n *namespace) watch(p *corev1.Pod, began *time.Time, deleted <-chan struct
 			e.gone = gone.Sub(*began)
 		})
 		logs, err := client.CoreV1().Pods(n.Name).GetLogs(p.Name, &corev1.PodLogOptions{Container: s.Name, Follow: true, Timestamps: true}).Stream(n.T.Context())
-		if err != nil {
-			n.T.Fatal(err)
-		}
+		must.Do(n.T, err)
 		wg.Go(func() {
 			defer func() { _ = logs.Close() }()
 			for in := bufio.NewScanner(logs); in.Scan(); {
@@ -257,9 +248,7 @@ func (n *namespace) finish(p *corev1.Pod, connect time.Duration) *ended {
 	defer cancel()
 	// What it answers comes in parts from the beginning on: the app has the request.
 	reply, err := answering(ctx, url(*p, fmt.Sprintf("/drip?delay=0&numbytes=20&duration=%g", takes.Seconds())))
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	wg.Go(func() {
 		e.request.result = result(reply, nil)
 		at := time.Now()
@@ -267,9 +256,7 @@ func (n *namespace) finish(p *corev1.Pod, connect time.Duration) *ended {
 		e.request.at = at.Sub(began)
 	})
 	began = time.Now()
-	if err := client.CoreV1().Pods(n.Name).Delete(n.T.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, client.CoreV1().Pods(n.Name).Delete(n.T.Context(), p.Name, metav1.DeleteOptions{}))
 	close(deleted)
 	var mu sync.Mutex
 	wg.Go(func() {

@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 var rounds = flag.Int("start-rounds", 1, "how many pods of each form TestPodStart starts")
@@ -131,9 +133,7 @@ func (n *namespace) startOne(annotations map[string]string) time.Duration {
 	took := time.Since(began)
 	// The next one must start on an idle node.
 	second := int64(1)
-	if err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &second}); err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &second}))
 	n.Until("lost its pod", func() error {
 		if _, err := pods.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the pod is there: %v", err)

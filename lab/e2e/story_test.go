@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/kube/advice"
 )
@@ -73,13 +74,9 @@ type phase struct {
 func (n *namespace) observe(t *testing.T, want int, f func()) (p phase) {
 	t.Helper()
 	service, err := client.CoreV1().Services(n.Name).Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	before, err := n.ended()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	url := "http://" + service.Spec.ClusterIP
 	n.serves(url) // kube-proxy may be later than a rollout
 	stop := begin(t.Context(), url, storyRate)
@@ -216,18 +213,14 @@ func chartAlerts(t *testing.T) json.RawMessage {
 func (p *prometheus) dashboard(namespace string, began time.Time, terminations, lost float64, isLate bool) {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../deploy/chart/dashboards/terminations.json"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	var dashboard struct {
 		Panels []struct {
 			Title, Type string
 			Targets     []struct{ RefID, Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, json.Unmarshal(text, &dashboard))
 	// Grafana's $__rate_interval is four times the scrape interval, and at least the interval of the graph.
 	variables := strings.NewReplacer("$namespace", namespace, "$workload", ".*", "$__range", storyWindow, "$__rate_interval", (4 * scrapeEvery).String())
 	for _, panel := range dashboard.Panels {

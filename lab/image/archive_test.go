@@ -11,20 +11,16 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // write creates a file with content and the modification time at.
 func write(t *testing.T, name, content string, mode os.FileMode, at time.Time) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(name, at, at); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.Do(t, os.WriteFile(name, []byte(content), mode))
+	must.Do(t, os.Chtimes(name, at, at))
 }
 
 // members are the files of a tar by name.
@@ -36,9 +32,7 @@ func members(t *testing.T, r io.Reader) (map[string]*tar.Header, map[string][]by
 		if errors.Is(err, io.EOF) {
 			return headers, contents
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		headers[h.Name] = h
 		if contents[h.Name], err = io.ReadAll(archive); err != nil {
 			t.Fatal(err)
@@ -50,9 +44,7 @@ func members(t *testing.T, r io.Reader) (map[string]*tar.Header, map[string][]by
 func unpack(t *testing.T, name string) v1.ImageIndex {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = f.Close() }()
 	headers, contents := members(t, f)
 	at := t.TempDir()
@@ -62,18 +54,14 @@ func unpack(t *testing.T, name string) v1.ImageIndex {
 		}
 	}
 	index, err := layout.ImageIndexFromPath(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return index
 }
 
 func children(t *testing.T, index v1.ImageIndex) []v1.Descriptor {
 	t.Helper()
 	m, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return m.Manifests
 }
 
@@ -84,9 +72,7 @@ func layerOf(t *testing.T, img v1.Image) (map[string]*tar.Header, map[string][]b
 		t.Fatalf("layers %v, error %v", layers, err)
 	}
 	r, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = r.Close() }()
 	return members(t, r)
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // containerd starts one of the test's own and returns how to ask it.
@@ -30,9 +32,7 @@ func containerd(t *testing.T) func(args ...string) string {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	daemon := exec.CommandContext(ctx, "containerd", "--config", config, "--log-level", "error")
 	daemon.Cancel = func() error { return daemon.Process.Signal(syscall.SIGTERM) }
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, daemon.Start())
 	t.Cleanup(func() { stop(); _ = daemon.Wait() })
 	ask := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "ctr", append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...).CombinedOutput()
@@ -72,9 +72,7 @@ func TestContainerdTakesAndRunsIt(t *testing.T) {
 		archive := filepath.Join(dir, tag+".tar")
 		err := run(append([]string{"--name", "localhost/test:" + tag, "--file", dir + "/program=/program", "--entrypoint", "/program",
 			"--capabilities", "/program=net_admin,setpcap", "--user", "1337:1337", "--output", archive}, flags...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ctr("images", "import", "--all-platforms", archive)
 		image := "localhost/test:" + tag
 		if list := ctr("images", "check", "name=="+image); !strings.Contains(list, image+" ") || !strings.Contains(list, "complete") {

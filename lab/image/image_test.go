@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func TestSameFilesSameArchive(t *testing.T) {
@@ -25,13 +27,9 @@ func TestSameFilesSameArchive(t *testing.T) {
 		output := filepath.Join(dir, "out", "image.tar")
 		err := run([]string{"--name", "example/program:1", "--file", dir + "/program=/program", "--file", dir + "/tree=/data",
 			"--entrypoint", "/program", "--output", output})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text, err := os.ReadFile(output)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		archives = append(archives, text)
 		left, err := os.ReadDir(filepath.Dir(output))
 		if err != nil || len(left) != 1 {
@@ -48,17 +46,13 @@ func TestImageHasItsOptions(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "program"), "program", 0o600, time.Now())
 	write(t, filepath.Join(dir, "tree/deep/file"), "text", 0o644, time.Now())
-	if err := os.Symlink("deep/file", filepath.Join(dir, "tree/link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("deep/file", filepath.Join(dir, "tree/link")))
 	output := filepath.Join(dir, "image.tar")
 	err := run([]string{"--name", "example/program:1", "--platform", "linux/amd64",
 		"--file", dir + "/program=/bin/program:0555", "--file", dir + "/tree=/data", "--dir", "/tmp:1777",
 		"--entrypoint", "/bin/program", "--cmd", "serve", "--cmd", "--fast", "--env", "A=b", "--user", "1337:1337",
 		"--label", "org.opencontainers.image.title=program", "--label", "own=word", "--output", output})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	index := unpack(t, output)
 	var names []string
 	for _, d := range children(t, index) {
@@ -68,13 +62,9 @@ func TestImageHasItsOptions(t *testing.T) {
 		t.Errorf("named %q, want %q", names, want)
 	}
 	img, err := index.Image(children(t, index)[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c := config.Config
 	if config.Architecture != "amd64" || config.Created.Unix() != 1700000000 || c.User != "1337:1337" || c.WorkingDir != "/" ||
 		!slices.Equal(c.Entrypoint, []string{"/bin/program"}) || !slices.Equal(c.Cmd, []string{"serve", "--fast"}) || !slices.Equal(c.Env, []string{"A=b"}) {
@@ -85,9 +75,7 @@ func TestImageHasItsOptions(t *testing.T) {
 		t.Errorf("labels %v, want %v", c.Labels, labels)
 	}
 	manifest, err := img.Manifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	delete(labels, "own")
 	if !maps.Equal(manifest.Annotations, labels) {
 		t.Errorf("annotations %v, want %v", manifest.Annotations, labels)
@@ -119,27 +107,21 @@ func TestOneIndexForSeveralPlatforms(t *testing.T) {
 	output := filepath.Join(dir, "image.tar")
 	err := run([]string{"--name", "example/program:1", "--platform", "linux/amd64,linux/arm64", "--file", dir + "/{os}-{arch}/program=/program",
 		"--entrypoint", "/program", "--label", "org.opencontainers.image.licenses=Apache-2.0", "--output", output})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	layoutIndex := unpack(t, output)
 	top := children(t, layoutIndex)
 	if len(top) != 1 || !top[0].MediaType.IsIndex() {
 		t.Fatalf("index.json holds %+v, want one index", top)
 	}
 	index, err := layoutIndex.ImageIndex(top[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	list := children(t, index)
 	if len(list) != 2 {
 		t.Fatalf("%d manifests, want an image for each platform", len(list))
 	}
 	for i, arch := range []string{"amd64", "arm64"} {
 		img, err := index.Image(list[i].Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := validate.Image(img); err != nil {
 			t.Error(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -44,13 +45,9 @@ type event struct {
 func (p *pod) app(words lastWords) *app {
 	p.t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	text, err := json.Marshal(words)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	// A container has its own processes, all of which end with its first one.
 	a := &app{launch(p.t, p.Pod, "app", []string{isApp + "=" + string(text)}, &exec.Cmd{
 		Path: self, Args: []string{self}, SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID},

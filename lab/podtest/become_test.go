@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -27,12 +28,8 @@ func inImage(t *testing.T) string {
 		return name
 	}
 	text, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, text, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(name, text, 0o755))
 	var attribute []byte
 	for _, word := range []uint32{0x02000000, fileCapabilities, 0, 0, 0} {
 		attribute = binary.LittleEndian.AppendUint32(attribute, word)
@@ -47,14 +44,10 @@ func inImage(t *testing.T) string {
 func threads(t *testing.T, pid int) (all []map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		status := map[string]string{}
 		for line := range strings.Lines(string(text)) {
 			key, value, _ := strings.Cut(line, ":")
@@ -98,9 +91,7 @@ func TestSidecarCapturesAndGivesUp(t *testing.T) {
 		if round == 1 {
 			break
 		}
-		if err := p.sidecar.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.sidecar.Kill())
 		<-p.sidecar.Done()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"syscall"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // What the app wrote just before its end reaches its destination, though that has not read any of it yet.
@@ -32,9 +34,7 @@ func TestLastBytes(t *testing.T) {
 		got <- err
 	}()
 	c, err := p.Pod.Dial(context.Background(), "tcp", p.Client.TCP4(5432))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = p.sidecar.signal(syscall.SIGTERM)
 	p.logged("outbound connections stay open until the app exits")
 	if _, err := c.Write(make([]byte, size)); err != nil {

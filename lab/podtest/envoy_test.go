@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -52,9 +53,7 @@ func TestEnvoyCaptured(t *testing.T) {
 		slow <- err
 	}()
 	<-requested
-	if err := p.sidecar.Terminate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.sidecar.Terminate())
 	p.logged("waiting")
 	close(answer)
 	if err := <-slow; err != nil {

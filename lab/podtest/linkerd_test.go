@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/lab/linkerd"
@@ -45,19 +46,13 @@ func newMeshed(t *testing.T) *meshed {
 		t.Fatalf("capture: %v\n%s", err, capture.log)
 	}
 	identity, err := linkerd.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir, err := os.MkdirTemp("", "linkerd") // the proxy's user reads it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	control := p.Pod.Listen(t, "tcp", "127.0.0.1:0")
 	environment, err := identity.Environment(dir, control.Addr().String())
-	if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, os.Chmod(dir, 0o755)))
 	controller := identity.Server()
 	go func() { _ = controller.Serve(control) }()
 	t.Cleanup(controller.Stop)
@@ -108,9 +103,7 @@ func (m *meshed) hook(protocol string, more ...string) drain.Report {
 		m.t.Fatalf("hook: %v\n%s", err, hook.log)
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	var report drain.Report
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&report); err != nil {
 		m.t.Fatalf("report %q: %v", text, err)
@@ -174,9 +167,7 @@ func TestLinkerd(t *testing.T) {
 			if report.Verdict != drain.Clean {
 				t.Errorf("idle connections: %+v", report)
 			}
-			if err := m.proxy.Terminate(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, m.proxy.Terminate())
 			if err := m.proxy.wait(t); err != nil {
 				t.Errorf("linkerd2-proxy: %v", err)
 			}
@@ -191,13 +182,9 @@ func TestLinkerdCounters(t *testing.T) {
 	client := m.kept(true)
 	r, w := io.Pipe()
 	req, err := http.NewRequest(http.MethodPost, "http://"+m.Pod.TCP4(appPort)+"/first", r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	resp, err := client.Do(req) // the app speaks first, and linkerd's request_total does not have the request
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if report := m.hook("http2", "--timeout", "3s"); report.Verdict != drain.Cut {
 		t.Errorf("a stream without a byte of the client: %+v", report)
@@ -210,15 +197,11 @@ func TestLinkerdCounters(t *testing.T) {
 		t.Errorf("after its end: %+v", report)
 	}
 	req, err = http.NewRequest(http.MethodGet, "http://"+m.Pod.TCP4(appPort)+"/upgrade", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", "websocket")
 	upgraded, err := m.client(false).Transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer upgraded.Body.Close()
 	if upgraded.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("WebSocket: %s", upgraded.Status)

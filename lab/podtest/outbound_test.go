@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
@@ -55,9 +56,7 @@ func TestOutbound(t *testing.T) {
 			came <- string(b)
 		}()
 		c, err := p.Pod.Dial(context.Background(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		fmt.Fprint(c, "a query")
 		_ = c.(*net.TCPConn).CloseWrite()
 		_ = c.SetDeadline(time.Now().Add(patience))

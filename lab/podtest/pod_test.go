@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -137,9 +138,7 @@ func (p *pod) client(h2 bool) *http.Client {
 func (p *pod) keepAlive(address string) *loadtest.Kept {
 	p.t.Helper()
 	c, err := p.Client.Dial(p.t.Context(), "tcp", address)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	p.t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	return &loadtest.Kept{Conn: c, R: bufio.NewReader(c)}
@@ -184,9 +183,7 @@ func (p *pod) addresses() map[string]string {
 func (p *pod) metric(name string) string {
 	p.t.Helper()
 	_, body, err := p.get(p.Pod.TCP4(15020), "/metrics")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	for line := range strings.Lines(body) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strings.TrimSpace(value)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -60,8 +61,6 @@ func redisCommands(in *nettest.Namespace, address string, commands ...string) (a
 func redisLength(t *testing.T, in *nettest.Namespace, address, list string) int {
 	t.Helper()
 	n, err := redis.Int(redisCommands(in, address, "LLEN "+list))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return n
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
@@ -126,9 +127,7 @@ func TestPortsDoNotRunOut(t *testing.T) {
 	for _, address := range []string{p.Pod.TCP4(5433), p.Pod.TCP6(5433)} {
 		for i := range 1000 {
 			c, err := p.Client.Dial(t.Context(), "tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_ = c.SetDeadline(time.Now().Add(patience))
 			fmt.Fprint(c, "a question")
 			_ = c.(*net.TCPConn).CloseWrite()

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // aName matches a first word that is no English word at the start of a sentence: it begins with a lower-case letter, or
@@ -71,13 +73,9 @@ func TestDocNames(t *testing.T) {
 		if os.IsNotExist(err) || strings.Contains(name, "testdata/") {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		found, err := misnamed(name, content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, f := range found {
 			t.Error(f)
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 const top = "../.."
@@ -83,13 +85,9 @@ func TestLinks(t *testing.T) {
 func TestCommandsOfBenchmarks(t *testing.T) {
 	folders := map[string]string{"e2e": "lab/e2e", "e2e-mesh": "lab/e2e/mesh", "e2e-gateways": "lab/e2e/gateways", "bench": "lab/bench"}
 	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text, err := os.ReadFile(filepath.Join(top, "BENCHMARKS.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	command := regexp.MustCompile("(make|e2e|go test)? ?`([^`]+)`")
 	checked, folder := 0, ""
 	for _, m := range command.FindAllStringSubmatch(string(text), -1) {

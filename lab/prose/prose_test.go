@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // TestRules has a sentence for each rule, and for each exception one that stays.
@@ -101,14 +103,10 @@ func TestTree(t *testing.T) {
 	if out, err := exec.Command("git", "-C", top, "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v: %s", err, out)
 	}
-	if err := os.Mkdir(filepath.Join(top, "docs"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(top, "docs"), 0o700))
 	write := func(file, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(top, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(top, file), []byte(text), 0o600))
 	}
 	write("a.md", "a\nanew\n")
 	write("docs/b.md", "told\n")
@@ -145,9 +143,7 @@ func TestTree(t *testing.T) {
 // TestPage compares the table of docs/writing.md with the rules.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/writing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var table strings.Builder
 	for _, r := range rules {
 		table.WriteString("| " + r.name + " | " + r.instead + " |\n")

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -84,14 +85,10 @@ func (r *running) client(t *testing.T) (*http.Client, string) {
 func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 	t.Helper()
 	resp, err := c.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return resp, string(body)
 }
 
@@ -158,16 +155,12 @@ func TestAccessLogLine(t *testing.T) {
 	g := start(t, addr)
 	c, url := g.client(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/delay/10?x=1", strings.NewReader("body"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	req.Host = "shop.example"
 	req.Header.Set("User-Agent", "curl/8")
 	req.Header.Set("X-Request-Id", "id-1")
 	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = resp.Body.Close()
 	line := within(t, "line", g.access)
 	f := strings.Fields(line)
@@ -363,9 +356,7 @@ func TestBreakInTheBody(t *testing.T) {
 			g := start(t, addr)
 			c, url := g.client(t)
 			resp, err := c.Get(url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
 			if err == nil || string(body) != "half" {
@@ -400,9 +391,7 @@ func TestClientGone(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			ended := make(chan error, 1)
 			go func() {
 				resp, err := c.Do(req)

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -32,9 +33,7 @@ func app(t *testing.T, onTerm OnTerm) (addr string, stop context.CancelFunc, don
 	c := loadtest.Keep(t, ln.Addr().String(), patience)
 	c.Ask("/drip?delay=0&duration=1&numbytes=2")
 	resp, err := http.ReadResponse(c.R, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return ln.Addr().String(), cancel, ended, resp
 }
 
@@ -47,9 +46,7 @@ func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 			defer tr.CloseIdleConnections()
 			tr.Protocols.SetUnencryptedHTTP2(true)
 			answer, err := (&http.Client{Transport: tr}).Get("http://" + addr + "/drip?delay=0&duration=1&numbytes=2")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			other := loadtest.Keep(t, addr, patience)
 			other.Ask("/status/204")
 			other.Answer(t)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
@@ -90,9 +91,7 @@ func unpack(t *testing.T) string {
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		err = errors.Join(os.Chmod(dir, 0o755), os.CopyFS(dir, os.DirFS("testdata/apps")))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 

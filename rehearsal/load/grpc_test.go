@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
@@ -51,14 +52,10 @@ func clientOf(address string) *traffic.Client {
 func TestGRPC(t *testing.T) {
 	server, address, received := grpcServer(t, 200*time.Millisecond, true)
 	r, err := ParseRequest(`GRPC grpc.health.v1.Health/Check -d '{"service": ""}'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l := &Load{Requests: []Request{r}, Clients: []*traffic.Client{clientOf(address)}}
 	defer l.Close()
-	if err := l.Measure(t.Context(), l.Clients[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Measure(t.Context(), l.Clients[0]))
 	if ref := l.References[0]; ref.Took < 200*time.Millisecond || ref.Bytes != 2 { // field 1: SERVING
 		t.Errorf("undisturbed: %+v", ref)
 	}
@@ -89,9 +86,7 @@ func TestGRPCMethods(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(file, set, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct{ address, request, descriptors, want string }{
 		{reflecting, "GRPC grpc.health.v1.Health/Check", "", ""},
 		{silent, "GRPC grpc.health.v1.Health/Check", file, ""},
@@ -104,9 +99,7 @@ func TestGRPCMethods(t *testing.T) {
 		{reflecting, `GRPC grpc.health.v1.Health/Check -d '{"service": "x"}'`, "", "NOT_FOUND"},
 	} {
 		r, err := ParseRequest(tt.request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		l := &Load{Requests: []Request{r}, Descriptors: tt.descriptors}
 		client := clientOf(tt.address)
 		err = l.Measure(t.Context(), client)

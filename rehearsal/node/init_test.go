@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -45,9 +46,7 @@ func TestInit(t *testing.T) {
 					_, program := handlers(p.PID(), syscall.SIGTERM)
 					return tt.program == "" || strings.HasPrefix(program, tt.program)
 				})
-				if err := p.Terminate(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, p.Terminate())
 				if kind == Imitated && tt.raises { // only a namespace's PID 1 survives its own signal
 					if got := p.Ending(); got != "SIGTERM" {
 						t.Errorf("it ended by %s", got)
@@ -60,9 +59,7 @@ func TestInit(t *testing.T) {
 						t.Fatalf("it ended by %s", p.Ending())
 					case <-time.After(200 * time.Millisecond): // for what must not happen
 					}
-					if err := p.Kill(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, p.Kill())
 				}
 				if got := p.Ending(); got != tt.ending {
 					t.Errorf("it ended by %s, want %s", got, tt.ending)
@@ -109,9 +106,7 @@ func TestInitSeesItself(t *testing.T) {
 		_ = c.Release()
 	}
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, err := os.ReadFile(out)
 	if want := "sh\n" + strconv.Itoa(os.Geteuid()) + "\n" + dir + "\n"; err != nil || string(got) != want {
 		t.Errorf("in the container: %q, %v; want %q", got, err, want)

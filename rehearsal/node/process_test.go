@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -37,16 +38,12 @@ func shell(t *testing.T, n *Node, script string) (*Process, string) {
 func ready(t *testing.T, n *Node, c Command) (*Process, string) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = r.Close() }) // a write to a closed pipe would end the program
 	c.Output = fmt.Sprintf("/proc/self/fd/%d", w.Fd())
 	p, err := n.Start(c)
 	_ = w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b := make([]byte, 100)
 	size, err := r.Read(b)
 	if err != nil {
@@ -68,9 +65,7 @@ func TestProcessEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, _ := shell(t, n, tt.script)
-			if err := tt.stop(p); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tt.stop(p))
 			if got := p.Ending(); got != tt.want {
 				t.Errorf("it ended by %s, want %s", got, tt.want)
 			}
@@ -94,12 +89,8 @@ func TestGroupEndsWithItsLeader(t *testing.T) {
 			n := newNode(t)
 			p, child := shell(t, n, script)
 			pid, err := strconv.Atoi(child)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Terminate(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
+			must.Do(t, p.Terminate())
 			<-p.Done()
 			gone(t, pid)
 		})
@@ -123,9 +114,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Errorf("it ended by %s", got)
 	}
 	pid, err := strconv.Atoi(child)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	gone(t, pid)
 	if _, err := n.Start(Command{Args: []string{"true"}}); !errors.Is(err, errClosed) {
 		t.Errorf("start after the close: %v", err)
@@ -196,9 +185,7 @@ func TestListening(t *testing.T) {
 	defer func() { _ = ln.Close() }()
 	n := newNode(t)
 	file, err := ln.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = file.Close() }()
 	setFlags := func(flags int) {
 		if _, err := unix.FcntlInt(file.Fd(), unix.F_SETFD, flags); err != nil {
@@ -207,14 +194,10 @@ func TestListening(t *testing.T) {
 	}
 	setFlags(0) // inherited
 	holder, err := n.Start(Command{Args: []string{"sleep", "60"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	setFlags(unix.FD_CLOEXEC)
 	other, err := n.Start(Command{Args: []string{"sleep", "60"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		name string
 		p    *Process
@@ -231,13 +214,9 @@ func TestEstablished(t *testing.T) {
 	defer func() { _ = ln.Close() }()
 	port := ln.Addr().(*net.TCPAddr).Port
 	before, err := Established()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = c.Close() }()
 	after, err := Established()
 	if err != nil || before[port] != 0 || after[port] != 1 {
@@ -250,9 +229,7 @@ func TestPorts(t *testing.T) {
 	seen := make(map[int]bool)
 	for range 50 {
 		port, err := p.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if seen[port] || port < firstPort || port >= lastPort {
 			t.Errorf("port %d", port)
 		}
@@ -267,9 +244,7 @@ func TestKillNamed(t *testing.T) {
 	var all []*Process
 	for _, name := range []string{"hook", "hook-2"} {
 		path := filepath.Join(dir, name)
-		if err := os.Symlink("/bin/sh", path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink("/bin/sh", path))
 		p, _ := shell(t, n, "exec "+path+" -c 'echo ready; while :; do sleep 0.1; done'")
 		all = append(all, p)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // schema is the part of a JSON schema that the test compares.
@@ -20,13 +22,9 @@ type schema struct {
 // Each field of the result is in the published schema and required there, unless it may be left out.
 func TestSchema(t *testing.T) {
 	text, err := os.ReadFile("../../docs/schema/rehearsal-service-v1.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var s schema
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &s))
 	if s.ID != Schema {
 		t.Errorf("$id is %s, want %s", s.ID, Schema)
 	}

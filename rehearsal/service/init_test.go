@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
@@ -37,9 +38,7 @@ func TestAppIsPID1(t *testing.T) {
 		t.Skip("it takes ten seconds")
 	}
 	request, err := load.ParseRequest("GET /")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, unhandled, _ := strings.Cut(pythonServer, "\n")
 	_, unhandled, _ = strings.Cut(unhandled, "\n")
 	unhandled = "import http.server, os\n" + unhandled
@@ -92,9 +91,7 @@ func TestAppIsPID1(t *testing.T) {
 // An app that fails at its start may lack variables: the error names them.
 func TestMissingVariables(t *testing.T) {
 	request, err := load.ParseRequest("GET /")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = Run(t.Context(), Options{
 		Command: "sh -c 'echo no DB_URL >&2; exit 3'", Options: load.Options{Requests: []load.Request{request}}, Strategies: []string{AsIs},
 		Pod: Pod{Missing: []string{"DB_URL (Secret db)"}},

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -51,16 +52,12 @@ func TestService(t *testing.T) {
 		t.Skip("it takes ten seconds")
 	}
 	request, err := load.ParseRequest("GET /delay/0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	res, err := Run(t.Context(), Options{
 		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit", Options: load.Options{Requests: []load.Request{request}},
 		Strategies: []string{"as-is", "sleep-5s"}, Propagation: Span{0, 2 * time.Second}, Pod: Pod{Workload: "Deployment web", Grace: 10 * time.Second},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	asIs, sleep := res.Rows[0], res.Rows[1]
 	if res.OK || asIs.Reasons[traffic.Ended] < callers || asIs.Reasons[traffic.Refused] == 0 {
 		t.Errorf("as-is: %+v", asIs)
@@ -75,9 +72,7 @@ func TestService(t *testing.T) {
 	}
 	write := func(f func(*bytes.Buffer) error) string {
 		var b bytes.Buffer
-		if err := f(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f(&b))
 		return b.String()
 	}
 	text := write(func(b *bytes.Buffer) error { return res.WriteTable(b, console.Style{}) })

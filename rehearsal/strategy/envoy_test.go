@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
@@ -14,9 +15,7 @@ import (
 func TestFindEnvoy(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "envoy")
-	if err := os.WriteFile(program, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(program, nil, 0o755))
 	for _, tt := range []struct{ name, variable, path, want string }{ // want: empty for an error
 		{"variable", program, "/no/such", program},
 		{"PATH", "", dir, program},

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
@@ -16,8 +17,6 @@ func env(t *testing.T) *Env {
 	n := node.New()
 	t.Cleanup(n.Close)
 	self, err := exec.LookPath("lastcallctl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return &Env{Node: n, Ports: &node.Ports{}, Programs: Programs{Self: self}, Grace: 5 * time.Second, MaxDelay: 10 * time.Second}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // A pod of real processes without a sidecar: it answers, and it ends as its app does.
@@ -21,12 +23,8 @@ func TestPodWithoutSidecar(t *testing.T) {
 		t.Run(tt.exit, func(t *testing.T) {
 			e := env(t)
 			p, err := e.StartPod(t.Context(), Strategy{Name: "x", Sidecar: NoSidecar, App: tt.app}, t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := get(t.Context(), "http://"+p.Address+"/get"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
+			must.Do(t, get(t.Context(), "http://"+p.Address+"/get"))
 			end := p.Terminate(t.Context())
 			if end.AppExit != tt.exit || end.Killed() || end.Gone().Before(end.Began) {
 				t.Errorf("%+v", end)
@@ -80,20 +78,12 @@ func TestAppThatFails(t *testing.T) {
 func TestNetstatLoop(t *testing.T) {
 	e := env(t)
 	p, err := e.StartPod(t.Context(), Strategy{Name: "x", App: ClosesListener}, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	answered := make(chan error, 1)
 	go func() { answered <- get(t.Context(), "http://"+p.Address+"/delay/2") }()
-	if err := AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.App.Terminate(); err != nil {
-		t.Fatal(err)
-	}
-	if err := netstatLoop(p.App).Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}))
+	must.Do(t, p.App.Terminate())
+	must.Do(t, netstatLoop(p.App).Run(t.Context()))
 	select {
 	case err := <-answered:
 		t.Fatal("the loop outlasted the request: ", err)
@@ -123,15 +113,11 @@ func TestFindPrograms(t *testing.T) {
 		t.Error("lastcall was looked for without need: ", err)
 	}
 	beside := filepath.Join(dir, "lastcall")
-	if err := os.WriteFile(beside, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(beside, nil, 0o644))
 	if err := p.find(t.Context(), "", sidecar); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("got %v", err)
 	}
-	if err := os.Chmod(beside, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(beside, 0o755))
 	if err := p.find(t.Context(), "", sidecar); err != nil || p.Lastcall != beside {
 		t.Errorf("got %v, %v", p, err)
 	}

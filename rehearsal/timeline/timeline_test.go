@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func chart() Chart {
@@ -22,9 +24,7 @@ func chart() Chart {
 
 func TestSVG(t *testing.T) {
 	out, err := chart().SVG()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d := xml.NewDecoder(strings.NewReader(string(out)))
 	d.Strict = true
 	for {

@@ -18,7 +18,7 @@ const module = "github.com/lastcall-dev/lastcall/"
 
 // forTests are the folders for tests and builds, which no binary contains. They may import everything; only tests may import them.
 var forTests = []string{"lab", "kube/podgen", "internal/sidecar/architecture", "internal/sidecar/nettest", "internal/sidecar/loadtest", "internal/sidecar/peers",
-	"internal/sidecar/programtest", "internal/leak", "internal/poll/polltest", "internal/sidecar/logs/logstest", "rehearsal/httpbin/httpbintest"}
+	"internal/sidecar/programtest", "internal/leak", "internal/must", "internal/poll/polltest", "internal/sidecar/logs/logstest", "rehearsal/httpbin/httpbintest"}
 
 // heavy are packages that the binary for pods must not contain: they would cost more memory than all of its own code.
 var heavy = []string{"k8s.io/", "sigs.k8s.io/controller-runtime", "net/http/httputil", "github.com/google/go-containerregistry", "testing"}
@@ -142,7 +142,7 @@ var limits = map[string]int{
 }
 
 // support has the packages that only tests import.
-var support = []string{"drain/draintest", "drain/planetest", "internal/sidecar/architecture", "internal/leak", "internal/poll/polltest", "internal/sidecar/loadtest",
+var support = []string{"drain/draintest", "drain/planetest", "internal/sidecar/architecture", "internal/leak", "internal/must", "internal/poll/polltest", "internal/sidecar/loadtest",
 	"internal/sidecar/logs/logstest", "internal/sidecar/nettest", "internal/sidecar/peers", "internal/sidecar/programtest", "internal/sidecar/certificate/certificatetest",
 	"internal/sidecar/cli/clitest", "internal/wire/stormtest", "internal/wire/http1/http1test", "internal/wire/http2/http2test",
 	"internal/wire/ws/wstest"}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,9 +42,7 @@ func TestAStallIsNotOmitted(t *testing.T) {
 		_, _ = io.WriteString(w, "done")
 	})
 	result, err := Run(t.Context(), Options{Port: port, Path: "/", Connections: 1, Rate: 100, Duration: 400 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	late := 0
 	for _, latency := range result.Latencies {
 		if latency > stall/3 {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/lab/conformance/packages"
@@ -107,9 +108,7 @@ type child struct {
 func startChild(p *place, in *nettest.Namespace, cmd *exec.Cmd) *child {
 	c := &child{waiting: map[string]chan string{}}
 	input, err := cmd.StdinPipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	out, output := io.Pipe()
 	c.in, cmd.Stdout = input, output
 	p.start(in, cmd)

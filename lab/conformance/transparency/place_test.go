@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -170,9 +171,7 @@ func (p *place) startPipes() {
 		return
 	}
 	capture := exec.Command(program, "capture")
-	if err := p.net.Pod.Start(capture); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, p.net.Pod.Start(capture))
 	if err := capture.Wait(); err != nil {
 		p.t.Fatal("capture: ", err)
 	}

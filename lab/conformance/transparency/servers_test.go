@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -27,9 +28,7 @@ type server struct {
 
 func (p *place) startServers() (all []server) {
 	folder, err := os.Getwd()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	python, php, node := peers.Need(p.t, "python"), peers.Need(p.t, "php"), peers.Need(p.t, "node")
 	begin := func(name string, command func(address, number string) *exec.Cmd) {
 		at := p.port()
@@ -65,16 +64,12 @@ func (p *place) startServers() (all []server) {
 // fileServers are nginx and Apache; secure ones are those by TLS, and h2 that of nginx by HTTP/2.
 func (p *place) fileServers() []server {
 	dir, err := os.MkdirTemp(scratch, "files")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	root := filepath.Join(dir, "root")
 	for name, data := range map[string][]byte{"root/ok": []byte("ok\n"), "root/big": []byte(strings.Repeat("b", 1<<20))} {
 		file := filepath.Join(dir, name)
 		_ = os.MkdirAll(root, 0o755)
-		if err := os.WriteFile(file, data, 0o644); err != nil {
-			p.t.Fatal(err)
-		}
+		must.Do(p.t, os.WriteFile(file, data, 0o644))
 	}
 	for _, folder := range []string{scratch, dir} {
 		_ = os.Chmod(folder, 0o755) // the workers' user is not ours
@@ -86,14 +81,10 @@ func (p *place) fileServers() []server {
 	secure, h2 := p.port(), p.port()
 	configure := func(name string, at port, more ...string) string {
 		text, err := os.ReadFile("testdata/" + name)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must.Do(p.t, err)
 		words := append([]string{"DIR", dir, "PORT", strconv.Itoa(at[direct])}, more...)
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(strings.NewReplacer(words...).Replace(string(text))), 0o644); err != nil {
-			p.t.Fatal(err)
-		}
+		must.Do(p.t, os.WriteFile(file, []byte(strings.NewReplacer(words...).Replace(string(text))), 0o644))
 		return file
 	}
 	one := p.port()

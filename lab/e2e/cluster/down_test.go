@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // A program that was started by hand is found by its name and the cluster's file, and ended.
@@ -14,9 +16,7 @@ func TestRunning(t *testing.T) {
 		if _, err := cmd.StdinPipe(); err != nil {
 			t.Fatal(err)
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
 		all := running("containerd", l.config())

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -26,9 +27,7 @@ func TestContour(t *testing.T) {
 		var all []string
 		for _, file := range files {
 			text, err := os.ReadFile(filepath.Join(source, "examples", file+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			all = append(all, string(text))
 		}
 		out := strings.Join(all, "\n---\n")
@@ -52,9 +51,7 @@ func TestContour(t *testing.T) {
 	n.Apply(strings.NewReplacer("name: envoy\n  namespace", "name: ours\n  namespace", "app: envoy", "app: ours").Replace(envoys))
 	n.Kubectl("expose", "deployment", "ours", "--port", "80", "--target-port", "8080", "--name", "ours")
 	file := filepath.Join(t.TempDir(), "patch.yaml")
-	if err := os.WriteFile(file, []byte(patch(t, "contour.yaml")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(patch(t, "contour.yaml")), 0o600))
 	n.Kubectl("patch", "deployment", "ours", "--patch-file", file)
 	n.Apply("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web, annotations: {projectcontour.io/response-timeout: infinity}}\nspec: {defaultBackend: {service: {name: web, port: {number: 80}}}}\n")
 

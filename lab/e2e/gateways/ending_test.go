@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
@@ -114,9 +115,7 @@ func slow(address string, seconds float64, begun chan<- struct{}) string {
 func envoyOf(t *testing.T, pod string) int {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, file := range processes {
 		name, _ := os.ReadFile(file)
 		environment, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))

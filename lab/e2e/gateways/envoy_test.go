@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // TestEnvoy runs a Deployment of Envoys with the configuration of docs/envoy.md: one without a hook, and one with
@@ -16,9 +18,7 @@ func TestEnvoy(t *testing.T) {
 	n := newNamespace(t, "envoy")
 	n.app()
 	page, err := os.ReadFile("../../../docs/envoy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, example, found := strings.Cut(string(page), "```yaml\n")
 	example, _, ended := strings.Cut(example, "```")
 	if !found || !ended {
@@ -31,9 +31,7 @@ func TestEnvoy(t *testing.T) {
 	n.Apply(example)
 	n.Apply(strings.NewReplacer("name: envoy}", "name: ours}", "app: envoy", "app: ours").Replace(example))
 	file := filepath.Join(t.TempDir(), "patch.yaml")
-	if err := os.WriteFile(file, []byte(patch(t, "envoy.yaml")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(patch(t, "envoy.yaml")), 0o600))
 	n.Kubectl("patch", "deployment", "ours", "--patch-file", file)
 	compare(t,
 		&gateway{namespace: n, form: "Envoy without a hook", deployment: "envoy", labels: "app=envoy", port: 8080}, "envoy",

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -92,17 +93,11 @@ spec:
 func controlPlane(t *testing.T, source, namespace string) string {
 	t.Helper()
 	chart := filepath.Join(t.TempDir(), "gateway-helm")
-	if err := os.CopyFS(chart, os.DirFS(filepath.Join(source, "charts/gateway-helm"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(chart, os.DirFS(filepath.Join(source, "charts/gateway-helm"))))
 	values, err := os.ReadFile(filepath.Join(chart, "values.tmpl.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	values = []byte(strings.NewReplacer("${GatewayImage}", "local/envoy-gateway:"+*tag, "${GatewayImagePullPolicy}", "IfNotPresent").Replace(string(values)))
-	if err := os.WriteFile(filepath.Join(chart, "values.yaml"), values, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(chart, "values.yaml"), values, 0o600))
 	cmd := exec.Command("../../../bin/helm", "template", namespace, chart, "--namespace", namespace, "--set", "crds.enabled=false", "--set", "topologyInjector.enabled=false",
 		"--set", "config.envoyGateway.gateway.controllerName=lastcall.dev/"+namespace)
 	cmd.Stderr = os.Stderr

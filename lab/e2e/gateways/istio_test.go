@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // TestIstioGateway installs Istio's gateway chart twice: with Istio's own end, and with deploy/gateways/istio-values.yaml.
@@ -26,9 +28,7 @@ func TestIstioGateway(t *testing.T) {
 	n.app()
 	chart := filepath.Join(strings.TrimSpace(string(folder)), "charts/gateway")
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, []byte(patch(t, "istio-values.yaml")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(patch(t, "istio-values.yaml")), 0o600))
 	install := func(name, form string, values ...string) *gateway {
 		cmd := exec.Command("../../../bin/helm", append([]string{"template", name, chart, "--namespace", n.Name, "--values", "../mesh/gateway.yaml"}, values...)...)
 		cmd.Stderr = os.Stderr

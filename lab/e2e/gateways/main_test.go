@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -75,9 +76,7 @@ func (n *namespace) forget(kinds string, which ...string) {
 func patch(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../../deploy/gateways", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const image = "registry.example.com/team/lastcall:VERSION"
 	if !strings.Contains(string(text), image) {
 		t.Fatalf("%s does not contain the image %s", name, image)

@@ -11,6 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // idleClients keep a connection open each.
@@ -66,14 +68,10 @@ func (n *namespace) perform(s scene) (e ending) {
 		return nil
 	})
 	pods, err := client.CoreV1().Pods(n.Name).Watch(n.T.Context(), metav1.ListOptions{FieldSelector: "metadata.name=web", ResourceVersion: p.ResourceVersion})
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	defer pods.Stop()
 	began := time.Now()
-	if err := client.CoreV1().Pods(n.Name).Delete(n.T.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, client.CoreV1().Pods(n.Name).Delete(n.T.Context(), "web", metav1.DeleteOptions{}))
 	gone := n.deleted(pods)
 	w.running.Wait()
 	since := func(at time.Time) float64 {

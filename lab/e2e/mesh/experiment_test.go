@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // experiment is the app of the published experiment.
@@ -47,9 +49,7 @@ spec:
 func ingress(t *testing.T) string {
 	t.Helper()
 	s, err := client.CoreV1().Services("istio-ingress").Get(t.Context(), "istio-ingressgateway", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return s.Spec.ClusterIP
 }
 
@@ -120,14 +120,10 @@ func curlHead(t *testing.T, url, host string) <-chan string {
 	t.Helper()
 	cmd := exec.Command("curl", "--silent", "--show-error", "--verbose", "-I", "--max-time", "60", "-H", host, url)
 	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var out strings.Builder
 	cmd.Stdout = &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	lines := bufio.NewScanner(log)
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), "> HEAD") {
 	}

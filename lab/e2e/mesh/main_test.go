@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -85,8 +86,6 @@ func newNamespace(t *testing.T, labels map[string]string) *namespace {
 func (n *namespace) clusterIP(service string) string {
 	n.T.Helper()
 	s, err := client.CoreV1().Services(n.Name).Get(n.T.Context(), service, metav1.GetOptions{})
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	return s.Spec.ClusterIP
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
@@ -102,12 +103,8 @@ func (n *namespace) crowd(f form, from *namespace, reports *nodetest.Reports, la
 		}
 		return err
 	})
-	if err := client.CoreV1().Pods(n.Name).Delete(n.T.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		n.T.Fatal(err)
-	}
-	if err := clients.result(&c, true); err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, client.CoreV1().Pods(n.Name).Delete(n.T.Context(), "web", metav1.DeleteOptions{}))
+	must.Do(n.T, clients.result(&c, true))
 	r = reports.Of(n.T, p.UID, patience)
 	n.Kubectl("wait", "--for=delete", "pod/web", "--timeout", patience.String())
 	return c, n.Observed(p).Proxy, r
@@ -125,9 +122,7 @@ spec:
   containers: [{name: app, image: "local/talk:%s", imagePullPolicy: Never, args: [rest]}]
 `, *tag))
 	p := n.Ready("web")
-	if err := client.CoreV1().Pods(n.Name).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.CoreV1().Pods(n.Name).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	if r := n.Observed(p); r.Verdict != advice.Unknown || !slices.Equal(r.Unknown, []string{observe.UnknownHostNetwork}) {
 		t.Errorf("%+v", r)
 	}

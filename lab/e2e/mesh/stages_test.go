@@ -13,6 +13,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // watched are the processes and the logs of a pod's containers, which are processes and files of this machine.
@@ -39,9 +41,7 @@ func watch(t *testing.T, p *corev1.Pod) *watched {
 			continue
 		}
 		file, err := os.Open(filepath.Join(podLogs, fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, p.UID), c.Name, "0.log"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = file.Close() })
 		w.logs[c.Name] = file
 		_, id, _ := strings.Cut(c.ContainerID, "://")
@@ -119,9 +119,7 @@ func (w *watched) lines(container string) (out []logLine) {
 		return nil
 	}
 	info, err := file.Stat()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, err)
 	text := make([]byte, info.Size())
 	if _, err := file.ReadAt(text, 0); err != nil {
 		w.t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // outcome of a conversation, as lab/e2e/talk prints it.
@@ -46,18 +48,12 @@ func (n *namespace) talk(inside bool, args ...string) *talking {
 		cmd = exec.Command("kubectl", append([]string{"exec", "--stdin", "--namespace", n.Name, "client", "--container", "client", "--", "/talk"}, args...)...)
 	}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	c := &talking{t: n.T, stdin: stdin, out: bufio.NewScanner(stdout), cmd: cmd, err: &tail{}}
 	cmd.Stderr = c.err
-	if err := cmd.Start(); err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, cmd.Start())
 	n.T.Cleanup(func() { _ = stdin.Close(); _ = cmd.Process.Kill() })
 	return c
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
@@ -68,9 +69,7 @@ func TestLastcallFirst(t *testing.T) {
 	const label = "first.lastcall.dev/inject"
 	hooks := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	installed, err := hooks.Get(t.Context(), nodetest.Webhook, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	first := &admission.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "a-lastcall-first"}, Webhooks: installed.Webhooks[:1]}
 	first.Webhooks[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}}
 	if _, err := hooks.Create(t.Context(), first, metav1.CreateOptions{}); err != nil {
@@ -135,9 +134,7 @@ func TestTakenAway(t *testing.T) {
 			never.Available("web")
 			pod, plain := n.podOf("web"), never.podOf("web")
 			text, err := json.Marshal([]any{pod.Annotations, pod.Labels, pod.Spec})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if strings.Contains(string(text), "lastcall") {
 				t.Errorf("a trace of lastcall: %s", text)
 			}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
@@ -104,9 +105,7 @@ func New(t *testing.T, client *kubernetes.Clientset, patience time.Duration, pre
 	made, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: prefix + "-", Labels: labels, Annotations: map[string]string{"test": t.Name()},
 	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := &Namespace{T: t, Name: made.Name, Client: client, Patience: patience}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -124,18 +123,14 @@ func New(t *testing.T, client *kubernetes.Clientset, patience time.Duration, pre
 // Until calls f until it returns no error, and ends the test if it never does.
 func (n *Namespace) Until(what string, f func() error) {
 	n.T.Helper()
-	if err := Await(n.Patience, what, f); err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, Await(n.Patience, what, f))
 }
 
 // Kubectl runs in this namespace; an error ends the test.
 func (n *Namespace) Kubectl(args ...string) string {
 	n.T.Helper()
 	out, err := n.TryKubectl("", args...)
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	must.Do(n.T, err)
 	return out
 }
 

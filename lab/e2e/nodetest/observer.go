@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/observe"
 )
@@ -32,9 +33,7 @@ func Observer(t *testing.T, root, tag string, patience time.Duration) {
 	ApplyObserver(t, root, tag, "", "")
 	_, err := Kubectl("", "rollout", "status", "daemonset", "lastcall-observer",
 		"--namespace", ObserverNamespace, "--timeout", patience.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // ApplyObserver is Observer with a text of the manifests replaced. It does not wait.
@@ -91,9 +90,7 @@ func observerLog(ctx context.Context, t *testing.T, client *kubernetes.Clientset
 		t.Fatal("there is no observer: ", err)
 	}
 	log, err := own.GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	context.AfterFunc(ctx, func() { _ = log.Close() })
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 256<<10)
@@ -154,9 +151,7 @@ func (r *Reports) Of(t *testing.T, pod types.UID, patience time.Duration) (all R
 	all.Clean = true
 	for _, text := range all.Lines {
 		var one advice.Termination
-		if err := json.Unmarshal([]byte(text), &one); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(text), &one))
 		all.Least, all.Most = all.Least+one.LostLeast, all.Most+max(one.LostMost, 0)
 		all.Unbounded = all.Unbounded || one.LostMost < 0
 		all.Clean = all.Clean && (one.Verdict == advice.Clean || one.Verdict == advice.Killed)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // oldest is the oldest version of Go that the library supports.
@@ -63,14 +65,10 @@ func TestImporter(t *testing.T) {
 func packed(t *testing.T) (proxy, released string) {
 	t.Helper()
 	modules, released, err := published("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	proxy = t.TempDir()
 	for _, m := range modules {
-		if err := m.pack(proxy, released); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.pack(proxy, released))
 	}
 	return proxy, released
 }
@@ -147,9 +145,7 @@ func (p *importer) get(t *testing.T, module, program string) {
 
 func (p *importer) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644))
 }
 
 func (p *importer) run(t *testing.T, args ...string) string {
@@ -177,9 +173,7 @@ func (p *importer) command(t *testing.T, name string, args ...string) *exec.Cmd 
 func (p *importer) check(t *testing.T, needs []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !strings.Contains(string(text), "\ngo 1.25.0\n") || !strings.Contains(string(text), modulePath+" "+p.released) {
 		t.Errorf("go.mod: want go 1.25.0, and %s %s:\n%s", modulePath, p.released, text)
 	}
@@ -208,9 +202,7 @@ func (p *importer) check(t *testing.T, needs []string) {
 func env(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.TrimSpace(string(out))
 }
 

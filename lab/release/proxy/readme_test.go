@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -20,9 +21,7 @@ import (
 func TestReadme(t *testing.T) {
 	proxy, released := packed(t)
 	readme, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cache := t.TempDir()
 	begin := func(t *testing.T, title string) (u user) {
 		bin := t.TempDir()
@@ -61,17 +60,13 @@ func TestReadme(t *testing.T) {
 	t.Run("From a clone", func(t *testing.T) {
 		u := begin(t, "From a clone")
 		top, err := filepath.Abs("../../..")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		build := exec.CommandContext(t.Context(), "sh", "-c", u.commands[0])
 		build.Dir = top
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("$ %s: %v\n%s", u.commands[0], err, out)
 		}
-		if err := os.Symlink(filepath.Join(top, "bin"), filepath.Join(u.dir, "bin")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(filepath.Join(top, "bin"), filepath.Join(u.dir, "bin")))
 		u.runs(t, u.commands[1])
 		u.deploys(t)
 		if out := u.types(t, u.commands[2]); !strings.Contains(out, "LC029") {
@@ -138,9 +133,7 @@ func (u *user) types(t *testing.T, line string) string {
 // deploys writes a manifest with a shell that keeps SIGTERM.
 func (u *user) deploys(t *testing.T) {
 	t.Helper()
-	if err := os.Mkdir(filepath.Join(u.dir, "deploy"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(u.dir, "deploy"), 0o755))
 	u.write(t, "deploy/web.yaml", deployment)
 }
 
@@ -151,9 +144,7 @@ func (u *user) runs(t *testing.T, line string) {
 	cmd := u.command(t, "sh", "-c", "exec "+line)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	polltest.NoError(t, func() error {
 		resp, err := http.Get("http://127.0.0.1:18431/")
 		if err == nil {

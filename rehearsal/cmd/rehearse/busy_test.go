@@ -7,15 +7,15 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // TestRehearseOnABusyMachine runs the whole rehearsal next to 24 busy loops, as make flaky does (a minute).
 func TestRehearseOnABusyMachine(t *testing.T) {
 	for range 24 {
 		hog := exec.Command("timeout", "300", "sh", "-c", "while :; do :; done")
-		if err := hog.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, hog.Start())
 		t.Cleanup(func() {
 			_ = hog.Process.Signal(syscall.SIGTERM)
 			_ = hog.Wait()

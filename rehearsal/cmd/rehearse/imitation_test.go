@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -102,9 +103,7 @@ func TestImitationIsAsTheOriginal(t *testing.T) {
 	both.Go(func() { imitation, errs[0] = runRehearse(start, append(common, "--proxy", "envoy")...) })
 	both.Go(func() { original, errs[1] = runRehearse(start, append(common, "--proxy", "istio-agent")...) })
 	both.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(errs[:]...))
 	if !strings.HasPrefix(original.IstioAgent, "pilot-agent") || !strings.HasPrefix(imitation.IstioAgent, "imitated") {
 		t.Errorf("Istio's agent is reported as %q and %q", original.IstioAgent, imitation.IstioAgent)
 	}
@@ -147,9 +146,7 @@ func TestHooksNextToIstio(t *testing.T) {
 	// In a network namespace as a pod has it: sockets of other control groups are other containers' in the hook's eyes.
 	r, err := runRehearse(needAgent(t, nettest.New(t).Pod.Start), "--delay", "7s", "--grace", "20s", "--proxy", "istio-agent",
 		"--strategy", "lastcall-istio-classic,lastcall-istio-native")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(r.Rows) != 2 {
 		t.Fatalf("%d rows, want 2", len(r.Rows))
 	}
