@@ -1,13 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -76,15 +74,11 @@ func (f *settingsFlags) register(flags *pflag.FlagSet) {
 }
 
 func (f *settingsFlags) resolve() (*meshconfig.Settings, error) {
-	given, err := f.given()
-	if err != nil {
-		return nil, err
-	}
 	return meshconfig.Resolve(meshconfig.Input{
 		MeshFile:        f.meshConfig,
 		AnnotationsFile: f.annotations,
 		Env:             os.Environ(),
-		Flags:           given,
+		Flags:           f.given(),
 	})
 }
 
@@ -107,7 +101,7 @@ func (f *settingsFlags) apply(log *slog.Logger) (*meshconfig.Settings, error) {
 }
 
 // given are the flags on the command line that override settings.
-func (f *settingsFlags) given() (map[string]meshconfig.Flag, error) {
+func (f *settingsFlags) given() map[string]meshconfig.Flag {
 	given := map[string]meshconfig.Flag{}
 	if f.statusPort != 0 {
 		given["statusPort"] = meshconfig.Flag{Name: "--status-port", Text: strconv.Itoa(f.statusPort)}
@@ -117,17 +111,9 @@ func (f *settingsFlags) given() (map[string]meshconfig.Flag, error) {
 		if text == nil || !f.flags.Changed(s.Flag) {
 			continue
 		}
-		value := meshconfig.Flag{Name: "--" + s.Flag, Text: text.Text}
-		if s.Name == timers.GracePeriod {
-			d, err := time.ParseDuration(value.Text)
-			if err != nil || d < time.Second || d%time.Second != 0 {
-				return nil, fmt.Errorf("%s %q: must be whole seconds, such as 30s or 1m", value.Name, value.Text)
-			}
-			value.Text = strconv.Itoa(int(d / time.Second))
-		}
-		given[s.Name] = value
+		given[s.Name] = meshconfig.Flag{Name: "--" + s.Flag, Text: text.Text}
 	}
-	return given, nil
+	return given
 }
 
 // precedence explains the sources of the configuration.

@@ -146,8 +146,12 @@ func (l *linting) serves() (found bool) {
 
 // hasLastcall reports whether the pod has lastcall, or asks for it.
 func (l *linting) hasLastcall() bool {
-	return l.end.HasLastcall ||
-		l.pod.Labels[inject.AnnotationInject] == "true" || l.pod.Annotations[inject.AnnotationInject] == "true"
+	return l.end.HasLastcall || l.asks()
+}
+
+// asks reports whether the pod asks for lastcall's injection.
+func (l *linting) asks() bool {
+	return l.pod.Labels[inject.AnnotationInject] == "true" || l.pod.Annotations[inject.AnnotationInject] == "true"
 }
 
 // ownHook is a container's preStop hook, unless lastcall's replaces it.

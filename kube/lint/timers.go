@@ -7,7 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
+	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -61,7 +63,28 @@ func (l *linting) budget() {
 				"sleeps for %v and then drains for at least %v, of a grace period of %v: "+
 					"replace the sleep with MINIMUM_DRAIN_DURATION", d, minimum.Value, l.grace)
 		}
+		l.unknownGrace(c, path)
 	})
+}
+
+// unknownGrace: a program of lastcall that does not learn of a longer grace period ends requests long before it.
+func (l *linting) unknownGrace(c *corev1.Container, path string) {
+	flags, isAgent := pod.AgentArguments(c)
+	annotations := l.pod.Annotations
+	if !isAgent {
+		flags, _ = pod.WaitFlags(pod.HookOf(c))
+		annotations = nil // its hook reads none
+	}
+	_, isSet := pod.Variable(c, meshconfig.VariableGracePeriod)
+	if isSet || len(c.EnvFrom) > 0 || pod.Argument(flags, "--timeout") != "" || !isAgent && !pod.HasNoAgent(flags) ||
+		l.grace <= drain.DefaultGracePeriod || l.asks() {
+		return
+	}
+	if s, err := inject.SettingsOf("", annotations, c); err == nil && !s.GracePeriod.IsSet() {
+		l.find("LC002", Warning, path+".env", "%s is not set: lastcall takes the default, %v, for the grace period, "+
+			"which is %v, and ends what is in flight that much earlier; set it to %.0f", meshconfig.VariableGracePeriod,
+			drain.DefaultGracePeriod, l.grace, l.grace.Seconds())
+	}
 }
 
 func (l *linting) drains() {

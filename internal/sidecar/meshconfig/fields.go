@@ -101,7 +101,20 @@ func wholeSeconds(in func(*Settings) *Value[time.Duration]) kind {
 }
 
 func gracePeriod(in func(*Settings) *Value[time.Duration]) kind {
-	return value[time.Duration]{in, timers.GracePeriodFormat, timers.ParseGracePeriod}
+	return graceKind{value[time.Duration]{in, timers.GracePeriodFormat, timers.ParseGracePeriod}}
+}
+
+// graceKind is a number of seconds as a variable, and a duration as a flag.
+type graceKind struct{ value[time.Duration] }
+
+func (g graceKind) read(r *resolver, s *Settings, one *Setting) {
+	if _, isFlag := r.flags[one.Name]; !isFlag {
+		g.value.read(r, s, one)
+		return
+	}
+	flag := *one
+	flag.Default += "s"
+	wholeSeconds(g.in).read(r, s, &flag)
 }
 
 // boolean is parsed by strconv.ParseBool, as in Istio's env package. (Istio logs an invalid one and uses the default;

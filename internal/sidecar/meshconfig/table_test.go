@@ -41,8 +41,11 @@ func TestTableFlags(t *testing.T) {
 		if one.Flag == "" || one.ContainerOnly || one.Default == "" {
 			continue
 		}
-		name := "--" + one.Flag
-		s, err := Resolve(Input{Flags: map[string]Flag{one.Name: {name, one.Default}}})
+		name, preset := "--"+one.Flag, one.Default
+		if one.Name == VariableGracePeriod {
+			preset += "s" // only the variable has no unit
+		}
+		s, err := Resolve(Input{Flags: map[string]Flag{one.Name: {name, preset}}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
