@@ -94,7 +94,7 @@ func TestRun(t *testing.T) {
 			if got := ended - tt.signals[0].at; r.Verdict != tt.verdict || got != tt.ends || r.Trigger != tt.trigger {
 				t.Errorf("%s by %s after %v, want %s by %s after %v", r.Verdict, r.Trigger, got, tt.verdict, tt.trigger, tt.ends)
 			}
-			if !strings.Contains(log, tt.logged) || !strings.Contains(log, "termination report") {
+			if !strings.Contains(log, tt.logged) || !strings.Contains(log, `msg="`+r.Summary()+`" verdict=`) {
 				t.Errorf("want %q in the log:\n%s", tt.logged, log)
 			}
 			if strings.Contains(log, "Proxy") {

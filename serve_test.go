@@ -162,7 +162,7 @@ func (r *running) end() (int, drain.Report) {
 	_ = r.cmd.Wait()
 	var report drain.Report
 	for line := range strings.Lines(r.text()) {
-		if strings.Contains(line, `"msg":"termination report"`) {
+		if strings.Contains(line, `"msg":"drained in `) {
 			if err := json.Unmarshal([]byte(line), &report); err != nil {
 				r.t.Errorf("%v: %s", err, line)
 			}

@@ -246,9 +246,12 @@ func (f *Finish) finished(v Verdict) Verdict {
 	return v
 }
 
-// sentence is the part of the summary.
+// sentence is the part of the summary; empty for none.
 func (f *Finish) sentence() string {
-	text := fmt.Sprintf("; the app's SIGTERM came after %s, with %d connections that only it can end", seconds(f.After),
+	if f == nil {
+		return ""
+	}
+	text := fmt.Sprintf("the app's SIGTERM came after %s, with %d connections that only it can end", seconds(f.After),
 		f.Opaque)
 	switch {
 	case f.Dropped > 0:

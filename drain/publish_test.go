@@ -39,6 +39,33 @@ func TestTerminationMessageFits(t *testing.T) {
 	}
 }
 
+// The log's message is the sentence for people, and a text log has no JSON in its values; a JSON log has the report.
+func TestLogRecord(t *testing.T) {
+	report := drain.Report{
+		Verdict: drain.Cut, Mode: "exit-on-zero", Trigger: "SIGTERM", Duration: drain.Millis(3 * time.Second),
+		Phases:  []drain.Span{{Phase: drain.Draining, Took: drain.Millis(1500 * time.Millisecond)}, {Phase: drain.Waiting, Took: drain.Millis(1500 * time.Millisecond)}},
+		HeldBy:  []drain.Conversation{{Peer: "10.0.0.1:1", Protocol: "http/1.1", Request: "GET /a", Age: drain.Millis(2 * time.Second)}},
+		Open:    []drain.Conversation{{Peer: "10.0.0.1:1", Protocol: "http/1.1", Request: "GET /a", Age: drain.Millis(3 * time.Second), Ending: "503"}},
+		Finish:  &drain.Finish{After: drain.Millis(time.Second), Opaque: 2},
+		Assumed: []string{"one", "two"}, Faults: []string{"three"}, Late: 1,
+	}
+	var text, js bytes.Buffer
+	report.Publish(slog.New(slog.NewTextHandler(&text, nil)), "")
+	_, line, _ := strings.Cut(text.String(), "level=INFO ")
+	want := `msg="` + report.Summary() + `" verdict=cut mode=exit-on-zero trigger=SIGTERM duration_ms=3000 ` +
+		`phases="draining 1.5s, waiting 1.5s" late=1 ` +
+		`finish="the app's SIGTERM came after 1.0s, with 2 connections that only it can end" ` +
+		`held_by="GET /a from 10.0.0.1 for 2s" open="GET /a from 10.0.0.1 (503) for 3s" ` + `assumed="one; two" faults=three` + "\n"
+	if line != want {
+		t.Errorf("got  %swant %s", line, want)
+	}
+	report.Publish(slog.New(slog.NewJSONHandler(&js, nil)), "")
+	var got drain.Report
+	if err := json.Unmarshal(js.Bytes(), &got); err != nil || !reflect.DeepEqual(got, report) {
+		t.Errorf("%v: %s", err, &js)
+	}
+}
+
 // A hook of an app writes its report itself, with as many assumed connections as there are ports.
 func TestAHooksMessageFits(t *testing.T) {
 	report := drain.Report{Verdict: drain.Assumed, Trigger: "hook", Began: time.Unix(1e9, 0)}

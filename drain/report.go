@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,8 +37,10 @@ type Millis time.Duration
 
 // MarshalJSON writes whole milliseconds, rounded to nearest.
 func (m Millis) MarshalJSON() ([]byte, error) {
-	return strconv.AppendInt(nil, time.Duration(m).Round(time.Millisecond).Milliseconds(), 10), nil
+	return strconv.AppendInt(nil, m.round().Milliseconds(), 10), nil
 }
+
+func (m Millis) round() time.Duration { return time.Duration(m).Round(time.Millisecond) }
 
 // UnmarshalJSON reads whole milliseconds.
 func (m *Millis) UnmarshalJSON(b []byte) error {
@@ -145,8 +148,8 @@ const maxTerminationMessage = 4096
 // more than 16 KiB into pieces that no JSON reader joins.
 const mostLogged = 100
 
-// Publish writes the report as one log record and, unless file is empty, as JSON to file: the
-// container's termination message.
+// Publish writes the report as one log record, whose message is its Summary, and, unless file is empty, as JSON to
+// file: the container's termination message.
 func (r Report) Publish(log *slog.Logger, file string) {
 	logged := r
 	if n := len(logged.Open) - mostLogged; n > 0 {
@@ -157,37 +160,31 @@ func (r Report) Publish(log *slog.Logger, file string) {
 		"mode", r.Mode,
 		"trigger", r.Trigger,
 		"duration_ms", time.Duration(r.Duration).Milliseconds(),
-		"phases", asJSON{r.Phases},
+		"phases", told{r.Phases, inWords(r.Phases, Span.sentence)},
 		"late", r.Late,
 	}
 	if r.DeadlineFrom != "" {
 		attrs = append(attrs, "deadline_ms", time.Duration(r.Deadline).Milliseconds(), "deadline_from", r.DeadlineFrom)
 	}
-	if r.Finish != nil {
-		attrs = append(attrs, "finish", asJSON{r.Finish})
-	}
-	if r.Raced > 0 {
-		attrs = append(attrs, "raced", r.Raced)
-	}
-	if r.Failed > 0 {
-		attrs = append(attrs, "failed", r.Failed)
-	}
-	for _, list := range []struct {
+	for _, f := range []struct {
 		name  string
+		isSet bool
 		value any
-		n     int
 	}{
-		{"held_by", r.HeldBy, len(r.HeldBy)},
-		{"open", logged.Open, len(logged.Open)},
-		{"left_out", logged.LeftOut, logged.LeftOut},
-		{"assumed", r.Assumed, len(r.Assumed)},
-		{"faults", r.Faults, len(r.Faults)},
+		{"finish", r.Finish != nil, told{r.Finish, r.Finish.sentence()}},
+		{"raced", r.Raced > 0, r.Raced},
+		{"failed", r.Failed > 0, r.Failed},
+		{"held_by", len(r.HeldBy) > 0, told{r.HeldBy, inWords(r.HeldBy, Conversation.aged)}},
+		{"open", len(r.Open) > 0, told{logged.Open, inWords(logged.Open, Conversation.aged)}},
+		{"left_out", logged.LeftOut > 0, logged.LeftOut},
+		{"assumed", len(r.Assumed) > 0, told{r.Assumed, strings.Join(r.Assumed, "; ")}},
+		{"faults", len(r.Faults) > 0, told{r.Faults, strings.Join(r.Faults, "; ")}},
 	} {
-		if list.n > 0 {
-			attrs = append(attrs, list.name, asJSON{list.value})
+		if f.isSet {
+			attrs = append(attrs, f.name, f.value)
 		}
 	}
-	log.Info("termination report", attrs...)
+	log.Info(cmp.Or(r.Summary(), "no SIGTERM followed the hook: serving again"), attrs...)
 	if file == "" {
 		return
 	}
@@ -272,8 +269,23 @@ func ParseMessage(text string) (Report, bool) {
 	return Report{}, false
 }
 
-// asJSON looks the same in text logs as in JSON logs.
-type asJSON struct{ v any }
+// told is a value that JSON logs have as it is, and text logs in words.
+type told struct {
+	value any
+	words string
+}
 
-func (j asJSON) MarshalJSON() ([]byte, error) { return json.Marshal(j.v) }
-func (j asJSON) MarshalText() ([]byte, error) { return json.Marshal(j.v) }
+func (t told) MarshalJSON() ([]byte, error) { return json.Marshal(t.value) }
+func (t told) MarshalText() ([]byte, error) { return []byte(t.words), nil }
+
+func inWords[T any](all []T, words func(T) string) string {
+	var text []string
+	for _, one := range all {
+		text = append(text, words(one))
+	}
+	return strings.Join(text, ", ")
+}
+
+func (s Span) sentence() string { return fmt.Sprint(s.Phase, " ", s.Took.round()) }
+
+func (c Conversation) aged() string { return fmt.Sprint(c.sentence(), " for ", c.Age.round()) }

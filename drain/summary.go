@@ -31,6 +31,9 @@ func (r Report) Summary() string {
 		outcome = "ended by terminationDrainDuration, whatever was open"
 	case Crashed:
 		outcome = "the proxy ended by itself before it was stopped"
+		if r.Trigger == ServerEnded.String() {
+			outcome = "a server ended by itself before it was stopped"
+		}
 	case Quit:
 		outcome = "ended at once, by /quitquitquit"
 	case Exited:
@@ -51,7 +54,7 @@ func (r Report) Summary() string {
 		text += ": " + strings.Join(phases, ", ")
 	}
 	if r.Finish != nil {
-		text += r.Finish.sentence()
+		text += "; " + r.Finish.sentence()
 	}
 	text += "; " + outcome
 	isTLS := func(c Conversation) bool { return c.Protocol == "tls" }

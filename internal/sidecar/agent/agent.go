@@ -415,7 +415,6 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 	if !a.isJob() || report.Verdict == drain.Resumed { // a job's report follows its end
 		report.Publish(a.log, a.TerminationLog)
 	}
-	a.Terminal.Ended(report)
 	return report
 }
 

@@ -58,16 +58,6 @@ func (t *Terminal) WaitingForApp(limit time.Duration) {
 	}
 }
 
-// Ended prints the result of a termination.
-func (t *Terminal) Ended(r drain.Report) {
-	if t == nil {
-		return
-	}
-	if text := r.Summary(); text != "" {
-		_, _ = fmt.Fprintln(t.w, text)
-	}
-}
-
 // Seconds writes a duration as people do: "28 s", "0.5 s".
 func Seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"

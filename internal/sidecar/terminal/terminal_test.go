@@ -42,16 +42,6 @@ func TestDraining(t *testing.T) {
 	}
 	var none *Terminal
 	none.Draining(drain.Interrupt, drain.DefaultConfig())
-	none.Ended(drain.Report{Verdict: drain.Clean})
-}
-
-func TestEnded(t *testing.T) {
-	var out strings.Builder
-	(&Terminal{&out}).Ended(drain.Report{Verdict: drain.Clean, Duration: drain.Millis(1500 * time.Millisecond)})
-	(&Terminal{&out}).Ended(drain.Report{Verdict: drain.Resumed})
-	if want := "drained in 1.5s; nothing cut\n"; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
-	}
 }
 
 func TestShorten(t *testing.T) {
