@@ -52,12 +52,9 @@ func (o *outcome) writeVerdicts(out io.Writer) {
 			if rival.rival == "" {
 				continue
 			}
-			title := o.title(rival.rival)
-			if kase != "" {
-				title += ", " + kase
-			}
 			fmt.Fprintf(out, "%s, this build and that of --against:\n\n"+
-				"| | this | against | ratio | %.0f %% interval | |\n|---|---:|---:|---:|---:|---|\n", title, 100*confidence)
+				"| | this | against | ratio | %.0f %% interval | |\n|---|---:|---:|---:|---:|---|\n",
+				o.title(rival.rival, kase), 100*confidence)
 			seen := map[*metric]bool{}
 			for _, c := range o.columns {
 				if seen[c.of] || c.of.neutral {

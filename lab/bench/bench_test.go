@@ -97,7 +97,7 @@ func TestParseSaysWhatIsPossible(t *testing.T) {
 
 func TestTableShowsMedians(t *testing.T) {
 	round := func(rate, cpu, core float64) values {
-		return values{requestRate: rate, p50: 0.001, p99: 0.002, cpuPerRequest: cpu, coreUsed: core, idleMemory: 15.5e6, usedMemory: 16e6}
+		return values{requestRate: rate, p50: 0.001, p99: 0.002, cpuPerRequest: cpu, coreUsed: core, idleMemory: 15.5e6}
 	}
 	o := outcome{
 		table: http1Table, cases: []string{""}, left: []string{"haproxy-http"}, failed: []string{"nginx in round 1: it ended at once"},
@@ -109,31 +109,28 @@ func TestTableShowsMedians(t *testing.T) {
 		}},
 	}
 	o.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return o.samples[""][s.name] == nil })
-	var out strings.Builder
-	o.write(&out)
-	for _, line := range []string{
-		"| no proxy | 100,000 | 100,000 to 100,000 | – | – | – | – | – | – |\n",
-		"| **lastcall, HTTP** | 50,000 | 40,000 to 60,000 | 1.00 ms | 2.00 ms | 20.0 µs | 100 % | 15.5 MB | 16.0 MB |\n",
-		"| nginx | – | – | – | – | – | – | – | – |\n",
-		"- Requests/s of lastcall, HTTP: 0.50 × no proxy; 5.00 × Envoy.\n",
-		"- Caution: less than 85 % of the core was used by Envoy (50 %)",
-		"| lastcall, HTTP: requests/s at least 4 × Envoy | 50,000 | 10,000 | 5.00 | reached |\n",
-		"| lastcall, HTTP: resident idle at most 15.0 MB | 15.5 MB | – | – | **not reached** |\n",
-		"- Left out, for its program is not on this machine: HAProxy, HTTP.\n",
-		"- Failed: nginx in round 1: it ended at once.\n",
+	var document, ratios strings.Builder
+	o.write(&document)
+	o.writeRatios(&ratios, "")
+	for line, want := range map[string]bool{
+		"| no proxy | 100,000 | 100,000 to 100,000 | – | – | – | – | – |\n":                                    true,
+		"| **lastcall, HTTP** | 50,000 | 40,000 to 60,000 | 1.00 ms | 2.00 ms | 20.0 µs | 100 % | 15.5 MB |\n": true,
+		"| nginx | – | – | – | – | – | – | – |\n":                                                              true,
+		"- Aim missed: lastcall, HTTP: resident idle at most 15.0 MB: 15.5 MB.\n":                              true,
+		"requests/s at least 4 × Envoy":                                                                        false, // it is reached
+		"- Left out, for its program is not on this machine: HAProxy, HTTP.\n":                                 true,
+		"- Failed: nginx in round 1: it ended at once.\n":                                                      true,
 	} {
-		if !strings.Contains(out.String(), line) {
-			t.Errorf("lacks %q:\n%s", line, &out)
+		if strings.Contains(document.String(), line) != want {
+			t.Errorf("the document has %q: %v, want %v:\n%s", line, !want, want, &document)
 		}
 	}
-	var record strings.Builder
-	o.record(&record)
-	for line, want := range map[string]bool{
-		"- Aim missed: lastcall, HTTP: resident idle at most 15.0 MB: 15.5 MB.\n": true, "under load": false,
-		"reached |": false, "Requests/s of": false, "- Failed: nginx": true, "| nginx | –": true,
+	for _, line := range []string{
+		"- Requests/s of lastcall, HTTP: 0.50 × no proxy; 5.00 × Envoy.\n",
+		"- Caution: less than 85 % of the core was used by Envoy (50 %)",
 	} {
-		if strings.Contains(record.String(), line) != want {
-			t.Errorf("the document has %q: %v, want %v:\n%s", line, !want, want, &record)
+		if !strings.Contains(ratios.String(), line) {
+			t.Errorf("lacks %q:\n%s", line, &ratios)
 		}
 	}
 }
@@ -264,23 +261,6 @@ func passesOn(t *testing.T, s subject, p place) {
 	case <-proxy.done:
 	default:
 		t.Error("still runs after stop")
-	}
-}
-
-// A version stands next to the program that reports it, not next to one of no program.
-func TestVersionsAreThePrograms(t *testing.T) {
-	program := func(text string) string {
-		path := filepath.Join(t.TempDir(), "program")
-		must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\necho '"+text+"'\n"), 0o755))
-		return path
-	}
-	b := &bench{programs: map[string]string{"lastcall-http": program("e2758a4"), "envoy": program("envoy version: 0b1c/1.40.0/Clean")}}
-	o := &outcome{table: &table{}}
-	for _, name := range []string{"direct", "lastcall-http", "lastcall-tcp", "envoy"} {
-		o.subjects = append(o.subjects, subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })])
-	}
-	if got, want := b.versions(t.Context(), o), "lastcall e2758a4, envoy 1.40.0"; got != want {
-		t.Errorf("%s; want %s", got, want)
 	}
 }
 

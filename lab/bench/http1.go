@@ -14,7 +14,7 @@ var http1Table = &table{
 	},
 	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99), middle(cpuPerRequest),
-		middle(coreUsed), middle(idleMemory), middle(usedMemory).printedOnly()},
+		middle(coreUsed), middle(idleMemory)},
 	ratios: []*metric{requestRate, cpuPerRequest},
 	aims: []aim{
 		{ours: "lastcall-http", of: requestRate, theirs: "envoy", limit: 4},
@@ -51,9 +51,7 @@ func (b *bench) load(ctx context.Context, t turn, app subject, p place,
 	if err != nil {
 		return nil, err
 	}
-	peak := watchMemory(proxy)
 	result, err := run(ctx, proxy, b.duration)
-	loaded := peak()
 	if err != nil {
 		return nil, err
 	}
@@ -70,33 +68,7 @@ func (b *bench) load(ctx context.Context, t turn, app subject, p place,
 	if t.command != nil {
 		used := (after - before).Seconds()
 		v[cpuPerRequest], v[coreUsed] = used/float64(result.requests), used/result.elapsed.Seconds()
-		v[idleMemory], v[usedMemory] = float64(idle), float64(loaded)
+		v[idleMemory] = float64(idle)
 	}
 	return v, nil
-}
-
-// watchMemory looks at the process's memory four times a second until the returned function is called, which gives the
-// most that was seen.
-func watchMemory(p *process) func() int {
-	end, peak := make(chan struct{}), make(chan int)
-	go func() {
-		most := 0
-		look := time.NewTicker(250 * time.Millisecond)
-		defer look.Stop()
-		for {
-			select {
-			case <-look.C:
-				if now, err := p.resident(); err == nil {
-					most = max(most, now)
-				}
-			case <-end:
-				peak <- most
-				return
-			}
-		}
-	}()
-	return func() int {
-		close(end)
-		return <-peak
-	}
 }

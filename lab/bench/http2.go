@@ -24,7 +24,7 @@ var http2Table = &table{
 	},
 	subjects: []string{"direct", "lastcall-http", "envoy", "haproxy-http", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(mean), middle(cpuPerRequest), middle(coreUsed),
-		middle(idleMemory), middle(usedMemory).printedOnly()},
+		middle(idleMemory)},
 	ratios: []*metric{requestRate, cpuPerRequest},
 	aims: []aim{
 		{ours: "lastcall-http", of: requestRate, theirs: "envoy", limit: 4},

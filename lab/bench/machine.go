@@ -1,13 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -61,49 +61,17 @@ func (b *bench) sign(o *outcome, machine string) string {
 	return fmt.Sprintf("`%s`, %s; %s. %s.", command, time.Now().UTC().Format(time.DateOnly), rounds, machine)
 }
 
-// versions asks each program that took part for its version.
-func (b *bench) versions(ctx context.Context, o *outcome) string {
-	var all []string
-	seen := map[string]bool{"": true}
-	add := func(name, path string) {
-		if !seen[name] {
-			seen[name] = true
-			all = append(all, name+" "+version(ctx, name, path))
-		}
-	}
-	for _, s := range o.subjects {
-		name := s.peer
-		if s.rival != "" {
-			name = "the other lastcall"
-		} else if s.ours {
-			name = "lastcall"
-		}
-		add(name, b.programs[s.name])
-	}
-	for _, s := range o.apps {
-		add(s.peer, b.programs[s.name])
-	}
-	for _, tool := range o.tools {
-		add(tool, b.tool(tool))
-	}
-	return strings.Join(all, ", ")
-}
-
-// versionArgument is the argument that prints a program's version, where it is not --version.
-var versionArgument = map[string]string{"haproxy": "-v", "nginx": "-v", "wrk": "-v"}
-
-var versionNumber = regexp.MustCompile(`\d+\.\d+\.\d+[-+\w]*`)
-
-func version(ctx context.Context, name, path string) string {
+// version is that of each lastcall that took part. The document has the peers' once, by hand.
+func (b *bench) version(ctx context.Context, o *outcome) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	// wrk prints its version and then fails with its usage: only the output counts.
-	output, _ := exec.CommandContext(ctx, path, cmp.Or(versionArgument[name], "--version")).CombinedOutput()
-	if strings.HasSuffix(name, "lastcall") {
-		return strings.TrimSpace(string(output))
+	var all []string
+	for _, s := range o.subjects {
+		if s.ours {
+			output, _ := exec.CommandContext(ctx, b.programs[s.name], "--version").CombinedOutput()
+			all = append(all, "lastcall "+strings.TrimSpace(string(output)))
+		}
 	}
-	if number := versionNumber.Find(output); number != nil {
-		return string(number)
-	}
-	return "of unknown version"
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
 }

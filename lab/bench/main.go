@@ -204,20 +204,15 @@ func (b *bench) run(ctx context.Context) (err error) {
 		}
 		heading := machine()
 		o, err := settings.measure(ctx, t)
-		var text, record strings.Builder // printed; for the document
-		for _, out := range []*strings.Builder{&text, &record} {
-			fmt.Fprintf(out, "%s\n\n", t.how(settings))
+		var record, ratios strings.Builder // for the document; printed after it
+		fmt.Fprintf(&record, "%s\n\n", t.how(settings))
+		o.write(&record)
+		fmt.Fprintf(&record, "%s %s.\n", settings.sign(o, heading), settings.version(context.WithoutCancel(ctx), o))
+		for _, kase := range o.cases {
+			o.writeRatios(&ratios, kase)
 		}
-		o.write(&text)
-		o.record(&record)
-		if b.against != "" {
-			o.writeVerdicts(&text)
-		}
-		signed, versions := settings.sign(o, heading), settings.versions(context.WithoutCancel(ctx), o)
-		ours, _, _ := strings.Cut(versions, ", ") // the document has the peers' once
-		fmt.Fprintf(&text, "%s %s.\n", signed, versions)
-		fmt.Fprintf(&record, "%s %s.\n", signed, ours)
-		fmt.Printf("## %s\n\n%s\n", t.name, &text)
+		o.writeVerdicts(&ratios)
+		fmt.Printf("## %s\n\n%s\n%s", t.name, &record, &ratios)
 		if err == nil && o.failedOurs {
 			err = errors.New("lastcall failed")
 		}

@@ -29,9 +29,8 @@ var memoryTable = &table{
 			whole(float64(b.held)), settle)
 	},
 	subjects: []string{"lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
-	columns: []column{middle(idleMemory), middle(withThem), middle(perPair), extent(perPair).printedOnly(),
-		middle(socketsEach)},
-	ratios: []*metric{perPair},
+	columns:  []column{middle(idleMemory), middle(withThem), middle(perPair), middle(socketsEach)},
+	ratios:   []*metric{perPair},
 	aims: []aim{
 		{ours: "lastcall-http", of: perPair, limit: 10e3}, {ours: "lastcall-http", of: perPair, theirs: "envoy", limit: 1},
 		{ours: "lastcall-tcp", of: perPair, limit: 10e3},

@@ -17,7 +17,7 @@ var shortTable = &table{
 	},
 	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
 	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99),
-		middle(cpuPerRequest), extent(cpuPerRequest).printedOnly(), middle(coreUsed)},
+		middle(cpuPerRequest), middle(coreUsed)},
 	ratios: []*metric{requestRate, cpuPerRequest},
 	aims: []aim{
 		{ours: "lastcall-http", of: cpuPerRequest, theirs: "haproxy-http", limit: 1},

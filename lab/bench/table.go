@@ -26,7 +26,6 @@ var (
 	// was the limit.
 	coreUsed    = &metric{title: "core used", show: percent, neutral: true}
 	idleMemory  = &metric{title: "resident idle", show: megabytes}
-	usedMemory  = &metric{title: "under load", show: megabytes}
 	lostOf      = &metric{title: "of", show: whole, neutral: true}
 	lost        = &metric{title: "requests lost", show: whole}
 	perPair     = &metric{title: "per client's connection", show: kilobytes}
@@ -39,10 +38,9 @@ type values map[*metric]float64
 
 // column is one of a table's.
 type column struct {
-	title   string
-	of      *metric
-	cell    func(of *metric, rounds []float64) string // of at least one round
-	printed bool                                      // the document does not have it
+	title string
+	of    *metric
+	cell  func(of *metric, rounds []float64) string // of at least one round
 }
 
 // middle is the column of medians.
@@ -88,9 +86,6 @@ func total(m *metric) column {
 // titled is the same column with another title.
 func (c column) titled(title string) column { c.title = title; return c }
 
-// printedOnly is the same column, left out of the document.
-func (c column) printedOnly() column { c.printed = true; return c }
-
 // aim is the value that lastcall has to reach.
 type aim struct {
 	kase   string // of the table; empty where it has none
@@ -124,34 +119,28 @@ func (o *outcome) rounds(kase, subject string, m *metric) (all []float64) {
 	return all
 }
 
-func (o *outcome) title(name string) string {
-	return subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })].title
+// title is that of a subject, and the case if the table has several.
+func (o *outcome) title(name, kase string) string {
+	title := subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })].title
+	if kase != "" {
+		title += ", " + kase
+	}
+	return title
 }
 
-// write makes the Markdown of it that is printed.
+// write makes the Markdown of it: the figures, and the aims that were missed.
 func (o *outcome) write(out io.Writer) {
 	for _, kase := range o.cases {
-		o.writeCase(out, kase, o.columns)
-		o.writeRatios(out, kase)
+		o.writeCase(out, kase)
 	}
-	o.writeAims(out, false)
-	o.writeNotes(out)
-}
-
-// record makes the Markdown of it for the document: the figures, and the aims that were missed.
-func (o *outcome) record(out io.Writer) {
-	columns := slices.DeleteFunc(slices.Clone(o.columns), func(c column) bool { return c.printed })
-	for _, kase := range o.cases {
-		o.writeCase(out, kase, columns)
-	}
-	o.writeAims(out, true)
+	o.writeMissed(out)
 	o.writeNotes(out)
 }
 
 func (o *outcome) writeNotes(out io.Writer) {
 	var notes []string
 	for _, name := range o.left {
-		notes = append(notes, "Left out, for its program is not on this machine: "+o.title(name)+".")
+		notes = append(notes, "Left out, for its program is not on this machine: "+o.title(name, "")+".")
 	}
 	for _, what := range o.failed {
 		notes = append(notes, "Failed: "+what+".")
@@ -168,21 +157,21 @@ func writeList(out io.Writer, lines []string) {
 	}
 }
 
-func (o *outcome) writeCase(out io.Writer, kase string, columns []column) {
+func (o *outcome) writeCase(out io.Writer, kase string) {
 	if kase != "" {
 		fmt.Fprintf(out, "%s:\n\n", kase)
 	}
 	fmt.Fprint(out, "| through |")
-	for _, c := range columns {
+	for _, c := range o.columns {
 		fmt.Fprintf(out, " %s |", c.title)
 	}
-	fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(columns)))
+	fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(o.columns)))
 	for _, s := range o.subjects {
 		if len(o.samples[kase][s.name]) == 0 {
 			continue
 		}
 		fmt.Fprintf(out, "| %s |", emphasised(s))
-		for _, c := range columns {
+		for _, c := range o.columns {
 			fmt.Fprintf(out, " %s |", o.cell(kase, s.name, c))
 		}
 		fmt.Fprintln(out)
@@ -219,12 +208,13 @@ func (o *outcome) writeRatios(out io.Writer, kase string) {
 				if theirs.ours || theirs.tcp != ours.tcp && theirs.command != nil {
 					continue
 				}
-				if ratio, _, _, ok := o.ratio(kase, ours.name, theirs.name, m); ok {
+				if ratio, ok := o.ratio(kase, ours.name, theirs.name, m); ok {
 					times = append(times, fmt.Sprintf("%.2f × %s", ratio, theirs.title))
 				}
 			}
 			if len(times) > 0 {
-				lines = append(lines, fmt.Sprintf("%s of %s: %s.", upperFirst(m.title), ours.title, strings.Join(times, "; ")))
+				lines = append(lines,
+					fmt.Sprintf("%s of %s: %s.", upperFirst(m.title), o.title(ours.name, kase), strings.Join(times, "; ")))
 			}
 		}
 	}
@@ -242,66 +232,40 @@ func (o *outcome) writeRatios(out io.Writer, kase string) {
 }
 
 // ratio is that of two medians, ours first.
-func (o *outcome) ratio(kase, ours, theirs string, m *metric) (ratio, a, b float64, ok bool) {
+func (o *outcome) ratio(kase, ours, theirs string, m *metric) (ratio float64, ok bool) {
 	x, y := o.rounds(kase, ours, m), o.rounds(kase, theirs, m)
 	if len(x) == 0 || len(y) == 0 || median(y) == 0 {
-		return 0, 0, 0, false
+		return 0, false
 	}
-	a, b = median(x), median(y)
-	return a / b, a, b, true
+	return median(x) / median(y), true
 }
 
-// writeAims makes a table of the aims, or of those that were missed.
-func (o *outcome) writeAims(out io.Writer, missedOnly bool) {
-	var rows []string
+// writeMissed lists the aims that were missed.
+func (o *outcome) writeMissed(out io.Writer) {
+	var missed []string
 	for _, a := range o.aims {
-		if !slices.Contains(o.cases, a.kase) {
-			continue
-		}
-		who, bound := o.title(a.ours), "at most"
-		if a.kase != "" {
-			who += ", " + a.kase
-		}
-		if a.of.more {
-			bound = "at least"
-		}
 		ours := o.rounds(a.kase, a.ours, a.of)
 		if len(ours) == 0 {
 			continue
 		}
-		wanted, theirs, ratio := bound+" "+a.of.show(a.limit), "–", "–"
-		measure := median(ours)
+		measure, limit := median(ours), a.of.show(a.limit)
 		if a.theirs != "" {
-			times, _, other, ok := o.ratio(a.kase, a.ours, a.theirs, a.of)
+			ratio, ok := o.ratio(a.kase, a.ours, a.theirs, a.of)
 			if !ok {
 				continue
 			}
-			wanted = fmt.Sprintf("%s %.4g × %s", bound, a.limit, o.title(a.theirs))
-			theirs, ratio = a.of.show(other), hundredths(times)
-			measure = times
+			measure, limit = ratio, fmt.Sprintf("%.4g × %s", a.limit, o.title(a.theirs, ""))
 		}
-		answer := "reached"
-		if a.of.more && measure < a.limit || !a.of.more && measure > a.limit {
-			answer = "**not reached**"
-		} else if missedOnly {
-			continue
+		bound, isMissed := "at most", measure > a.limit
+		if a.of.more {
+			bound, isMissed = "at least", measure < a.limit
 		}
-		if missedOnly {
-			rows = append(rows, fmt.Sprintf("Aim missed: %s: %s %s: %s.", who, a.of.title, wanted, a.of.show(median(ours))))
-			continue
+		if isMissed {
+			missed = append(missed, fmt.Sprintf("Aim missed: %s: %s %s %s: %s.",
+				o.title(a.ours, a.kase), a.of.title, bound, limit, a.of.show(median(ours))))
 		}
-		rows = append(rows, fmt.Sprintf("| %s: %s %s | %s | %s | %s | %s |",
-			who, a.of.title, wanted, a.of.show(median(ours)), theirs, ratio, answer))
 	}
-	if missedOnly {
-		writeList(out, rows)
-		return
-	}
-	if len(rows) == 0 {
-		return
-	}
-	fmt.Fprintf(out, "| aim | measured | the other | ratio | |\n|---|---:|---:|---:|---|\n%s\n\n",
-		strings.Join(rows, "\n"))
+	writeList(out, missed)
 }
 
 // median of an even number of figures is the lower of the middle two.
