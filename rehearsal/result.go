@@ -35,7 +35,6 @@ type Result struct {
 type Row struct {
 	Strategy string  `json:"strategy"`
 	Group    string  `json:"group"`
-	Label    string  `json:"label"`
 	Words    string  `json:"words"`
 	Expected string  `json:"expected"`
 	OK       bool    `json:"ok"`
@@ -68,6 +67,8 @@ type Row struct {
 func milliseconds(d time.Duration) float64 {
 	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
 }
+
+func duration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 // result is the result of all rows.
 func (p *experiment) result(path string, rows []Row) *Result {
@@ -109,7 +110,7 @@ func (p *experiment) judge(r *row, path string) Row {
 		words = r.strategy.Envoy
 	}
 	row := Row{
-		Strategy: r.strategy.Name, Group: r.strategy.Group, Label: r.strategy.Label, Words: words,
+		Strategy: r.strategy.Name, Group: r.strategy.Group, Words: words,
 		Expected: e.String(), OK: failures(checks) == 0, Checks: checks, Unjudged: !quiet && isLateOnly(checks),
 		Status: r.answer.Status, Error: r.answer.Detail,
 		TookMS: milliseconds(r.answer.Last.Sub(r.answer.Began)), LastByteMS: milliseconds(r.lastByte()),

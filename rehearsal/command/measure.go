@@ -20,10 +20,9 @@ type result interface {
 	Passed() bool // every row is as expected
 }
 
-// Measure runs an experiment until it or the process is ended, prints its result, and passes it to then. run gets the
-// path of this program.
+// Measure runs an experiment until it or the process is ended, and prints its result. run gets the path of this program.
 func Measure[R result](cmd *cobra.Command, output cli.Format,
-	run func(ctx context.Context, self string) (R, error), then ...func(R) error) error {
+	run func(ctx context.Context, self string) (R, error)) error {
 	ctx, stop := cli.SignalContext(cmd.Context())
 	defer stop()
 	self, err := os.Executable()
@@ -41,11 +40,6 @@ func Measure[R result](cmd *cobra.Command, output cli.Format,
 		err = encoder.Encode(r)
 	default:
 		err = r.WriteTable(cmd.OutOrStdout(), console.StyleFor(os.Stdout))
-	}
-	for _, f := range then {
-		if err == nil {
-			err = f(r)
-		}
 	}
 	if err == nil && !r.Passed() {
 		err = cli.ErrReported

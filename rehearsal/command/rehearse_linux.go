@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -41,7 +40,6 @@ const rehearseExample = `  lastcallctl rehearse
 func Rehearse(more ...*cobra.Command) *cobra.Command {
 	o := rehearsal.Options{}
 	var local localFlags
-	var picture string
 	cmd := &cobra.Command{
 		Use:     "rehearse",
 		Short:   rehearseShort,
@@ -53,7 +51,7 @@ func Rehearse(more ...*cobra.Command) *cobra.Command {
 			return Measure(cmd, local.output, func(ctx context.Context, self string) (*rehearsal.Result, error) {
 				o.Self, o.Progress = self, os.Stderr
 				return rehearsal.Run(ctx, o)
-			}, func(r *rehearsal.Result) error { return draw(r, picture) })
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -64,7 +62,6 @@ func Rehearse(more ...*cobra.Command) *cobra.Command {
 	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe,
 		"data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; "+
 			"or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
-	flags.StringVar(&picture, "picture", "", "`file` for a picture of the result, SVG")
 	local.register(flags)
 	cmd.AddCommand(rolloutCommand())
 	cmd.AddCommand(more...)
@@ -84,19 +81,4 @@ func (f *localFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.keepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
 	flags.StringVar(&f.lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
 	cli.OutputFlag(flags, &f.output, "text, for people, or json")
-}
-
-// draw writes the picture of a result, if a file is named.
-func draw(result *rehearsal.Result, file string) error {
-	if file == "" {
-		return nil
-	}
-	svg, err := result.Picture().SVG()
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(file, svg, 0o644); err != nil {
-		return fmt.Errorf("write the picture: %w", err)
-	}
-	return nil
 }

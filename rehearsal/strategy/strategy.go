@@ -56,7 +56,6 @@ const (
 type Strategy struct {
 	Name  string
 	Group string // title of the group in the table
-	Label string // for people: title of the row in the picture
 	Words string // description, in one line
 	Envoy string // Words with a real Envoy as the sidecar, if different
 
@@ -84,50 +83,36 @@ func Strategies() []Strategy {
 	)
 	return []Strategy{
 		{Name: "istio-default", Group: istio, Sidecar: Fixed, TerminationDrain: istioFixedDrain, App: ClosesListener,
-			Label: "Fixed drain of 5 s, the default",
 			Words: "fixed: terminationDrainDuration of 5 s, then the proxy is killed"},
 		{Name: "istio-drain-30s", Group: istio, Sidecar: Fixed, TerminationDrain: longFixedDrain, App: ClosesListener,
-			Label: "Fixed drain of 30 s",
 			Words: "terminationDrainDuration: 30s, a fixed sleep whether the pod is idle or not"},
 		{Name: "istio-exit-on-zero", Group: istio, Sidecar: ExitOnZero, App: ClosesListener,
-			Label: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS",
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS: polls once a second, counts connections"},
 		{Name: "istio-exit-on-zero-idle", Group: istio, Sidecar: ExitOnZero, App: ClosesListener, Idle: true,
-			Label: "The same, with another client's idle connection",
 			Words: "the same with another client's idle connection, which counts as well"},
 		{Name: "istio-native", Group: istio, Sidecar: IstioNative, App: Exits,
-			Label: "Native sidecar; the app exits at SIGTERM",
 			Words: "native sidecar: /drain in its preStop, exit at SIGTERM; nothing delays the app; " + exits},
 		{Name: "prestop-netstat", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Netstat: true,
 			App:   ClosesListener,
-			Label: "netstat loop; the app closes its listener",
 			Words: "netstat loop on the proxy; " + closes},
 		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second,
 			App:   Exits,
-			Label: "sleep 5; the app exits at SIGTERM",
 			Words: "sleep 5 on app and proxy; " + exits},
 		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second,
 			App:   Exits,
-			Label: "sleep 15; the app exits at SIGTERM",
 			Words: "sleep 15 on app and proxy; " + exits},
 		{Name: "grace-7s-istio", Group: short, Sidecar: ExitOnZero, App: ClosesListener, Grace: shortGrace,
-			Label: "Istio with EXIT_ON_ZERO_ACTIVE_CONNECTIONS",
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which has no deadline before SIGKILL"},
 		{Name: "grace-7s-lastcall", Group: short, Sidecar: Lastcall, App: Exits, Grace: shortGrace,
-			Label: "lastcall",
 			Words: "the last call comes before SIGKILL: an orderly 503, and a report that names the request",
 			Envoy: "the last call comes before SIGKILL: Envoy exits in order, and the report names the client"},
 		{Name: "lastcall-classic-exit", Group: ours, Sidecar: Lastcall, App: Exits, Idle: true,
-			Label: "Classic sidecar; the app exits at SIGTERM",
 			Words: wait + "; " + exits},
 		{Name: "lastcall-classic-close-listener", Group: ours, Sidecar: Lastcall, App: ClosesListener, Idle: true,
-			Label: "Classic sidecar; the app closes its listener",
 			Words: wait + "; " + closes},
 		{Name: "lastcall-native-exit", Group: ours, Sidecar: LastcallNative, App: Exits, Idle: true,
-			Label: "Native sidecar; the app exits at SIGTERM",
 			Words: native + "; " + exits},
 		{Name: "lastcall-native-close-listener", Group: ours, Sidecar: LastcallNative, App: ClosesListener, Idle: true,
-			Label: "Native sidecar; the app closes its listener",
 			Words: native + "; " + closes},
 	}
 }
@@ -140,10 +125,8 @@ func NextToIstio() []Strategy {
 	)
 	return []Strategy{
 		{Name: "lastcall-istio-classic", Group: group, Sidecar: Hooks, App: Exits, Idle: true,
-			Label: "Classic sidecar; the app exits at SIGTERM",
 			Words: "lastcall wait --envoy as the preStop of app and istio-proxy; " + exits},
 		{Name: "lastcall-istio-native", Group: group, Sidecar: HooksNative, App: Exits, Idle: true,
-			Label: "Native sidecar; the app exits at SIGTERM",
 			Words: "native sidecar with Istio's own preStop; lastcall wait --envoy as the app's; " + exits},
 	}
 }
