@@ -2,8 +2,8 @@ package rehearsal
 
 import (
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -44,12 +44,12 @@ func podOf(s strategy.Strategy, c circumstances) podend.Pod {
 	}
 	if s.Sidecar.IsLastcall() {
 		app.Hook.Kind = podend.DrainHook
-		timers := drain.DefaultConfig()
-		timers.GracePeriod = p.Grace
+		config := drain.DefaultConfig()
+		config.GracePeriod = p.Grace
 		if s.Sidecar.IsHooks() {
-			timers.Margin = hook.DefaultLeave
+			config.Margin = timers.DefaultLeave
 		}
-		p.SetDrain(timers)
+		p.SetDrain(config)
 	}
 	p.Containers = []podend.Container{app, side}
 	return p

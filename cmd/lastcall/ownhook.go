@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // own is the command or request of wait --before and --after: the app's own preStop hook, whose place lastcall's has
@@ -65,7 +65,7 @@ func (b *own) around(cmd *cobra.Command, wait func() error) error {
 		return wait()
 	case b.after > 0:
 		err := wait()
-		return errors.Join(err, b.run(cmd, max(b.after-time.Since(began), hook.LeastAfter)))
+		return errors.Join(err, b.run(cmd, max(b.after-time.Since(began), timers.LeastAfter)))
 	}
 	err := b.run(cmd, b.before)
 	b.took = time.Since(began)

@@ -18,6 +18,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // TestBefore: the app's own hook ends before the agent receives the hook's request, which follows whatever becomes of it.
@@ -94,7 +95,7 @@ func TestBefore(t *testing.T) {
 
 // TestBeforeLeavesTheRest: the deadline stays, and the minimum drain counts from the start.
 func TestBeforeLeavesTheRest(t *testing.T) {
-	full := hook.Until(drain.DefaultConfig(), hook.DefaultLeave) // 25 s, minimum 5 s, quiet 2 s
+	full := hook.Until(drain.DefaultConfig(), timers.DefaultLeave) // 25 s, minimum 5 s, quiet 2 s
 	for took, want := range map[time.Duration]struct{ deadline, minimum time.Duration }{
 		0:                {25 * time.Second, 5 * time.Second},
 		time.Second:      {24 * time.Second, 4 * time.Second},

@@ -16,12 +16,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/mesh"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -117,45 +115,25 @@ func (f *waitFlags) waitForAgent(cmd *cobra.Command) error {
 	return f.agent.wait(cmd, path)
 }
 
+// plan is a hook without an agent: each job of the command sets its part.
+type plan struct {
+	mesh.Options // what it watches: --ports is Fallback, --until is With; --envoy has the rest
+	config       drain.Config
+}
+
 // wait runs the hook without an agent.
 func (f *waitFlags) wait(cmd *cobra.Command) error {
-	log, _ := cli.Log(cmd, f.logFormat, slog.LevelInfo)
-	config, err := f.config(cmd.Flags())
-	if err != nil {
-		return err
-	}
-	if f.own.took > 0 {
-		config = hook.Rest(config, f.own.took)
-	}
-	ports, app, err := f.options(config, log)
-	if err != nil {
-		return err
-	}
-	worker, err := f.until.plane(log)
-	if err != nil {
-		return err
+	var p plan
+	p.Log, _ = cli.Log(cmd, f.logFormat, slog.LevelInfo)
+	for _, fill := range []func(*plan) error{f.timers, f.watch, f.until.fill, f.mesh.fill} {
+		if err := fill(&p); err != nil {
+			return err
+		}
 	}
 	signal.Ignore(syscall.SIGPIPE) // the kubelet may have closed the hook's output
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	report := func(r drain.Report) error { return f.writeReport(cmd.OutOrStdout(), log, r) }
-	var r drain.Report
-	switch {
-	case f.mesh.envoy != "":
-		r, err = f.mesh.wait(ctx, config, mesh.Options{
-			Options: envoy.Options{Log: log}, Sidecar: f.sidecar, Fallback: ports, With: worker, App: app,
-		}, report)
-	case len(ports.Ports) == 0 && (len(worker) == 0 || f.ports != nil):
-		err = usagef("--ports: must have at least one port, such as --ports 8080")
-	default:
-		planes := worker
-		if len(ports.Ports) > 0 {
-			planes = append([]drain.DataPlane{sockets.New(ports)}, worker...)
-		}
-		if r, err = hook.Wait(ctx, drain.Join(planes...), config, app, log); err == nil {
-			err = report(r)
-		}
-	}
+	r, err := p.run(ctx, func(r drain.Report) error { return f.writeReport(cmd.OutOrStdout(), p.Log, r) })
 	switch {
 	case err != nil:
 		return err
@@ -169,15 +147,19 @@ func (f *waitFlags) wait(cmd *cobra.Command) error {
 	return nil
 }
 
-// wait runs the hook next to an Envoy, and calls report before Envoy is ended: the container may end with it.
-func (f *meshFlags) wait(ctx context.Context, config drain.Config, o mesh.Options,
-	report func(drain.Report) error) (r drain.Report, err error) {
-	o.Admin, o.PilotAgent, o.NoApp, o.FailHealthcheck = f.envoy, f.pilotAgent, f.noApp, f.failHealthcheck
-	o.Stay = hold
-	if o.LeaveOut, err = ports("ignore-port", f.leaveOut); err != nil {
+// run calls report before Envoy is ended: the container may end with it.
+func (p *plan) run(ctx context.Context, report func(drain.Report) error) (r drain.Report, err error) {
+	if p.Admin == "" {
+		planes := p.With
+		if len(p.Fallback.Ports) > 0 {
+			planes = append([]drain.DataPlane{sockets.New(p.Fallback)}, planes...)
+		}
+		if r, err = hook.Wait(ctx, drain.Join(planes...), p.config, p.App, p.Log); err == nil {
+			err = report(r)
+		}
 		return r, err
 	}
-	h, err := mesh.New(config, o)
+	h, err := mesh.New(p.config, p.Options)
 	if err != nil {
 		return r, usagef("--envoy: %w", err)
 	}
@@ -191,42 +173,45 @@ func (f *meshFlags) wait(ctx context.Context, config drain.Config, o mesh.Option
 	return r, err
 }
 
-// config is the environment, overridden by the flags.
-func (f *waitFlags) config(flags *pflag.FlagSet) (drain.Config, error) {
-	settings, err := f.settings.resolve()
-	if err != nil {
-		return drain.Config{}, usage(err)
-	}
-	leave := f.leave
-	if settings.Margin.IsSet() && !flags.Changed("leave") {
-		leave = settings.Margin.Value
-	}
-	c := hook.Until(settings.DrainHook(f.mesh.envoy == "" && f.ports == nil), leave)
-	// By hand or under systemd the only grace period is one that is set.
-	timeout := f.agent.timeout
-	if limit, _ := c.Limit(); timeout > 0 && (!settings.GracePeriod.IsSet() || timeout < limit) {
-		c = hook.Within(c, timeout)
-	}
-	if err := c.Validate(); err != nil {
-		return c, usage(err)
-	}
-	return c, nil
+func (f *meshFlags) fill(p *plan) (err error) {
+	p.Admin, p.PilotAgent, p.NoApp, p.FailHealthcheck = f.envoy, f.pilotAgent, f.noApp, f.failHealthcheck
+	p.Stay = hold
+	p.LeaveOut, err = ports("ignore-port", f.leaveOut)
+	return err
 }
 
-// options are those of the sockets, and the probes of --app-probes.
-func (f *waitFlags) options(config drain.Config, log *slog.Logger) (sockets.Options, *hook.App, error) {
-	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: config.IdleGrace, Log: log,
-		Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
-	if f.shutdown && f.linkerd == 0 {
-		return o, nil, usagef("--linkerd-shutdown needs --linkerd, such as --linkerd 4191")
+// timers are those of the environment, overridden by the flags, less the time that the app's own hook has taken.
+func (f *waitFlags) timers(p *plan) error {
+	settings, err := f.settings.resolve()
+	if err != nil {
+		return usage(err)
 	}
-	if f.pause < 0 {
-		return o, nil, usagef("--stream-pause %v: must not be negative", f.pause)
+	p.config = hook.Config(settings, f.mesh.envoy == "" && f.ports == nil, f.agent.timeout)
+	if err := p.config.Validate(); err != nil {
+		return usage(err)
+	}
+	if f.own.took > 0 {
+		p.config = hook.Rest(p.config, f.own.took)
+	}
+	return nil
+}
+
+// watch sets what is read of the sockets, and the probes of --app-probes.
+func (f *waitFlags) watch(p *plan) (err error) {
+	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: p.config.IdleGrace, Log: p.Log,
+		Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
+	switch {
+	case f.shutdown && f.linkerd == 0:
+		return usagef("--linkerd-shutdown needs --linkerd, such as --linkerd 4191")
+	case f.pause < 0:
+		return usagef("--stream-pause %v: must not be negative", f.pause)
+	case f.mesh.envoy == "" && len(f.ports) == 0 && (f.ports != nil || len(f.until.signals) == 0):
+		return usagef("--ports: must have at least one port, such as --ports 8080")
 	}
 	for _, text := range f.ports {
 		port, protocol, err := parsePort(strings.TrimSpace(text))
 		if err != nil {
-			return o, nil, usagef("--ports: %w", err)
+			return usagef("--ports: %w", err)
 		}
 		o.Ports = append(o.Ports, port)
 		if meshconfig.IsMuxedPort(protocol) {
@@ -246,18 +231,18 @@ func (f *waitFlags) options(config drain.Config, log *slog.Logger) (sockets.Opti
 		}
 		prefix, err := parsePrefix(text)
 		if err != nil {
-			return o, nil, usagef("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text)
+			return usagef("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text)
 		}
 		o.IgnoreFrom = append(o.IgnoreFrom, prefix)
 	}
-	app, err := hook.ParseApp(f.probes)
-	if err != nil {
-		return o, nil, usagef("--app-probes: %w", err)
+	if p.App, err = hook.ParseApp(f.probes); err != nil {
+		return usagef("--app-probes: %w", err)
 	}
-	if app != nil || len(f.until.signals) > 0 {
+	if p.App != nil || len(f.until.signals) > 0 {
 		o.IgnoreFrom = append(o.IgnoreFrom, netip.PrefixFrom(probe.Source, probe.Source.BitLen()))
 	}
-	return o, app, nil
+	p.Sidecar, p.Fallback = f.sidecar, o
+	return nil
 }
 
 // writeReport writes the report to the log, to --report and, with -o json, to stdout.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/worker"
@@ -49,7 +47,6 @@ type waitFlags struct {
 	shutdown   bool // of linkerd's proxy
 	settings   settingsFlags
 	pause      time.Duration
-	leave      time.Duration
 	probes     string
 	failOnBusy bool
 	output     cli.Format
@@ -144,8 +141,7 @@ func (f *waitFlags) registerWatch(flags *pflag.FlagSet) {
 			f.settings.registerSetting(flags, s)
 		}
 	}
-	flags.DurationVar(&f.leave, "leave", hook.DefaultLeave,
-		"how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it")
+	f.settings.registerSetting(flags, meshconfig.Leave)
 	flags.StringVar(&f.probes, "app-probes", "", "the container's livenessProbe and startupProbe as `JSON`: if the app fails them, only its "+
 		`container restarts, and the command returns at once; such as {"liveness": {"httpGet": {"path": "/live", "port": 8080}}}`)
 	flags.BoolVar(&f.failOnBusy, "fail-on-busy", false,
@@ -197,25 +193,25 @@ func (f *untilFlags) register(flags *pflag.FlagSet) {
 		"how long a busy signal of --until may report the same (value, text, time of modification) before it no longer holds the drain; 0 for no limit")
 }
 
-// plane watches the signals, if there are any.
-func (f *untilFlags) plane(log *slog.Logger) ([]drain.DataPlane, error) {
+func (f *untilFlags) fill(p *plan) error {
 	if len(f.signals) == 0 {
-		return nil, nil
+		return nil
 	}
-	o := worker.Options{Stale: f.stale, Heartbeat: f.heartbeat, Log: log}
+	o := worker.Options{Stale: f.stale, Heartbeat: f.heartbeat, Log: p.Log}
 	for name, value := range map[string]time.Duration{"until-stale": f.stale, "until-heartbeat": f.heartbeat} {
 		if value < 0 {
-			return nil, usagef("--%s %v: must not be negative", name, value)
+			return usagef("--%s %v: must not be negative", name, value)
 		}
 	}
 	for _, text := range f.signals {
 		s, err := worker.Parse(text)
 		if err != nil {
-			return nil, usagef("--until %w", err)
+			return usagef("--until %w", err)
 		}
 		o.Signals = append(o.Signals, s)
 	}
-	return []drain.DataPlane{worker.New(o)}, nil
+	p.With = []drain.DataPlane{worker.New(o)}
+	return nil
 }
 
 // parsePort reads PORT or PORT/PROTOCOL.

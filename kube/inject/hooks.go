@@ -269,10 +269,6 @@ func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
 
 // planeHook is a hook without an agent, which runs the container's own.
 func (j *injection) planeHook(c *corev1.Container, flags []string, ports []watched) *corev1.LifecycleHandler {
-	leave := hook.DefaultLeave
-	if j.settings.Margin.IsSet() {
-		leave = j.settings.Margin.Value
-	}
-	limit := hook.Until(j.settings.Drain(), leave).LastCallAfter()
+	limit := hook.Config(j.settings, false, 0).LastCallAfter()
 	return j.running(j.withProbes(j.waitCommand(c, flags, ports), c), c, limit)
 }

@@ -67,7 +67,8 @@ func (l *linting) budget() {
 	})
 }
 
-// unknownGrace: a program of lastcall that does not learn of a longer grace period ends requests long before it.
+// unknownGrace: a program of lastcall that does not learn of a longer grace period ends requests long before it, and
+// SIGKILL comes before it has ended those of a shorter one.
 func (l *linting) unknownGrace(c *corev1.Container, path string) {
 	flags, isAgent := pod.AgentArguments(c)
 	annotations := l.pod.Annotations
@@ -77,13 +78,17 @@ func (l *linting) unknownGrace(c *corev1.Container, path string) {
 	}
 	_, isSet := pod.Variable(c, meshconfig.VariableGracePeriod)
 	if isSet || len(c.EnvFrom) > 0 || pod.Argument(flags, "--timeout") != "" || !isAgent && !pod.HasNoAgent(flags) ||
-		l.grace <= drain.DefaultGracePeriod || l.asks() {
+		l.grace == drain.DefaultGracePeriod || l.asks() {
 		return
 	}
 	if s, err := inject.SettingsOf("", annotations, c); err == nil && !s.GracePeriod.IsSet() {
+		result := "SIGKILL may come first"
+		if l.grace > drain.DefaultGracePeriod {
+			result = "requests are ended that much earlier"
+		}
 		l.find("LC002", Warning, path+".env", "%s is not set: lastcall takes the default, %v, for the grace period, "+
-			"which is %v, and ends what is in flight that much earlier; set it to %.0f", meshconfig.VariableGracePeriod,
-			drain.DefaultGracePeriod, l.grace, l.grace.Seconds())
+			"which is %v, so %s; set it to %.0f", meshconfig.VariableGracePeriod,
+			drain.DefaultGracePeriod, l.grace, result, l.grace.Seconds())
 	}
 }
 

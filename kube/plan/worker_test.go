@@ -26,6 +26,8 @@ func TestWorker(t *testing.T) {
 		{"in one word", hook(`"--until=file:/idle"`), "none 0s 0s, last call 25s"},
 		{"two signals", hook(`--until, "exec:true", --until, "!file:/busy"`), "none 0s 0s, last call 25s"},
 		{"a time of its own", hook(`--until, "file:/idle", --timeout, 12s`), "none 0s 0s, last call 12s"},
+		{"a longer time, without a grace period", strings.Replace(hook(`--until, "file:/idle", --timeout, 50s`), "{containers", "{terminationGracePeriodSeconds: 60, containers", 1), "none 0s 0s, last call 50s"},
+		{"a grace period by a flag", strings.Replace(hook(`--until, "file:/idle", --grace-period, 1m`), "{containers", "{terminationGracePeriodSeconds: 60, containers", 1), "none 0s 0s, last call 55s"},
 		{"a minimum drain by a flag", hook(`--until, "file:/idle", --minimum-drain=3s`), "none 0s 3s, last call 25s"},
 		{"with ports", hook(`--until, "file:/idle", --ports, "8080"`), "accepted 5s 5s, last call 25s"},
 		{"with ports, in one word", hook(`"--until=file:/idle", "--ports=8080"`), "accepted 5s 5s, last call 25s"},

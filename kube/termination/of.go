@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -252,22 +253,18 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 // readHook takes over the settings of lastcall wait without an agent: the container's variables, then its flags.
 func (r *reader) readHook(out *Container, c *corev1.Container) {
 	s := r.settings("", nil, c)
-	leave := min(hook.DefaultLeave, r.Grace/4)
-	if s.Margin.IsSet() {
-		leave = s.Margin.Value
+	if !s.Margin.IsSet() {
+		s.Margin.Value = min(timers.DefaultLeave, r.Grace/4)
 	}
 	flags, _ := pod.WaitFlags(pod.HookOf(c))
-	timers := hook.Until(s.DrainHook(pod.AwaitsSignals(flags)), leave)
-	timers.Margin = leave
-	s.MinimumDrain.Value, s.QuietTime.Value, s.Margin.Value = timers.MinimumDrain, timers.QuietTime, leave
+	timeout, _ := time.ParseDuration(pod.Argument(flags, "--timeout"))
+	config := hook.Config(s, pod.AwaitsSignals(flags), timeout)
+	config.Margin = s.Margin.Value
+	s.MinimumDrain.Value, s.QuietTime.Value = config.MinimumDrain, config.QuietTime
 	if pod.HasNoAgent(flags) {
 		out.list(s)
 	}
-	timeout, err := time.ParseDuration(pod.Argument(flags, "--timeout"))
-	if err == nil && timeout > 0 && timeout < timers.LastCallAfter() {
-		timers = hook.Within(timers, timeout)
-	}
-	r.SetDrain(timers)
+	r.SetDrain(config)
 }
 
 // list adds the settings that decide how lastcall's wait ends.

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // Wait returns when the app may receive its SIGTERM: no request is in flight and no new connections arrive, or the
@@ -96,15 +98,26 @@ func (n *narrator) see(a drain.Activity) {
 	}
 }
 
-// DefaultLeave is the part of the grace period that is left to the app after its SIGTERM: of 30 s, 25 s for its clients
-// and 5 s for itself, as in Istio's ambient mode. At most a quarter of the grace period is taken.
-const DefaultLeave = 5 * time.Second
-
-// LeastAfter is how long the app's own hook may take after the wait, however long the wait was.
-const LeastAfter = time.Second
-
-// EnvoyEnd is how long Envoy may take to exit at the end of a sidecar's hook. The hook leaves it of the grace period.
-const EnvoyEnd = time.Second
+// Config is the configuration of a hook without an agent. LASTCALL_LAST_CALL_MARGIN, or --leave, is what it leaves of
+// the grace period. A worker has no clients that have to notice its end. timeout is --timeout; 0: none.
+func Config(s *meshconfig.Settings, isWorker bool, timeout time.Duration) drain.Config {
+	c, leave := s.Drain(), timers.DefaultLeave
+	if isWorker && !s.MinimumDrain.IsSet() {
+		c.MinimumDrain = 0
+	}
+	if isWorker && !s.QuietTime.IsSet() {
+		c.QuietTime = 0
+	}
+	if s.Margin.IsSet() {
+		leave = s.Margin.Value
+	}
+	c = Until(c, leave)
+	// By hand or under systemd the only grace period is one that is set.
+	if timeout > 0 && (!s.GracePeriod.IsSet() || timeout < c.LastCallAfter()) {
+		c = Within(c, timeout)
+	}
+	return c
+}
 
 // Until sets the deadline of a configuration: leave before the end of the grace period.
 func Until(c drain.Config, leave time.Duration) drain.Config {
@@ -115,7 +128,7 @@ func Until(c drain.Config, leave time.Duration) drain.Config {
 
 // Within sets the deadline of a configuration to timeout after the start; timeout must be positive. SIGKILL is unknown.
 func Within(c drain.Config, timeout time.Duration) drain.Config {
-	c.Mode, c.Deadline, c.GracePeriod = drain.ExitOnZero, timeout, timeout+DefaultLeave
+	c.Mode, c.Deadline, c.GracePeriod = drain.ExitOnZero, timeout, timeout+timers.DefaultLeave
 	return c
 }
 

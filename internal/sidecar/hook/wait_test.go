@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 func TestDeadlines(t *testing.T) {
@@ -13,7 +14,7 @@ func TestDeadlines(t *testing.T) {
 		config drain.Config
 		want   time.Duration
 	}{
-		{Until(c, DefaultLeave), 25 * time.Second},
+		{Until(c, timers.DefaultLeave), 25 * time.Second},
 		{Until(c, time.Second), 29 * time.Second},
 		{Until(c, 20*time.Second), 22500 * time.Millisecond},
 		{Within(c, 20*time.Second), 20 * time.Second},

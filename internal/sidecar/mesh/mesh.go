@@ -25,6 +25,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // Options describe the pod.
@@ -175,7 +176,7 @@ func (h *Hook) everyPort() (ports []uint16) {
 func (h *Hook) End(ctx context.Context) {
 	if h.conn != nil {
 		if h.usable {
-			short, cancel := context.WithTimeout(ctx, hook.EnvoyEnd)
+			short, cancel := context.WithTimeout(ctx, timers.EnvoyEnd)
 			defer cancel()
 			if err := h.admin.Post(short, "/reopen_logs"); err != nil {
 				h.o.Log.Warn("cannot make Envoy write its access log", "error", err)
@@ -193,7 +194,7 @@ func (h *Hook) End(ctx context.Context) {
 	if !h.usable {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, hook.EnvoyEnd)
+	ctx, cancel := context.WithTimeout(ctx, timers.EnvoyEnd)
 	defer cancel()
 	if err := h.admin.QuitAndWait(ctx); err != nil {
 		h.o.Log.Warn("cannot end Envoy", "error", err)
@@ -202,7 +203,7 @@ func (h *Hook) End(ctx context.Context) {
 
 // endBy is when Envoy has to be ended, before the kubelet's SIGKILL.
 func (h *Hook) endBy() time.Time {
-	return h.began.Add(h.config.GracePeriod - min(hook.EnvoyEnd, h.config.GracePeriod/8))
+	return h.began.Add(h.config.GracePeriod - min(timers.EnvoyEnd, h.config.GracePeriod/8))
 }
 
 const (

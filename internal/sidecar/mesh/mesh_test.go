@@ -27,6 +27,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 func TestMain(m *testing.M) {
@@ -100,7 +101,7 @@ func short() drain.Config {
 	c := drain.DefaultConfig()
 	c.MinimumDrain, c.QuietTime, c.IdleGrace = 0, 0, 0
 	c.GracePeriod = 2 * patience
-	return hook.Until(c, hook.DefaultLeave)
+	return hook.Until(c, timers.DefaultLeave)
 }
 
 // run is a hook that has not returned.

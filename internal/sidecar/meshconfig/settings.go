@@ -77,18 +77,6 @@ func (s *Settings) Drain() drain.Config {
 	return config
 }
 
-// DrainHook is Drain for a hook without an agent. A worker has no clients that have to notice its end.
-func (s *Settings) DrainHook(isWorker bool) drain.Config {
-	config := s.Drain()
-	if isWorker && !s.MinimumDrain.IsSet() {
-		config.MinimumDrain = 0
-	}
-	if isWorker && !s.QuietTime.IsSet() {
-		config.QuietTime = 0
-	}
-	return config
-}
-
 // ProxyConfig is the merged ProxyConfig as JSON, proxyMetadata included, as Istio's injector writes PROXY_CONFIG; empty
 // when it has nothing but defaults.
 func (s *Settings) ProxyConfig() string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // Setting describes one thing that users configure. The table of all of them is the single source of --help, of
@@ -33,6 +34,11 @@ const (
 	GroupPod     = "Pod and app"
 	GroupSystem  = "Service manager and runtime"
 )
+
+// Leave is the last-call margin of a hook without an agent, with another flag and another default.
+var Leave = Setting{Name: VariableMargin, Flag: "leave", Type: "duration",
+	Default: timers.DefaultLeave.String(),
+	Usage:   "how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it"}
 
 // Table lists all settings, in the order in which they are documented. Do not change it.
 func Table() []Setting { return table }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // Traffic is the load on which the end of a pod depends. Times are since the deletion.
@@ -214,7 +214,7 @@ func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Durati
 		}
 		return min(max(k.Hook.Duration, p.drained(tr)), p.LastCall)
 	case AppEndHook:
-		return min(max(apps, p.drained(tr)), max(0, p.Grace-hook.EnvoyEnd))
+		return min(max(apps, p.drained(tr)), max(0, p.Grace-timers.EnvoyEnd))
 	case LoopHook:
 		if k.Role != Proxy {
 			return k.Hook.Duration
@@ -234,7 +234,7 @@ func (p *Pod) hookEnds(k *Container, tr Traffic, apps time.Duration) time.Durati
 // after is a moment of the app's own hook, which lastcall's runs after its wait, or the end of its time.
 func (p *Pod) after(tr Traffic, at time.Duration) time.Duration {
 	waited := p.drained(tr)
-	return waited + min(at, max(p.LastCall-waited, hook.LeastAfter))
+	return waited + min(at, max(p.LastCall-waited, timers.LeastAfter))
 }
 
 // app is the first app container.

@@ -15,6 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // fakeLinkerd has the counters of a proxy.
@@ -152,7 +153,7 @@ func TestWaitLinkerd(t *testing.T) {
 				defer played.Wait()
 				played.Go(func() { tt.play(k, l) })
 				synctest.Wait()
-				config := hook.Until(drain.DefaultConfig(), hook.DefaultLeave)
+				config := hook.Until(drain.DefaultConfig(), timers.DefaultLeave)
 				o := tt.o
 				o.Ports, o.IdleGrace, o.Log, o.StreamPause, o.Linkerd = []uint16{fakePort}, config.IdleGrace, quiet(), DefaultStreamPause, 4191
 				machine := k.kernel()
@@ -204,7 +205,7 @@ func TestLinkerdShutdown(t *testing.T) {
 				c.closes()
 				l.count(0, 1)
 			})
-			config := hook.Until(drain.DefaultConfig(), hook.DefaultLeave)
+			config := hook.Until(drain.DefaultConfig(), timers.DefaultLeave)
 			config.App = tt.app
 			o := Options{Ports: []uint16{fakePort}, IdleGrace: config.IdleGrace, Log: quiet(), Linkerd: 4191, LinkerdShutdown: true}
 			machine := k.kernel()

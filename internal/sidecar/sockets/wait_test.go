@@ -22,6 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // probe sends a request each second on a connection of its own, until ctx ends.
@@ -137,7 +138,7 @@ func TestWait(t *testing.T) {
 			want: 3 * second, late: exact, verdict: drain.Clean},
 		{name: "a short grace period: a quarter of it is left", config: func(c drain.Config) drain.Config {
 			c.GracePeriod = 8 * second
-			return hook.Until(c, hook.DefaultLeave)
+			return hook.Until(c, timers.DefaultLeave)
 		}, play: one("asks"), want: 6 * second, late: exact, verdict: drain.Cut, open: string(ClientLast)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,7 +147,7 @@ func TestWait(t *testing.T) {
 				if !tt.blind {
 					k.gone = make(chan struct{}, 1)
 				}
-				config := hook.Until(drain.DefaultConfig(), hook.DefaultLeave)
+				config := hook.Until(drain.DefaultConfig(), timers.DefaultLeave)
 				if tt.config != nil {
 					config = tt.config(config)
 				}
@@ -195,7 +196,7 @@ func TestWaitStopped(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*second)
 		defer cancel()
 		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
-		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), hook.DefaultLeave), nil, quiet())
+		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), timers.DefaultLeave), nil, quiet())
 		must(t, err)
 		if r.Verdict != drain.Quit || time.Duration(r.Duration) != 7*second {
 			t.Errorf("%+v", r)
