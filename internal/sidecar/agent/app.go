@@ -332,7 +332,7 @@ func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
 	a.log.Info("inbound drained; outbound connections stay open until the app exits", "open", a.outbound.Stats().Open)
 	began := time.Now()
 	var err error
-	if sharesProcesses() {
+	if process.AreShared() {
 		err = awaitAppGone(ctx, 0, true)
 	} else {
 		err = a.presences.awaitGone(ctx, max(1, a.Pod.AppContainers))

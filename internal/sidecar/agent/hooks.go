@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,71 +168,19 @@ func (s *status) present(w http.ResponseWriter, r *http.Request) {
 // visible where the pod shares them.
 func (a *agent) wantsPresence() bool {
 	return a.outbound != nil && a.Pod.Sidecar != NativeSidecar && a.phases.snapshot().phase >= drain.Finishing &&
-		!sharesProcesses()
+		!process.AreShared()
 }
 
 // isAppThere reports whether the pod's app is running, without its help: by its processes where the pod has
 // shareProcessNamespace, otherwise by its sockets. exact is false when only sockets are visible: an app without one may
 // still be at work.
 func isAppThere(table *sockdiag.Table) (there, exact bool, err error) {
-	if sharesProcesses() {
-		n, err := otherProcesses()
+	if process.AreShared() {
+		n, err := process.Others()
 		return n > 0, true, err
 	}
 	n, err := table.Others()
 	return n > 0, false, err
-}
-
-// sharesProcesses reports whether the pod has shareProcessNamespace, which makes the processes of other containers
-// visible.
-func sharesProcesses() bool {
-	if os.Getpid() == 1 {
-		return false
-	}
-	b, _ := os.ReadFile("/proc/1/comm")
-	holdsNamespaces := []string{"pause", "systemd-pause", "catatonit"}
-	return slices.Contains(holdsNamespaces, strings.TrimSpace(string(b)))
-}
-
-// otherProcesses counts the processes other than the pod's pause, this process and its descendants.
-func otherProcesses() (int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0, fmt.Errorf("list the app's processes: %w", err)
-	}
-	parents := make(map[int]int)
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		fields := process.Stat(pid) // state, parent, …; none if it has exited meanwhile
-		if len(fields) < 2 || fields[0] == "Z" {
-			continue
-		}
-		parents[pid], _ = strconv.Atoi(fields[1])
-	}
-	n := 0
-	for pid := range parents {
-		if pid != 1 && !isOurs(pid, parents) {
-			n++
-		}
-	}
-	return n, nil
-}
-
-func isOurs(pid int, parents map[int]int) bool {
-	for range 100 {
-		if pid == os.Getpid() {
-			return true
-		}
-		parent, ok := parents[pid]
-		if !ok || parent == 0 {
-			return false
-		}
-		pid = parent
-	}
-	return false
 }
 
 // goneAtWork is how long no other process may have a socket before an app without a stop signal counts as exited, when

@@ -202,17 +202,6 @@ func TestAwaitAppGone(t *testing.T) {
 	}
 }
 
-func TestOtherProcesses(t *testing.T) {
-	before, err := otherProcesses()
-	if err != nil || before == 0 {
-		t.Fatalf("%d, %v: want the machine's", before, err)
-	}
-	if pid := os.Getpid(); !isOurs(pid, map[int]int{pid: 1}) || !isOurs(7, map[int]int{7: 8, 8: pid}) ||
-		isOurs(7, map[int]int{7: 1, 1: 0}) {
-		t.Error("our processes are not distinguished from others")
-	}
-}
-
 // TestPresenceWanted: an app's hook leaves a process in its container in each phase in which it returns because the pod
 // ends; also while the app still has to end its own connections.
 func TestPresenceWanted(t *testing.T) {

@@ -107,10 +107,7 @@ func (a *agent) handleRestarts(ctx context.Context) {
 			if latest[hookKey(c.ports)] == nil && len(latest) >= containersMost {
 				c.ports = nil
 			}
-			previous, isAgain := latest[hookKey(c.ports)]
-			if !isAgain {
-				previous = func() {}
-			}
+			previous := latest[hookKey(c.ports)]
 			follows, cancel := context.WithCancel(ctx)
 			latest[hookKey(c.ports)] = cancel
 			all.Go(func() {
@@ -149,9 +146,9 @@ func (a *agent) beginRestart(ports []uint16) restart {
 	return planeRestart{a.plane}
 }
 
-// followRestart lets the hook return, and then waits until the container is back. It calls begun when new connections
-// wait for this restart.
-func (a *agent) followRestart(ctx context.Context, c restartedContainer, begun func()) {
+// followRestart lets the hook return, and then waits until the container is back. previous, which may be nil, is called
+// when new connections wait for this restart.
+func (a *agent) followRestart(ctx context.Context, c restartedContainer, previous context.CancelFunc) {
 	a.status.metrics.restarts.Inc()
 	a.log.Info("app container restart detected; new connections wait for it", "wait", a.Settings.RestartWait.Value)
 	look, closeLook := a.openListeners()
@@ -159,7 +156,9 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer, begun f
 	before := look(c.ports)
 	r := a.beginRestart(c.ports)
 	defer r.End()
-	begun()
+	if previous != nil {
+		previous()
+	}
 
 	_ = poll.Until(ctx, restartPoll, func() bool {
 		return r.InFlight() == 0 || time.Since(c.began) >= restartHook || a.phases.isEnding()
@@ -173,9 +172,9 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer, begun f
 	giveUp := answered.Add(a.Settings.GracePeriod.Value + a.Settings.RestartWait.Value + restartSlack)
 	isBack, released := false, false
 	check := func() bool {
-		gone, back := before.compare(look(c.ports))
-		isBack = gone && back == backAll
-		if !isBack && !released && (back == backSome || time.Since(answered) >= restartSettle) {
+		lost, found := before.compare(look(c.ports))
+		isBack = lost > 0 && found == lost
+		if !isBack && !released && (found > 0 || time.Since(answered) >= restartSettle) {
 			released = true
 			r.Release()
 		}
@@ -196,18 +195,8 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer, begun f
 // listeners are the listening sockets of a pod's apps, by port.
 type listeners map[uint16][]uint32
 
-// returned is how many of the lost listeners are back.
-type returned int
-
-const (
-	backNone returned = iota
-	backSome
-	backAll
-)
-
-// compare reports whether a port has lost all of its listeners since before, and how many of such ports have new ones.
-func (before listeners) compare(now listeners) (gone bool, back returned) {
-	lost, found := 0, 0
+// compare counts the ports that have lost all of their listeners since before, and those of them with new ones.
+func (before listeners) compare(now listeners) (lost, found int) {
 	for port, old := range before {
 		if slices.ContainsFunc(now[port], func(inode uint32) bool { return slices.Contains(old, inode) }) {
 			continue
@@ -217,14 +206,7 @@ func (before listeners) compare(now listeners) (gone bool, back returned) {
 			found++
 		}
 	}
-	switch {
-	case found == 0:
-	case found == lost:
-		back = backAll
-	default:
-		back = backSome
-	}
-	return lost > 0, back
+	return lost, found
 }
 
 // openListeners opens the kernel's table. If that fails, no port has a listener: connections to the app are tried

@@ -173,20 +173,19 @@ func TestHookPorts(t *testing.T) {
 func TestCompareListeners(t *testing.T) {
 	before := listeners{80: {1, 2}, 443: {3}}
 	for _, tt := range []struct {
-		now  listeners
-		gone bool
-		back returned
+		now         listeners
+		lost, found int
 	}{
-		{before, false, backNone},
-		{listeners{80: {2}, 443: {3}}, false, backNone}, // one of two sockets of a port
-		{listeners{443: {3}}, true, backNone},
-		{nil, true, backNone},
-		{listeners{80: {4}}, true, backSome},
-		{listeners{80: {4}, 443: {3}}, true, backAll},
-		{listeners{80: {4}, 443: {5}}, true, backAll},
+		{before, 0, 0},
+		{listeners{80: {2}, 443: {3}}, 0, 0}, // one of two sockets of a port
+		{listeners{443: {3}}, 1, 0},
+		{nil, 2, 0},
+		{listeners{80: {4}}, 2, 1},
+		{listeners{80: {4}, 443: {3}}, 1, 1},
+		{listeners{80: {4}, 443: {5}}, 2, 2},
 	} {
-		if gone, back := before.compare(tt.now); gone != tt.gone || back != tt.back {
-			t.Errorf("%v: %v %v, want %v %v", tt.now, gone, back, tt.gone, tt.back)
+		if lost, found := before.compare(tt.now); lost != tt.lost || found != tt.found {
+			t.Errorf("%v: %d %d, want %d %d", tt.now, lost, found, tt.lost, tt.found)
 		}
 	}
 }

@@ -19,23 +19,64 @@ import (
 // Group are the living processes of the child's process group: the child, and descendants that have not left the group.
 // No other group can have its number while one of them lives.
 func (c *Child) Group() []int {
-	var out []int
 	if syscall.Kill(-c.Pid(), 0) == syscall.ESRCH {
 		return nil
 	}
-	entries, _ := os.ReadDir("/proc")
+	var out []int
+	all, _ := living()
+	for pid, stat := range all {
+		if stat[2] == strconv.Itoa(c.Pid()) {
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// living are the processes that have not ended, with their state, parent, group, …: see Stat.
+func living() (map[int][]string, error) {
+	entries, err := os.ReadDir("/proc")
+	out := make(map[int][]string)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		const state, group = 0, 2
-		stat := Stat(pid)
-		if len(stat) > group && stat[group] == strconv.Itoa(c.Pid()) && !strings.Contains("ZX", stat[state]) {
-			out = append(out, pid)
+		if stat := Stat(pid); len(stat) > 2 && !strings.Contains("ZX", stat[0]) { // else it has ended meanwhile
+			out[pid] = stat
 		}
 	}
-	return out
+	return out, err
+}
+
+// AreShared reports whether the pod has shareProcessNamespace, which makes the processes of other containers visible.
+func AreShared() bool {
+	b, _ := os.ReadFile("/proc/1/comm")
+	holdsNamespaces := []string{"pause", "systemd-pause", "catatonit"}
+	return os.Getpid() != 1 && slices.Contains(holdsNamespaces, strings.TrimSpace(string(b)))
+}
+
+// Others counts the processes other than the pod's pause, this process and its descendants.
+func Others() (n int, err error) {
+	all, err := living()
+	for pid := range all {
+		if pid != 1 && !descends(pid, os.Getpid(), all) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// descends reports whether a process is another one, or its descendant.
+func descends(pid, from int, all map[int][]string) bool {
+	for range 100 {
+		stat := all[pid]
+		if pid == from || stat == nil {
+			return pid == from
+		}
+		pid, _ = strconv.Atoi(stat[1])
+	}
+	return false
 }
 
 // SignalGroup sends a signal to the whole process group.

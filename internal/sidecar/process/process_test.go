@@ -117,3 +117,32 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestOthers: a child of a child is not another process, and the parent is.
+func TestOthers(t *testing.T) {
+	if n, err := Others(); err != nil || n == 0 {
+		t.Fatalf("%d, %v: want the machine's", n, err)
+	}
+	cmd := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var grandchild int
+	_, err = fmt.Fscan(out, &grandchild)
+	defer func() {
+		_ = syscall.Kill(grandchild, syscall.SIGKILL)
+		_ = cmd.Wait()
+	}()
+	all, living := living()
+	if err != nil || living != nil || all[grandchild] == nil {
+		t.Fatalf("%v, %v: the process is not seen", err, living)
+	}
+	if own := os.Getpid(); !descends(grandchild, own, all) || !descends(own, own, all) ||
+		descends(os.Getppid(), own, all) {
+		t.Error("descendants are not distinguished from others")
+	}
+}
