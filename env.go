@@ -3,7 +3,10 @@ package lastcall
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -47,4 +50,16 @@ func fromEnvironment(getenv func(string) string) (settings, error) {
 		s.drainedByHook = drained
 	}
 	return s, errors.Join(errs...)
+}
+
+// misspelt warns of variables that have no effect because of their names.
+func misspelt(log *slog.Logger, environ []string) {
+	read := []string{timers.GracePeriod, timers.MinimumDrain, timers.QuietTime, timers.IdleGrace, timers.Margin,
+		timers.DrainedByHook, variableHookToken}
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		if meant, ok := timers.Nearest(name, read); ok && !slices.Contains(read, name) {
+			log.Warn("unknown setting, has no effect on lastcall: did you mean "+meant+"?", "variable", name)
+		}
+	}
 }

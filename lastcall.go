@@ -42,6 +42,7 @@ type settings struct {
 	config        drain.Config
 	log           *slog.Logger
 	listeners     []net.Listener
+	useTLS        bool
 	certFile      string
 	keyFile       string
 	others        []drain.DataPlane
@@ -85,6 +86,7 @@ func newSettings(opts []Option) (settings, error) {
 		return s, fmt.Errorf("grace period is %v: must be 1s or more, such as 30*time.Second", d)
 	}
 	s.log = cmp.Or(s.log, slog.Default())
+	misspelt(s.log, os.Environ())
 	return s, s.config.Validate()
 }
 
@@ -99,7 +101,7 @@ func newSettings(opts []Option) (settings, error) {
 // The error is not nil when the server could not be started, or failed before its end. A request that
 // was cut is no error: see Report.Verdict.
 func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, error) {
-	return configured(opts, func(s *settings) (Report, error) {
+	return configured(ctx, opts, func(s *settings) (Report, error) {
 		if server == nil {
 			return Report{}, errors.New("server is nil")
 		}
@@ -111,10 +113,11 @@ func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, er
 // on (httpdrain.New). Several are drained together: see With. When the first of them ends by itself,
 // the others are drained.
 func Run(ctx context.Context, plane drain.DataPlane, opts ...Option) (Report, error) {
-	return configured(opts, func(s *settings) (Report, error) {
+	return configured(ctx, opts, func(s *settings) (Report, error) {
 		if err := check(plane); err != nil {
 			return Report{}, err
 		}
+		s.listeners = nil // Serve's
 		requests, stop := s.receiveSignals(ctx)
 		defer stop()
 		return s.run(ctx, append([]drain.DataPlane{plane}, s.others...), requests)
@@ -135,8 +138,11 @@ func check(p drain.DataPlane) error {
 }
 
 // configured calls f with the settings of the environment and the options.
-func configured(opts []Option, f func(*settings) (Report, error)) (report Report, err error) {
+func configured(ctx context.Context, opts []Option, f func(*settings) (Report, error)) (report Report, err error) {
 	s, err := newSettings(opts)
+	if ctx == nil {
+		err = errors.New("the context is nil: context.Background() never ends")
+	}
 	if err == nil {
 		report, err = f(&s)
 	}
@@ -149,17 +155,16 @@ func configured(opts []Option, f func(*settings) (Report, error)) (report Report
 func (s *settings) serve(ctx context.Context, server *http.Server) (Report, error) {
 	requests, stop := s.receiveSignals(ctx) // first, since SIGTERM would end the program without a drain
 	defer stop()
-	useTLS, err := s.prepareTLS(server)
-	if err != nil {
+	if err := s.prepareTLS(server); err != nil {
 		return Report{}, err
 	}
-	if err := s.listen(addressOf(server, useTLS)); err != nil {
+	if err := s.listen(addressOf(server, s.useTLS)); err != nil {
 		return Report{}, err
 	}
 	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted,
 		OnShutdown: func() { requests.Send(drain.ShutdownCalled) }})
 	serve := plane.Serve
-	if useTLS {
+	if s.useTLS {
 		serve = plane.ServeTLS
 	}
 	errs := make([]error, len(s.listeners))
@@ -171,7 +176,6 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	}
 	var serving sync.WaitGroup
 	for i, ln := range s.listeners {
-		s.log.Info("serving", "address", ln.Addr().String(), "tls", useTLS)
 		serving.Go(func() { errs[i] = serve(ln) })
 	}
 	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...), requests)
@@ -193,12 +197,12 @@ func checkOpen(ln net.Listener) error {
 	return raw.Control(func(uintptr) {})
 }
 
-// prepareTLS reports whether the server uses TLS.
-func (s *settings) prepareTLS(server *http.Server) (bool, error) {
+// prepareTLS sets whether the server uses TLS.
+func (s *settings) prepareTLS(server *http.Server) error {
 	if s.certFile != "" || s.keyFile != "" {
 		cert, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
 		if err != nil {
-			return false, fmt.Errorf("load the certificate: %w", err)
+			return fmt.Errorf("load the certificate: %w", err)
 		}
 		if server.TLSConfig == nil {
 			server.TLSConfig = &tls.Config{}
@@ -207,7 +211,8 @@ func (s *settings) prepareTLS(server *http.Server) (bool, error) {
 		}
 		server.TLSConfig.Certificates = append(server.TLSConfig.Certificates, cert)
 	}
-	return hasCertificate(server.TLSConfig), nil
+	s.useTLS = hasCertificate(server.TLSConfig)
+	return nil
 }
 
 func hasCertificate(c *tls.Config) bool {

@@ -37,9 +37,9 @@ func WithIdleGrace(d time.Duration) Option {
 	return func(s *settings) { s.config.IdleGrace = d }
 }
 
-// WithMargin sets how long before SIGKILL the last call is made, at most a quarter of the grace
+// WithLastCallMargin sets how long before SIGKILL the last call is made, at most a quarter of the grace
 // period. The default is 2 s, or LASTCALL_LAST_CALL_MARGIN.
-func WithMargin(d time.Duration) Option {
+func WithLastCallMargin(d time.Duration) Option {
 	return func(s *settings) { s.config.Margin = d }
 }
 

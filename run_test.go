@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 		"busy: the end of the request":           {clients: busy, signals: term, verdict: drain.Clean, ends: 8 * s, trigger: "SIGTERM", logged: `msg="drain phase" phase=waiting`},
 		"clients that never learn: the cap":      {clients: steady, signals: term, verdict: drain.Clean, ends: 10*s + 10*ms, trigger: "SIGTERM", logged: `level=WARN msg="new connections still arriving at the drain cap; closing listeners"`},
 		"endless: the last call":                 {clients: []dt.Client{dt.Get("/", s, time.Hour)}, signals: term, verdict: drain.Cut, ends: 28 * s, trigger: "SIGTERM", logged: "verdict=cut"},
-		"options":                                {clients: []dt.Client{dt.Get("/", s, time.Hour)}, signals: term, opts: []Option{WithGracePeriod(10 * s), WithMargin(s)}, verdict: drain.Cut, ends: 9 * s, trigger: "SIGTERM"},
+		"options":                                {clients: []dt.Client{dt.Get("/", s, time.Hour)}, signals: term, opts: []Option{WithGracePeriod(10 * s), WithLastCallMargin(s)}, verdict: drain.Cut, ends: 9 * s, trigger: "SIGTERM"},
 		"a second SIGTERM: the last call":        {clients: busy, signals: []signalAt{{60 * s, drain.Terminate}, {62 * s, drain.Terminate}}, verdict: drain.Cut, ends: 2 * s, trigger: "SIGTERM"},
 		"Ctrl-C, idle: at once":                  {clients: idle, signals: []signalAt{{60 * s, drain.Interrupt}}, verdict: drain.Clean, ends: 0, trigger: "SIGINT"},
 		"Ctrl-C, busy: the end of the request":   {clients: busy, signals: []signalAt{{60 * s, drain.Interrupt}}, verdict: drain.Clean, ends: 8 * s, trigger: "SIGINT"},
@@ -178,6 +178,23 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// Misspelt variables are named, those of other programs are not.
+func TestMisspeltVariables(t *testing.T) {
+	for name, warns := range map[string]bool{"LASTCALL_QUITE_TIME": true, "LASTCALL_LASTCALL_MARGIN": true, "lastcall_idle_grace": true,
+		"MINIMUM_DRAIN_DURATION": false, "LASTCALL_LAST_CALL_SPREAD": false, "LASTCALL_RESTART_WAIT": false, "TERMINATION_DRAIN_DURATION_SECONDS": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "1s")
+			var log bytes.Buffer
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, _ = Run(ctx, NewWorker(""), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			if got := strings.Contains(log.String(), "did you mean") && strings.Contains(log.String(), "variable="+name); got != warns {
+				t.Errorf("warns: %v, want %v:\n%s", got, warns, &log)
+			}
+		})
+	}
+}
+
 // TestNilArguments: a nil argument is an error and not a panic.
 func TestNilArguments(t *testing.T) {
 	for want, opts := range map[string][]Option{
@@ -195,6 +212,14 @@ func TestNilArguments(t *testing.T) {
 		if _, err := Serve(t.Context(), server, opts...); err == nil || err.Error() != want {
 			t.Errorf("%v: want %s", err, want)
 		}
+	}
+	var none context.Context
+	const noContext = "lastcall: the context is nil: context.Background() never ends"
+	if _, err := Run(none, NewWorker("")); err == nil || err.Error() != noContext {
+		t.Errorf("%v: want %s", err, noContext)
+	}
+	if _, err := Serve(none, &http.Server{Addr: "127.0.0.1:0"}); err == nil || err.Error() != noContext {
+		t.Errorf("%v: want %s", err, noContext)
 	}
 	if _, err := Run(t.Context(), nil); err == nil || err.Error() != "lastcall: data plane is nil" {
 		t.Errorf("%v: want lastcall: data plane is nil", err)

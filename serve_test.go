@@ -334,7 +334,11 @@ func TestServeErrors(t *testing.T) {
 		"status address":         {"127.0.0.1:0", WithStatusAddress(address)},
 		"unexpected EOF":         {"", WithListener(broken{taken})},
 	} {
-		report, err := Serve(t.Context(), &http.Server{Addr: tt.address}, WithLogger(slog.New(slog.DiscardHandler)), tt.opt)
+		var log bytes.Buffer
+		report, err := Serve(t.Context(), &http.Server{Addr: tt.address}, WithLogger(slog.New(slog.NewTextHandler(&log, nil))), tt.opt)
+		if tt.address != "" && strings.Contains(log.String(), "msg=serving") {
+			t.Errorf("want %q, but it is said to serve:\n%s", want, &log)
+		}
 		if err == nil || !strings.HasPrefix(err.Error(), "lastcall: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error about %q, got: %v", want, err)
 		}

@@ -13,58 +13,49 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/listen"
 )
 
-// serveSide serves on the server's Addr, without a drain, until stop is called.
-func (s *settings) serveSide(what string, server *http.Server) (stop func(), err error) {
-	useTLS := hasCertificate(server.TLSConfig)
-	ln, err := listen.Open("tcp", addressOf(server, useTLS))
-	if err != nil {
-		return nil, fmt.Errorf("%s address: %w", what, err)
+// serveSides serves the servers that remain until the very end, without a drain: the status address, and the servers of
+// WithSideServer. It logs that all are served, and what Serve listens on, once all addresses are bound.
+func (s *settings) serveSides(st *status, requests *drain.Requests) (stop func(), err error) {
+	all, first := s.sides, "side server"
+	if s.statusAddress != "" {
+		all, first = append([]*http.Server{s.statusServer(st, requests)}, all...), "status"
 	}
-	s.log.Info("serving "+what, "address", ln.Addr().String(), "tls", useTLS)
+	what := func(i int) string { return [...]string{first, "side server"}[min(i, 1)] }
+	var bound []net.Listener
+	for i, server := range all {
+		ln, err := listen.Open("tcp", addressOf(server, hasCertificate(server.TLSConfig)))
+		if err != nil {
+			for _, ln := range bound {
+				_ = ln.Close()
+			}
+			return nil, fmt.Errorf("%s address: %w", what(i), err)
+		}
+		bound = append(bound, ln)
+	}
+	for _, ln := range s.listeners {
+		s.log.Info("serving", "address", ln.Addr().String(), "tls", s.useTLS)
+	}
 	var serving sync.WaitGroup
-	serving.Go(func() {
-		serve := server.Serve
-		if useTLS {
-			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
-		}
-		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error(what+" has failed", "error", err)
-		}
-	})
+	for i, server := range all {
+		useTLS := hasCertificate(server.TLSConfig)
+		s.log.Info("serving "+what(i), "address", bound[i].Addr().String(), "tls", useTLS)
+		serving.Go(func() {
+			serve := server.Serve
+			if useTLS {
+				serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+			}
+			if err := serve(bound[i]); !errors.Is(err, http.ErrServerClosed) {
+				s.log.Error(what(i)+" has failed", "error", err)
+			}
+		})
+	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		_ = server.Shutdown(ctx) // the answer to a hook or a scrape is on its way
-		_ = server.Close()
+		for _, server := range all {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			_ = server.Shutdown(ctx) // the answer to a hook or a scrape is on its way
+			cancel()
+			_ = server.Close()
+		}
 		serving.Wait()
 	}, nil
-}
-
-// serveSides serves the servers that remain until the very end: the status address, and the servers of WithSideServer.
-func (s *settings) serveSides(st *status, requests *drain.Requests) (stop func(), err error) {
-	var stops []func()
-	stop = func() {
-		for _, f := range stops {
-			f()
-		}
-	}
-	all := s.sides
-	var status *http.Server
-	if s.statusAddress != "" {
-		status = s.statusServer(st, requests)
-		all = append([]*http.Server{status}, all...)
-	}
-	for _, server := range all {
-		what := "side server"
-		if server == status {
-			what = "status"
-		}
-		one, err := s.serveSide(what, server)
-		if err != nil {
-			stop()
-			return nil, err
-		}
-		stops = append(stops, one)
-	}
-	return stop, nil
 }

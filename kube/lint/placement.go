@@ -10,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -80,7 +81,7 @@ func (l *linting) misplaced() {
 			continue
 		}
 		text := "is not an annotation of lastcall and is ignored"
-		if meant, ok := meshconfig.Nearest(name, inject.Keys()); ok {
+		if meant, ok := timers.Nearest(name, inject.Keys()); ok {
 			text += ": did you mean " + meant + "?"
 		}
 		l.find("LC007", Warning, "metadata.annotations["+name+"]", "%s", text)

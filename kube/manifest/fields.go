@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // FieldError is a field whose value does not have its type.
@@ -186,11 +186,11 @@ func strayText(keys []string) string {
 		return text + ": it belongs to " + where
 	}
 	known := names(reflect.TypeFor[corev1.PodTemplateSpec](), keys[:len(keys)-1])
-	if near, ok := meshconfig.Nearest(name, known); ok {
+	if near, ok := timers.Nearest(name, known); ok {
 		return text + ": did you mean " + near + "?"
 	}
 	for meant, where := range ends {
-		if near, ok := meshconfig.Nearest(name, []string{meant}); ok {
+		if near, ok := timers.Nearest(name, []string{meant}); ok {
 			return text + ": did you mean " + near + "? It belongs to " + where
 		}
 	}

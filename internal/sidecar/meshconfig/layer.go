@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // layer is the settings of one place.
@@ -227,7 +229,7 @@ func (r *resolver) unknown(l *layer, path []string, isMesh bool, names ...string
 		names = append(names, fieldDefaultConfig)
 	}
 	name := path[len(path)-1]
-	switch meant, ok := Nearest(name, names); {
+	switch meant, ok := timers.Nearest(name, names); {
 	case name == "terminationGracePeriodSeconds":
 		r.warn(l.at(path), dotted(path), "belongs in the pod's spec, has no effect here; set %s for lastcall",
 			VariableGracePeriod)

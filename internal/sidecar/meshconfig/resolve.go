@@ -111,7 +111,7 @@ func (r *resolver) readAnnotations(annotations map[string]string) {
 		if slices.Contains(read, key) || !strings.Contains(strings.ToLower(key), "istio.io/") {
 			continue
 		}
-		if meant, ok := Nearest(key, read); ok {
+		if meant, ok := timers.Nearest(key, read); ok {
 			r.warn(Source{Origin: Annotation, Name: key}, key,
 				"no annotation of this name, has no effect: did you mean %s?", meant)
 		}
@@ -232,7 +232,7 @@ func (f *findings) adviseVariable(name string, src Source, path string) {
 	if isVariable(name) || len(name) < 8 {
 		return
 	}
-	if meant, ok := Nearest(name, variables); ok {
+	if meant, ok := timers.Nearest(name, variables); ok {
 		f.warn(src, path, "unknown setting, has no effect on lastcall: did you mean %s?", meant)
 	}
 }
