@@ -106,7 +106,7 @@ func (f *settingsFlags) given() map[string]meshconfig.Flag {
 	if f.statusPort != 0 {
 		given["statusPort"] = meshconfig.Flag{Name: "--status-port", Text: strconv.Itoa(f.statusPort)}
 	}
-	for _, s := range append(meshconfig.Table(), meshconfig.Leave) {
+	for _, s := range meshconfig.Table() {
 		text := f.texts[s.Flag]
 		if text == nil || !f.flags.Changed(s.Flag) {
 			continue

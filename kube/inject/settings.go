@@ -56,7 +56,7 @@ func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Contai
 		arguments, _ = pod.WaitFlags(pod.HookOf(agent))
 	}
 	flags := map[string]meshconfig.Flag{}
-	for _, s := range append(meshconfig.Table(), meshconfig.Leave) {
+	for _, s := range meshconfig.Table() {
 		if value := pod.Argument(arguments, "--"+s.Flag); value != "" && s.Flag != "" {
 			flags[s.Name] = meshconfig.Flag{Name: "--" + s.Flag, Text: value}
 		}

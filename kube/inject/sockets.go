@@ -151,7 +151,7 @@ func (j *injection) waitCommand(c *corev1.Container, flags []string, ports []wat
 		value meshconfig.Value[time.Duration]
 	}{
 		{"--minimum-drain", s.MinimumDrain}, {"--quiet-time", s.QuietTime},
-		{"--idle-grace", s.IdleGrace}, {"--leave", s.Margin},
+		{"--idle-grace", s.IdleGrace}, {"--last-call-margin", s.Margin},
 	} {
 		if v.value.IsSet() {
 			command = append(command, v.flag, v.value.Value.String())

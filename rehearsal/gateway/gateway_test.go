@@ -335,7 +335,7 @@ func TestLocalReplies(t *testing.T) {
 				t.Error("no date")
 			}
 			h.Del("Date")
-			want := fmt.Sprintf("map[Content-Length:[%d] Content-Type:[text/plain] Server:[envoy]]", len(tt.body))
+			want := fmt.Sprintf("map[Content-Length:[%d] Content-Type:[text/plain] Server:[lastcall]]", len(tt.body))
 			if got := fmt.Sprint(h); got != want {
 				t.Errorf("headers %s, want %s", got, want)
 			}

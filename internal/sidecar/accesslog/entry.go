@@ -269,8 +269,9 @@ const (
 	MessageLastCall = drain.MessageLastCall
 )
 
-// Server is the Server header of local replies, by which users distinguish a proxy's 503 from the app's.
-const Server = "envoy"
+// Server is the Server header of local replies, by which users distinguish lastcall's 503 from the app's, and from that
+// of an Envoy.
+const Server = "lastcall"
 
 // Reply is a local reply in place of the app's response, with Envoy's fields, as users' tools and dashboards expect
 // them.

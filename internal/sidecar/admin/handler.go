@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
 )
 
@@ -140,7 +141,7 @@ func (a answer) write(w http.ResponseWriter) {
 	h["x-content-type-options"] = []string{"nosniff"}
 	h["date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
 	h["Date"] = nil
-	h["server"] = []string{"envoy"}
+	h["server"] = []string{accesslog.Server}
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body)
 	// Before the handler returns, so that the length is still unknown: Envoy's responses are chunked.

@@ -102,7 +102,7 @@ func TestHeadIsWrittenAsEnvoyWritesIt(t *testing.T) {
 	must(t, err)
 	for _, part := range []string{
 		"HTTP/1.1 200 OK\r\n", "\r\ncache-control: no-cache, max-age=0\r\n", "\r\ncontent-type: text/plain; charset=UTF-8\r\n",
-		"\r\ndate: ", "\r\nserver: envoy\r\n", "\r\nx-content-type-options: nosniff\r\n", "\r\n\r\n5\r\nLIVE\n\r\n0\r\n\r\n",
+		"\r\ndate: ", "\r\nserver: lastcall\r\n", "\r\nx-content-type-options: nosniff\r\n", "\r\n\r\n5\r\nLIVE\n\r\n0\r\n\r\n",
 	} {
 		if strings.Count(string(raw), part) != 1 {
 			t.Errorf("%q is not there once:\n%q", part, raw)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // UsageError is an error in a command's flags or arguments; it ends a program with exit code 2.
@@ -22,7 +24,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 func Prepare(root *cobra.Command, version string) {
 	versionFlag(root, version)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{flagError(err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return UsageError{flagError(cmd, err)} })
 	registerHelp(root)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd)) })
 	// It costs every sidecar 0.4 MB otherwise.
@@ -56,9 +58,24 @@ var takes = map[string]string{
 	"durationSlice": "durations such as 500ms or 5s, separated by commas",
 }
 
-// flagError describes the value that a flag takes; pflag's own message has only the error of strconv.
-func flagError(err error) error {
+// flagError describes the value that a flag takes, where pflag's own message has only the error of strconv, or which
+// flag was probably meant.
+func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		name := unknown.GetSpecifiedName()
+		for _, c := range cmd.Commands() {
+			if c.Flags().Lookup(name) != nil {
+				return fmt.Errorf("%w: did you mean %s --%s?", err, c.CommandPath(), name)
+			}
+		}
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		if meant, ok := timers.Nearest(name, known); ok {
+			return fmt.Errorf("%w: did you mean --%s?", err, meant)
+		}
+	}
 	if !errors.As(err, &invalid) {
 		return err
 	}
@@ -82,6 +99,9 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 
 // suggestion is the command that was probably meant.
 func suggestion(cmd *cobra.Command, name string) string {
+	if cmd.Flags().Lookup(name) != nil {
+		return ": did you mean --" + name + "?"
+	}
 	cmd.SuggestionsMinimumDistance = 2
 	if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
 		return ": did you mean " + Or(similar) + "?"

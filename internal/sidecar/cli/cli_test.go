@@ -37,7 +37,10 @@ func TestErrors(t *testing.T) {
 		"sub --grace soon":       `--grace "soon": must be a duration such as 500ms, 5s or 1m30s`,
 		"sub --grace 5":          `--grace "5": must be a duration`,
 		"sub --native=maybe":     `--native "maybe": must be true or false`,
-		"sub --nativ":            "unknown flag: --nativ",
+		"sub --nativ":            "unknown flag: --nativ: did you mean --native?",
+		"sub --other":            "unknown flag: --other",
+		"--grace 5s":             "unknown flag: --grace: did you mean example sub --grace?",
+		"version":                `unknown command "version": did you mean --version?`,
 		"sub --output yaml":      `--output "yaml": must be text or json`,
 		"sub -o json --ports 80": "",
 	} {

@@ -35,10 +35,10 @@ const (
 	GroupSystem  = "Service manager and runtime"
 )
 
-// Leave is the last-call margin of a hook without an agent, with another flag and another default.
-var Leave = Setting{Name: VariableMargin, Flag: "leave", Type: "duration",
+// Leave is the last-call margin of a hook without an agent, with another default.
+var Leave = Setting{Name: VariableMargin, Flag: "last-call-margin", Type: "duration",
 	Default: timers.DefaultLeave.String(),
-	Usage:   "how much of the grace period to leave to the app after its SIGTERM, at most a quarter of it"}
+	Usage:   "return this long before SIGKILL, for the app to end; at most a quarter of the grace period"}
 
 // Table lists all settings, in the order in which they are documented. Do not change it.
 func Table() []Setting { return table }

@@ -115,8 +115,8 @@ func TestBrokenApp(t *testing.T) {
 			if got, err := io.ReadAll(resp.Body); resp.StatusCode != tt.status || string(got) != tt.body || !errors.Is(err, tt.err) || resp.Close != tt.closes {
 				t.Errorf("%d %q, %v, close %v", resp.StatusCode, got, err, resp.Close)
 			}
-			if ct, server := resp.Header.Get("content-type"), resp.Header.Get("server"); tt.status >= 500 && (ct != "text/plain" || server != "envoy") {
-				t.Errorf("content-type %q, server %q; want Envoy's", ct, server)
+			if ct, server := resp.Header.Get("content-type"), resp.Header.Get("server"); tt.status >= 500 && (ct != "text/plain" || server != "lastcall") {
+				t.Errorf("content-type %q, server %q; want text/plain and lastcall", ct, server)
 			}
 			c.wantEnd()
 			awaitActivity(t, p, 0, 0)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
@@ -52,7 +53,7 @@ func ask(t *testing.T, p *Pipe, s http1test.Case) (seen []string, status int) {
 		case 200:
 			seen = append(seen, strings.TrimSpace(string(body)))
 		default:
-			if resp.StatusCode == s.Status && resp.Header.Get("Server") != "envoy" {
+			if resp.StatusCode == s.Status && resp.Header.Get("Server") != accesslog.Server {
 				t.Errorf("%s: it is the app that has refused", s.Name)
 			}
 			return seen, resp.StatusCode
