@@ -102,10 +102,8 @@ func rotatePostgres(t *testing.T, start func() *instance, options string, jdbc, 
 	}
 	var workers sync.WaitGroup
 	if jdbc {
-		jars, err := javaJars(t)
-		must.Do(t, err)
-		java := peers.Need(t, "java")
-		workers.Go(func() { usePool(ctx, t, java, jars, r.address, count) })
+		java := javaProgram(t, "Pool", "jdbc:postgresql://"+r.address+"/postgres?user=app&sslmode=disable")
+		workers.Go(func() { usePool(ctx, t, java, count) })
 	} else {
 		pool, err := pgxpool.New(ctx, "postgres://app@"+r.address+"/postgres?sslmode=disable&pool_max_conns=8"+options)
 		must.Do(t, err)
@@ -168,9 +166,7 @@ func transaction(pool *pgxpool.Pool) (began bool, err error) {
 }
 
 // usePool runs transactions through HikariCP until the context ends.
-func usePool(ctx context.Context, t *testing.T, java, jars, address string, count func(began bool, err error)) {
-	cmd := exec.Command(java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(jars, "*"),
-		"testdata/Pool.java", "jdbc:postgresql://"+address+"/postgres?user=app&sslmode=disable")
+func usePool(ctx context.Context, t *testing.T, cmd *exec.Cmd, count func(began bool, err error)) {
 	in, out := io.Pipe()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -117,10 +117,7 @@ func TestWorkers(t *testing.T) {
 
 // workerPackages is the folder with what testdata/workers/requirements.txt names.
 func workerPackages(t *testing.T) string {
-	t.Helper()
-	folder, err := workersFolder(peers.Need(t, "python"), "testdata/workers/requirements.txt", "requirements.txt", "packages", packages.Pip)
-	installed(t, err)
-	return folder
+	return workersFolder(t, "python", "testdata/workers/requirements.txt", "requirements.txt", "packages", packages.Pip)
 }
 
 // stream is one kind of worker's treatment of its messages.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,55 +47,18 @@ func pythonClient(t *testing.T) *exec.Cmd {
 	return exec.Command(peers.Need(t, "python"), "testdata/client.py")
 }
 
-var nodeFolder, jettyFolder = packages.Installer("node"), packages.Installer("jetty")
+var nodeFolder = packages.Installer("node")
 
 func nodeClient(t *testing.T) *exec.Cmd {
-	modules, err := nodeFolder(peers.Need(t, "npm"), "../testdata/node/package.json", "package.json", "node_modules", packages.Npm)
-	installed(t, err)
+	modules := nodeFolder(t, "npm", "../testdata/node/package.json", "package.json", "node_modules", packages.Npm)
 	command := exec.Command(peers.Need(t, "node"), "testdata/client.js")
 	command.Env = append(os.Environ(), "NODE_PATH="+modules)
 	return command
 }
 
-// installed ends the test unless a package manager has installed what it needs: only in CI it must.
-func installed(t *testing.T, err error) {
-	t.Helper()
-	switch {
-	case err == nil:
-	case peers.InCI():
-		t.Fatal(err)
-	default:
-		t.Skip(err)
-	}
-}
-
-// java is the command of a class, compiled once.
-func java(t *testing.T, class string, args ...string) *exec.Cmd {
-	classes := compiled(t)
-	flags := []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classes, class}
-	return exec.Command(peers.Need(t, "java"), append(flags, args...)...)
-}
+var java = packages.Java("jetty", &scratch)
 
 func javaClient(t *testing.T) *exec.Cmd { return java(t, "Client") }
-
-var compiled = func() func(*testing.T) string {
-	var once sync.Once
-	var path string
-	return func(t *testing.T) string {
-		compiler, maven := peers.Need(t, "javac"), peers.Need(t, "mvn")
-		once.Do(func() {
-			jars, err := jettyFolder(maven, "testdata/pom.xml", "pom.xml", "jars", packages.Maven)
-			installed(t, err)
-			folder := filepath.Join(scratch, "classes")
-			path = folder + ":" + filepath.Join(jars, "*")
-			sources, _ := filepath.Glob("testdata/*.java")
-			if out, err := exec.Command(compiler, append([]string{"-cp", path, "-d", folder}, sources...)...).CombinedOutput(); err != nil {
-				t.Fatalf("javac: %v\n%s", err, out)
-			}
-		})
-		return path
-	}
-}()
 
 // child is a client's process, which does many tasks at once.
 type child struct {
