@@ -27,7 +27,7 @@ come and every listener and connection is gone.
 To observe an app on this machine takes its user or root; one in another network namespace, such as a container, takes
 CAP_SYS_ADMIN and CAP_SYS_PTRACE.
 
-What the kernel cannot show is in the report as "cannot know"; the sum of it is the difference between what was lost at
+What the kernel cannot show is in the report as "unclear"; the sum of it is the difference between what was lost at
 least and at most.
 
 Exit code: 0 when no request was lost for certain (--strict: and none may have been), 1 when one was lost or on an
@@ -114,7 +114,7 @@ func (f *observeFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return nil
 	case err != nil:
 		return err
-	case t.Lost.Total() > 0 || f.strict && t.Verdict != observe.Clean:
+	case t.Lost.Total() > 0 || f.strict && t.Verdict != observe.VerdictClean:
 		return cli.ErrReported
 	}
 	return nil

@@ -23,11 +23,11 @@ func TestJudge(t *testing.T) {
 		bounds  string
 	}{
 		{name: "nothing lost", verdict: Clean, bounds: "0"},
-		{name: "lost, and perhaps more", from: Termination{Traffic: observe.Termination{Lost: observe.Lost{Reset: 2}, Maybe: observe.Maybe{Probes: 1, Opaque: 2}}}, verdict: Lost, why: "2 reset", bounds: "2 to 5"},
+		{name: "lost, and perhaps more", from: Termination{Traffic: observe.Termination{Lost: observe.Lost{Reset: 2}, Unclear: observe.Unclear{Probes: 1, Opaque: 2}}}, verdict: Lost, why: "2 reset", bounds: "2 to 5"},
 		{name: "lost", from: Termination{Traffic: observe.Termination{Lost: observe.Lost{Reset: 2, Refused: 1}}}, verdict: Lost, why: "2 reset, 1 refused"},
 		{name: "SIGKILL without a request in flight", from: Termination{Killed: []string{"app"}}, verdict: Killed},
-		{name: "SIGKILL ends the requests in flight", from: Termination{Killed: []string{"app"}, Traffic: observe.Termination{Maybe: observe.Maybe{Unfinished: 3}}}, verdict: Lost, why: "3 reset"},
-		{name: "in flight when the observer ended", from: Termination{Traffic: observe.Termination{Maybe: observe.Maybe{Unfinished: 3}}}, verdict: Unclear, bounds: "0 to 3"},
+		{name: "SIGKILL ends the requests in flight", from: Termination{Killed: []string{"app"}, Traffic: observe.Termination{Unclear: observe.Unclear{Unfinished: 3}}}, verdict: Lost, why: "3 reset"},
+		{name: "in flight when the observer ended", from: Termination{Traffic: observe.Termination{Unclear: observe.Unclear{Unfinished: 3}}}, verdict: Unclear, bounds: "0 to 3"},
 		{name: "seen late", from: Termination{Unknown: []string{"late"}}, verdict: Unknown, bounds: "0 or more"},
 		{name: "a loss that was seen is certain", from: Termination{Unknown: []string{"late"}, Traffic: observe.Termination{Lost: observe.Lost{Unanswered: 1}}}, verdict: Lost, why: "1 unanswered"},
 	} {
@@ -47,7 +47,7 @@ func TestTotals(t *testing.T) {
 	var totals Totals
 	ended := func(proxy string, lost, most int, seconds float64) {
 		one := Termination{Namespace: "shop", Workload: "deployment/web", Proxy: proxy, Seconds: seconds, Lateness: seconds / 2}
-		one.Traffic.Lost.Reset, one.Traffic.Maybe.Opaque = lost, most-lost
+		one.Traffic.Lost.Reset, one.Traffic.Unclear.Opaque = lost, most-lost
 		one.Judge()
 		totals.Add(one)
 	}

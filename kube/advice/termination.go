@@ -26,7 +26,7 @@ type Termination struct {
 	Unknown   []string `json:"unknown,omitempty"`
 
 	// LostLeast and LostMost are how many requests were lost: at least, and at most; -1 if not all was seen, so that there
-	// is no upper bound. What makes the difference is in Traffic.Maybe.
+	// is no upper bound. What makes the difference is in Traffic.Unclear.
 	LostLeast int `json:"lost_least"`
 	LostMost  int `json:"lost_most"`
 
@@ -62,8 +62,8 @@ func (t *Termination) endBySIGKILL() {
 	if len(t.Killed) == 0 {
 		return
 	}
-	t.Traffic.Lost.Reset += t.Traffic.Maybe.Unfinished
-	t.Traffic.Maybe.Unfinished = 0
+	t.Traffic.Lost.Reset += t.Traffic.Unclear.Unfinished
+	t.Traffic.Unclear.Unfinished = 0
 	t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
 }
 
@@ -114,7 +114,7 @@ func (t *Termination) Doubts() string {
 		all = append(all, "SIGKILL ended "+strings.Join(t.Killed, ", "))
 	}
 	all = append(all, t.Unknown...)
-	if why := t.Traffic.Maybe.Why(); why != "" {
+	if why := t.Traffic.Unclear.Why(); why != "" {
 		all = append(all, "perhaps lost: "+why)
 	}
 	if t.Traffic.Unseen > 0 {

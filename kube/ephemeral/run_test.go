@@ -80,8 +80,8 @@ func TestRun(t *testing.T) {
 	c := newCluster(t, map[string]ending{
 		"clean":  {log: []string{report(`"open":1`)}},
 		"lost":   {log: []string{report(`"lost":{"reset":2,"refused":1}`)}},
-		"killed": {log: []string{report(`"maybe":{"unfinished":3}`)}, code: 137},          // SIGKILL ends the observer as well
-		"late":   {log: []string{report(`"maybe":{"unfinished":3}`), report(`"open":3`)}}, // all were answered in the last second
+		"killed": {log: []string{report(`"unclear":{"unfinished":3}`)}, code: 137},          // SIGKILL ends the observer as well
+		"late":   {log: []string{report(`"unclear":{"unfinished":3}`), report(`"open":3`)}}, // all were answered in the last second
 		"torn":   {log: []string{`{"begin":`}},
 		"silent": {},
 		"broken": {log: []string{"observe: no netlink here"}},

@@ -71,8 +71,8 @@ const quietTime = 5 * time.Second
 func (t *Termination) addReport(p *Pod) {
 	defer func() {
 		if seen := &t.Traffic; t.Agent == nil && pod.HasLastcall(p.Proxy) {
-			seen.Maybe.Unreported = seen.Lost.Total() + seen.Maybe.Unfinished
-			seen.Lost, seen.Maybe.Unfinished = observe.Lost{}, 0 // SIGKILL would make those certain
+			seen.Unclear.Unreported = seen.Lost.Total() + seen.Unclear.Unfinished
+			seen.Lost, seen.Unclear.Unfinished = observe.Lost{}, 0 // SIGKILL would make those certain
 		}
 	}()
 	for _, c := range p.Containers {
@@ -82,7 +82,7 @@ func (t *Termination) addReport(p *Pod) {
 		}
 		t.Agent, t.event = r, pod.EventName(p.UID, p.Name, c.Name, c.Restarts)
 		seen := &t.Traffic
-		doubtful := seen.Maybe.Opaque + seen.Lost.Total()
+		doubtful := seen.Unclear.Opaque + seen.Lost.Total()
 		switch {
 		case r.IsSidecar && r.knows():
 			seen.Lost = observe.Lost{Cut: r.Cut}
@@ -94,10 +94,10 @@ func (t *Termination) addReport(p *Pod) {
 		switch {
 		case !r.knows() || r.Left > 0: // only the kernel shows how the app ended the connections that were left to it
 		case r.Opaque > 0: // the kernel's count has several requests of one connection
-			seen.Maybe = observe.Maybe{Opaque: max(r.Opaque, doubtful-r.Cut)}
+			seen.Unclear = observe.Unclear{Opaque: max(r.Opaque, doubtful-r.Cut)}
 		default:
-			seen.Maybe = observe.Maybe{}
+			seen.Unclear = observe.Unclear{}
 		}
-		seen.Maybe.Raced = int(min(r.Raced, maxCut))
+		seen.Unclear.Raced = int(min(r.Raced, maxCut))
 	}
 }

@@ -165,7 +165,7 @@ func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited 
 			begin("the exit of the process")
 			exited, ended = nil, time.Now()
 		case <-early:
-			if t := w.Peek(); t.Maybe.Unfinished > 0 {
+			if t := w.Peek(); t.Unclear.Unfinished > 0 {
 				if err := a.print(t); err != nil {
 					return t, err
 				}

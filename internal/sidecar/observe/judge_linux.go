@@ -155,29 +155,29 @@ func (c *connection) unsettled() bool {
 		c.LastReceived > delayed+delayed/2
 }
 
-// fate is how a connection ended for its client.
-type fate int
+// outcome is how a connection ended for its client.
+type outcome int
 
 const (
-	nothing       fate = iota // there was no request
-	answered                  // as far as visible
-	doubtful                  // answered, or not: both sent last in one tick
-	left                      // the client closed first
-	wasReset                  // lost
-	wasUnanswered             // lost
-	crossed                   // the client sent after the app's close
-	opaque                    // in use, of a protocol that does not show its requests
-	stream                    // in the middle of a response in parts, or at its end
+	noRequest       outcome = iota // there was no request
+	answered                       // as far as visible
+	unclearOrder                   // answered, or not: both sent last in one tick
+	leftByClient                   // the client closed first
+	reset                          // lost
+	unanswered                     // lost
+	unclearCrossed                 // the client sent after the app's close
+	unclearProtocol                // in use, of a protocol that does not show its requests
+	unclearStream                  // in the middle of a response in parts, or at its end
 )
 
-// judge determines the fate of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the app
-// closed first and the client after it: the kernel then keeps a TIME_WAIT socket here.
-func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
+// judge determines the outcome of a destroyed socket. was is the last sighting, or nil. appFirst reports whether the
+// app closed first and the client after it: the kernel then keeps a TIME_WAIT socket here.
+func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 	if s.Remote.Port() == 0 { // tcp_disconnect has cleared it: reset by the end of its listener, or by SO_LINGER 0
 		if was == nil || was.queued() || was.busy() {
-			return wasReset
+			return reset
 		}
-		return nothing
+		return noRequest
 	}
 	var (
 		next      = turnOf(s, was)
@@ -197,32 +197,32 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) fate {
 	}
 	switch {
 	case s.SegmentsReceived == 0:
-		return nothing
+		return noRequest
 	case wasClosed && (pending || unacked):
-		return left
+		return leftByClient
 	case unread && !finAcked: // a close with unread bytes resets; those of an answered request do no harm
 		if next == app && !unacked {
 			return answered
 		}
 		if was != nil && was.missed >= missedMost {
-			return left // it was no longer in the table, but the app still had it: the client reset it
+			return leftByClient // it was no longer in the table, but the app still had it: the client reset it
 		}
-		return wasReset
+		return reset
 	case unacked: // the client's reset: the app's own close would have delivered everything first
-		return left
+		return leftByClient
 	case pending && finAcked:
 		if noFIN || finAfter || appFirst() {
-			return wasUnanswered
+			return unanswered
 		}
-		return left
+		return leftByClient
 	case pending && s.WriteQueue == 1: // the app closed, and the client sent more, or reset
-		return wasReset
+		return reset
 	case pending:
-		return left
+		return leftByClient
 	case !finAcked && s.WriteQueue == 1, finAcked && noFIN && !appFirst():
-		return crossed
+		return unclearCrossed
 	case next == unclear:
-		return doubtful
+		return unclearOrder
 	}
 	return answered
 }

@@ -162,7 +162,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		case !c.appFirst:
 			g.result.Unseen++
 		case c.turn == client:
-			g.end(c, wasUnanswered, now)
+			g.end(c, unanswered, now)
 		default:
 			g.end(c, answered, now)
 		}
@@ -288,7 +288,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 			g.attempts++
 		}
 		if was, ok := g.others[s.Cookie]; ok {
-			g.noteHalfClosed(s, &was, left)
+			g.noteHalfClosed(s, &was, leftByClient)
 		}
 		return
 	}
@@ -300,22 +300,22 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	if c == nil {
 		g.noteProbe(s, arrival(s, now))
 	}
-	queued := s.Remote.Port() == 0 && f == wasReset && (c == nil || c.queued())
+	queued := s.Remote.Port() == 0 && f == reset && (c == nil || c.queued())
 	if queued && now.After(g.based) {
 		g.queued++
 	}
-	if isInner && f == left && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
+	if isInner && f == leftByClient && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
 		g.unheard++
 	}
 	switch {
-	case f == left:
+	case f == leftByClient:
 	case c == nil:
 		g.noteHalfClosed(s, nil, f)
 	default:
 		g.noteHalfClosed(s, &c.Socket, f)
 	}
 	e := ending{
-		at: now, fate: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now),
+		at: now, outcome: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now),
 		moved: now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
 		sample: Sample{Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived)},
 	}

@@ -12,7 +12,7 @@ import (
 // ending is the end of a connection.
 type ending struct {
 	at          time.Time
-	fate        fate
+	outcome     outcome
 	requests    int // that it may have carried at once, at least 1
 	arrived     time.Time
 	moved       time.Time // data, in any direction
@@ -47,8 +47,8 @@ func (g *ledger) arrive(at time.Time, from netip.AddrPort) (probe likeness) {
 
 // include adds the end of a connection, after Begin or at most foldTime before it.
 func (g *ledger) include(e ending) {
-	isLost := e.fate == wasReset || e.fate == wasUnanswered
-	isDoubtful := e.fate == crossed || e.fate == opaque || e.fate == stream
+	isLost := e.outcome == reset || e.outcome == unanswered
+	isDoubtful := e.outcome == unclearCrossed || e.outcome == unclearProtocol || e.outcome == unclearStream
 	switch {
 	case e.known:
 	case e.at.Before(g.result.Begin) && !isLost && !isDoubtful: // none of the termination's
@@ -72,40 +72,40 @@ func (g *ledger) count(e ending) {
 		case probe.isCertain:
 			return
 		case probe.is:
-			t.Maybe.Probes++
+			t.Unclear.Probes++
 			return
 		case g.isCountedAtOther(e):
 			return
 		}
 		*n++
-		t.Maybe.Opaque += e.requests - 1
+		t.Unclear.Opaque += e.requests - 1
 		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
 		if len(t.Samples) < samplesMost {
 			t.Samples = append(t.Samples, e.sample)
 		}
 	}
-	switch e.fate {
-	case wasReset:
+	switch e.outcome {
+	case reset:
 		lost(&t.Lost.Reset, Reset)
-	case wasUnanswered:
+	case unanswered:
 		lost(&t.Lost.Unanswered, Unanswered)
-	case left:
+	case leftByClient:
 		if !e.isInner {
 			t.Left++
 		}
-	case crossed, doubtful, opaque, stream, answered:
+	case unclearCrossed, unclearOrder, unclearProtocol, unclearStream, answered:
 		switch {
-		case e.fate == answered:
-		case e.fate == opaque || e.requests > 1:
-			t.Maybe.Opaque += e.requests
-		case e.fate == crossed:
-			t.Maybe.Crossed++
-		case e.fate == doubtful:
-			t.Maybe.SameTick++
-		case e.fate == stream:
-			t.Maybe.Streams++
+		case e.outcome == answered:
+		case e.outcome == unclearProtocol || e.requests > 1:
+			t.Unclear.Opaque += e.requests
+		case e.outcome == unclearCrossed:
+			t.Unclear.Crossed++
+		case e.outcome == unclearOrder:
+			t.Unclear.SameTick++
+		case e.outcome == unclearStream:
+			t.Unclear.Streams++
 		}
-		if e.fate != crossed && e.active && !e.isInner {
+		if e.outcome != unclearCrossed && e.active && !e.isInner {
 			t.Answered++
 			g.lastBusy = later(g.lastBusy, e.at)
 		}
@@ -159,17 +159,17 @@ func (g *ledger) peek(now time.Time) Termination {
 			continue
 		}
 		if n := g.requestsMost(c.Socket, c); n > 1 || g.protocolOf(c.Socket, c) == Opaque {
-			t.Maybe.Opaque += n
+			t.Unclear.Opaque += n
 		} else {
-			t.Maybe.Unfinished++
+			t.Unclear.Unfinished++
 		}
 	}
 	if g.begun {
 		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
 		t.Idle = drain.Millis(max(now.Sub(lastBusy), 0))
 	}
-	if t.Judge(); t.Verdict == Clean && g.owned != nil && len(t.Ports) == 0 {
-		t.Verdict = Unknown
+	if t.Judge(); t.Verdict == VerdictClean && g.owned != nil && len(t.Ports) == 0 {
+		t.Verdict = VerdictUnknown
 	}
 	return t
 }
@@ -182,7 +182,7 @@ func (g *ledger) conclude(now time.Time) {
 		waits := c.appFirst || c.missed == 0 && isFinSent
 		switch {
 		case waits && c.turn == client:
-			g.end(c, wasUnanswered, now)
+			g.end(c, unanswered, now)
 		case !waits && c.missed > 0:
 			g.result.Unseen++
 		default:
@@ -194,10 +194,10 @@ func (g *ledger) conclude(now time.Time) {
 }
 
 // end counts a connection whose report has not come.
-func (g *ledger) end(c *connection, f fate, now time.Time) {
+func (g *ledger) end(c *connection, f outcome, now time.Time) {
 	f = g.refine(f, c.Socket, c, func() bool { return true })
 	g.count(ending{
-		at: now, fate: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active,
+		at: now, outcome: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active,
 		requestedAt: g.looked.Add(-c.LastReceived),
 		sample:      Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)},
 	})

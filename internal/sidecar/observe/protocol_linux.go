@@ -95,27 +95,27 @@ func lastBytes(s sockdiag.Socket, c *connection) uint64 {
 	return 0
 }
 
-// refine turns a fate that is certain for HTTP/1.1 into what is known for the protocol of the connection.
-func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func() bool) fate {
+// refine turns an outcome that is certain for HTTP/1.1 into what is known for the protocol of the connection.
+func (g *ledger) refine(f outcome, s sockdiag.Socket, c *connection, appFirst func() bool) outcome {
 	if s.Remote.Port() == 0 && c != nil {
 		s = c.Socket
 	}
 	protocol := g.protocolOf(s, c)
 	switch f {
-	case wasReset, wasUnanswered, crossed:
+	case reset, unanswered, unclearCrossed:
 		switch last := lastBytes(s, c); { // 0 of TLS: unknown
 		case isCloseNotify(last) && protocol == TLS:
-			return left
+			return leftByClient
 		case isCloseNotify(last):
-			return crossed
-		case protocol == Opaque, protocol == TLS && last < leastTLSRequest && f != crossed:
-			return opaque
+			return unclearCrossed
+		case protocol == Opaque, protocol == TLS && last < leastTLSRequest && f != unclearCrossed:
+			return unclearProtocol
 		}
-	case left:
+	case leftByClient:
 		if protocol >= TLS && g.endedWithListener(s) { // the app's exit, and the client's message behind it
-			return opaque
+			return unclearProtocol
 		}
-	case answered, doubtful:
+	case answered, unclearOrder:
 		if protocol == TLS && c != nil && isCloseNotify(s.Sent-c.Sent) && c.turn == app && s.Received-c.Received <= 1 {
 			return answered // the app closed it between two requests
 		}
@@ -123,9 +123,9 @@ func (g *ledger) refine(f fate, s sockdiag.Socket, c *connection, appFirst func(
 			protocol == TLS && (min(s.LastReceived, s.LastSent) < inUse || s.SegmentsReceived <= firstTLS)
 		if isStream := isStream(s, c); (isInUse || isStream) && (closedByApp(s, c, appFirst) || g.endedWithListener(s)) {
 			if isInUse {
-				return opaque
+				return unclearProtocol
 			}
-			return stream
+			return unclearStream
 		}
 	}
 	return f

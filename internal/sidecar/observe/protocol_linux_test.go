@@ -13,7 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// TestRefine: what a fate means for protocols other than HTTP/1.1; see the picture in protocol_linux.go.
+// TestRefine: what an outcome means for protocols other than HTTP/1.1; see the picture in protocol_linux.go.
 func TestRefine(t *testing.T) {
 	const second = time.Second
 	// The app has answered the client's bytes, or the client has sent unread more since.
@@ -41,32 +41,32 @@ func TestRefine(t *testing.T) {
 		port Protocol
 		s    sockdiag.Socket
 		was  *connection
-		f    fate
-		want fate
+		f    outcome
+		want outcome
 	}{
 		{"HTTP/1.1, idle", HTTP1, socket(200, 900, 2, 2, 0, 0), nil, answered, answered},
-		{"HTTP/1.1, a request that was read", HTTP1, socket(200, 100, 2, 1, 0, second), sighted(100, 200, 100), wasUnanswered, wasUnanswered},
+		{"HTTP/1.1, a request that was read", HTTP1, socket(200, 100, 2, 1, 0, second), sighted(100, 200, 100), unanswered, unanswered},
 		{"TLS, idle", TLS, socket(2000, 3000, 5, 5, 0, 90*second), nil, answered, answered},
-		{"TLS, perhaps HTTP/2 whose request of 20 s is silent behind an earlier answer", TLS, socket(2000, 3000, 5, 5, 0, 20*second), nil, answered, opaque},
-		{"TLS, in use: perhaps HTTP/2, or session tickets behind the first request", TLS, socket(700, 1500, 2, 3, 0, 0), nil, answered, opaque},
-		{"TLS 1.3, a first request that takes long", TLS, socket(700, 1500, 3, 3, 0, 9*second), nil, answered, opaque},
+		{"TLS, perhaps HTTP/2 whose request of 20 s is silent behind an earlier answer", TLS, socket(2000, 3000, 5, 5, 0, 20*second), nil, answered, unclearProtocol},
+		{"TLS, in use: perhaps HTTP/2, or session tickets behind the first request", TLS, socket(700, 1500, 2, 3, 0, 0), nil, answered, unclearProtocol},
+		{"TLS 1.3, a first request that takes long", TLS, socket(700, 1500, 3, 3, 0, 9*second), nil, answered, unclearProtocol},
 		{"TLS, closed by the app with its close_notify", TLS, socket(700, 1524, 3, 4, 0, 0), sighted(700, 700, 1500), answered, answered},
-		{"TLS, a request and an answer between two looks", TLS, socket(900, 1624, 3, 4, 0, 0), sighted(700, 700, 1500), answered, opaque},
-		{"TLS, a request", TLS, socket(900, 3000, 5, 5, 0, second), sighted(780, 900, 3000), wasUnanswered, wasUnanswered},
-		{"TLS, perhaps HTTP/2's WINDOW_UPDATE", TLS, socket(835, 3000, 5, 5, 0, second), sighted(800, 835, 3000), wasUnanswered, opaque},
-		{"TLS, close_notify is unread", TLS, socket(824, 3000, 5, 5, 24, 0), nil, wasReset, left},
-		{"TLS, close_notify and a FIN", TLS, socket(825, 3000, 5, 5, 25, 0), nil, wasReset, left},
-		{"perhaps TLS's close_notify", Unspecified, socket(824, 3000, 5, 5, 24, 0), nil, wasReset, crossed},
-		{"gRPC, in flight or not", Opaque, socket(900, 3000, 5, 5, 0, second), sighted(800, 900, 3000), wasUnanswered, opaque},
-		{"a WebSocket, by its small messages", HTTP1, socket(200, 500, 12, 12, 0, 60*second), nil, answered, opaque},
-		{"a WebSocket that is silent", HTTP1, socket(164, 129, 1, 1, 0, 60*second), nil, answered, opaque},
-		{"a WebSocket with one short message each way", HTTP1, socket(171, 132, 2, 2, 0, 60*second), nil, answered, opaque},
+		{"TLS, a request and an answer between two looks", TLS, socket(900, 1624, 3, 4, 0, 0), sighted(700, 700, 1500), answered, unclearProtocol},
+		{"TLS, a request", TLS, socket(900, 3000, 5, 5, 0, second), sighted(780, 900, 3000), unanswered, unanswered},
+		{"TLS, perhaps HTTP/2's WINDOW_UPDATE", TLS, socket(835, 3000, 5, 5, 0, second), sighted(800, 835, 3000), unanswered, unclearProtocol},
+		{"TLS, close_notify is unread", TLS, socket(824, 3000, 5, 5, 24, 0), nil, reset, leftByClient},
+		{"TLS, close_notify and a FIN", TLS, socket(825, 3000, 5, 5, 25, 0), nil, reset, leftByClient},
+		{"perhaps TLS's close_notify", Unspecified, socket(824, 3000, 5, 5, 24, 0), nil, reset, unclearCrossed},
+		{"gRPC, in flight or not", Opaque, socket(900, 3000, 5, 5, 0, second), sighted(800, 900, 3000), unanswered, unclearProtocol},
+		{"a WebSocket, by its small messages", HTTP1, socket(200, 500, 12, 12, 0, 60*second), nil, answered, unclearProtocol},
+		{"a WebSocket that is silent", HTTP1, socket(164, 129, 1, 1, 0, 60*second), nil, answered, unclearProtocol},
+		{"a WebSocket with one short message each way", HTTP1, socket(171, 132, 2, 2, 0, 60*second), nil, answered, unclearProtocol},
 		{"two short responses", HTTP1, socket(171, 150, 2, 2, 0, 60*second), nil, answered, answered},
-		{"a streamed response", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(300 * time.Millisecond), answered, stream},
+		{"a streamed response", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(300 * time.Millisecond), answered, unclearStream},
 		{"a streamed response that ended long ago", HTTP1, socket(100, 900, 1, 9, 0, 9*second), parts(300 * time.Millisecond), answered, answered},
 		{"a response across two looks", HTTP1, socket(100, 900, 1, 9, 0, 0), parts(10 * time.Millisecond), answered, answered},
-		{"a streamed response, one part after the first look", HTTP1, socket(100, 210, 1, 3, 0, 0), first, answered, stream},
-		{"a streamed response that no look has shown", HTTP1, streamed, nil, answered, stream},
+		{"a streamed response, one part after the first look", HTTP1, socket(100, 210, 1, 3, 0, 0), first, answered, unclearStream},
+		{"a streamed response that no look has shown", HTTP1, streamed, nil, answered, unclearStream},
 	} {
 		g := newLedger(Options{Protocols: map[uint16]Protocol{0: tt.port}})
 		if got := g.refine(tt.f, tt.s, tt.was, func() bool { return true }); got != tt.want {
@@ -79,20 +79,20 @@ func TestRefine(t *testing.T) {
 func TestMoreRequests(t *testing.T) {
 	s := sockdiag.Socket{Remote: mustRemote, Received: 700, Sent: 1500, SegmentsReceived: 5}
 	for _, tt := range []struct {
-		port Protocol
-		fate fate
-		want Maybe
+		port    Protocol
+		outcome outcome
+		want    Unclear
 	}{
-		{HTTP1, wasReset, Maybe{}},
-		{TLS, wasReset, Maybe{Opaque: 4}},
-		{HTTP1, crossed, Maybe{Crossed: 1}},
-		{TLS, crossed, Maybe{Opaque: 5}},
-		{TLS, doubtful, Maybe{Opaque: 5}},
+		{HTTP1, reset, Unclear{}},
+		{TLS, reset, Unclear{Opaque: 4}},
+		{HTTP1, unclearCrossed, Unclear{Crossed: 1}},
+		{TLS, unclearCrossed, Unclear{Opaque: 5}},
+		{TLS, unclearOrder, Unclear{Opaque: 5}},
 	} {
 		g := newLedger(Options{Protocols: map[uint16]Protocol{0: tt.port}})
-		g.count(ending{fate: tt.fate, requests: g.requestsMost(s, nil)})
-		if got := g.result.Maybe; got != tt.want {
-			t.Errorf("%v, %v: %+v; want %+v", tt.port, tt.fate, got, tt.want)
+		g.count(ending{outcome: tt.outcome, requests: g.requestsMost(s, nil)})
+		if got := g.result.Unclear; got != tt.want {
+			t.Errorf("%v, %v: %+v; want %+v", tt.port, tt.outcome, got, tt.want)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestBySegments(t *testing.T) {
 	}
 }
 
-// The fates of destroyed sockets, with the counters that Linux 6.18 reported for each end.
+// The outcomes of destroyed sockets, with the counters that Linux 6.18 reported for each end.
 func TestJudge(t *testing.T) {
 	seen := func(state sockdiag.State, received, sent uint64, turn turn) *connection {
 		return &connection{Socket: sockdiag.Socket{State: state, Received: received, Sent: sent, Inode: 1}, turn: turn}
@@ -160,25 +160,25 @@ func TestJudge(t *testing.T) {
 		s        sockdiag.Socket
 		was      *connection
 		appFirst bool
-		want     fate
+		want     outcome
 	}{
 		"idle, closed by the app":                  {end(11, 21, 20, 1, 1, 0), nil, true, answered},
-		"request in flight, closed by the app":     {requestLast(end(21, 21, 20, 2, 1, 0)), nil, true, wasUnanswered},
-		"unread request":                           {requestLast(end(20, 20, 20, 2, 10, 0)), nil, false, wasReset},
+		"request in flight, closed by the app":     {requestLast(end(21, 21, 20, 2, 1, 0)), nil, true, unanswered},
+		"unread request":                           {requestLast(end(20, 20, 20, 2, 10, 0)), nil, false, reset},
 		"unread rest of an answered request":       {end(20, 20, 20, 1, 10, 0), seen(sockdiag.Established, 20, 10, client), false, answered},
-		"reset with its listener, not accepted":    {sockdiag.Socket{State: closed}, nil, false, wasReset},
-		"aborted by the app while idle":            {sockdiag.Socket{State: closed}, seen(sockdiag.Established, 10, 20, app), false, nothing},
-		"aborted by the app with a request":        {sockdiag.Socket{State: closed}, seen(sockdiag.Established, 10, 20, client), false, wasReset},
-		"client closed first, no answer":           {requestLast(end(11, 1, 0, 1, 0, 0)), nil, false, left},
-		"client closed first, seen in CLOSE_WAIT":  {requestLast(end(11, 1, 0, 1, 1, 0)), seen(sockdiag.CloseWait, 11, 0, client), false, left},
-		"client reset":                             {requestLast(end(10, 0, 0, 1, 0, 0)), nil, false, left},
-		"no request, closed by the client":         {end(1, 1, 0, 0, 0, 0), nil, false, nothing},
-		"request after the app's close":            {end(10, 21, 20, 2, 0, 0), seen(sockdiag.Established, 10, 20, app), false, crossed},
-		"client reset in the middle of the answer": {end(10, 32768, 100000, 1, 0, 3876512), nil, false, left},
-		"unread bytes and half an answer":          {end(20, 10, 20, 1, 10, 10), seen(sockdiag.Established, 20, 10, client), false, wasReset},
-		"closed by the app, seen in FIN_WAIT1":     {requestLast(end(21, 21, 20, 2, 1, 0)), seen(sockdiag.FinWait1, 20, 20, client), false, wasUnanswered},
-		"client's FIN acknowledges the app's":      {requestLast(empty(end(21, 21, 20, 2, 1, 0), 1)), seen(sockdiag.Established, 20, 20, client), false, wasUnanswered},
-		"client's FIN came before":                 {requestLast(empty(end(21, 21, 20, 2, 1, 0), 2)), seen(sockdiag.Established, 20, 20, client), false, left},
+		"reset with its listener, not accepted":    {sockdiag.Socket{State: closed}, nil, false, reset},
+		"aborted by the app while idle":            {sockdiag.Socket{State: closed}, seen(sockdiag.Established, 10, 20, app), false, noRequest},
+		"aborted by the app with a request":        {sockdiag.Socket{State: closed}, seen(sockdiag.Established, 10, 20, client), false, reset},
+		"client closed first, no answer":           {requestLast(end(11, 1, 0, 1, 0, 0)), nil, false, leftByClient},
+		"client closed first, seen in CLOSE_WAIT":  {requestLast(end(11, 1, 0, 1, 1, 0)), seen(sockdiag.CloseWait, 11, 0, client), false, leftByClient},
+		"client reset":                             {requestLast(end(10, 0, 0, 1, 0, 0)), nil, false, leftByClient},
+		"no request, closed by the client":         {end(1, 1, 0, 0, 0, 0), nil, false, noRequest},
+		"request after the app's close":            {end(10, 21, 20, 2, 0, 0), seen(sockdiag.Established, 10, 20, app), false, unclearCrossed},
+		"client reset in the middle of the answer": {end(10, 32768, 100000, 1, 0, 3876512), nil, false, leftByClient},
+		"unread bytes and half an answer":          {end(20, 10, 20, 1, 10, 10), seen(sockdiag.Established, 20, 10, client), false, reset},
+		"closed by the app, seen in FIN_WAIT1":     {requestLast(end(21, 21, 20, 2, 1, 0)), seen(sockdiag.FinWait1, 20, 20, client), false, unanswered},
+		"client's FIN acknowledges the app's":      {requestLast(empty(end(21, 21, 20, 2, 1, 0), 1)), seen(sockdiag.Established, 20, 20, client), false, unanswered},
+		"client's FIN came before":                 {requestLast(empty(end(21, 21, 20, 2, 1, 0), 2)), seen(sockdiag.Established, 20, 20, client), false, leftByClient},
 	} {
 		if got := judge(tt.s, tt.was, func() bool { return tt.appFirst }); got != tt.want {
 			t.Errorf("%s: %v; want %v", name, got, tt.want)
@@ -245,21 +245,21 @@ func TestLostProbe(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		e    ending
-		want Maybe
+		want Unclear
 	}{
-		{"not accepted, and its peer is forgotten", ending{at: after, arrived: after, queued: true}, Maybe{Probes: 1}},
-		{"not accepted, before the beginning", ending{at: after, arrived: began.Add(-time.Second), queued: true, known: true, sample: Sample{Peer: kubelet}}, Maybe{Probes: 1}},
-		{"accepted", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: kubelet}}, Maybe{Probes: 1}},
-		{"a client's", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: mustRemote}}, Maybe{}},
+		{"not accepted, and its peer is forgotten", ending{at: after, arrived: after, queued: true}, Unclear{Probes: 1}},
+		{"not accepted, before the beginning", ending{at: after, arrived: began.Add(-time.Second), queued: true, known: true, sample: Sample{Peer: kubelet}}, Unclear{Probes: 1}},
+		{"accepted", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: kubelet}}, Unclear{Probes: 1}},
+		{"a client's", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: mustRemote}}, Unclear{}},
 	} {
 		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}}, Local: func(a netip.Addr) bool { return a == kubelet.Addr() }})
 		g.begin(began, "test")
-		tt.e.fate, tt.e.requests, tt.e.sample.Port = wasReset, 1, 8080
+		tt.e.outcome, tt.e.requests, tt.e.sample.Port = reset, 1, 8080
 		for range 2 {
 			g.include(tt.e)
 		}
-		if got := g.result; got.Maybe != tt.want || got.Lost.Reset != 2-tt.want.Probes {
-			t.Errorf("%s, and a second one: %+v, %+v", tt.name, got.Lost, got.Maybe)
+		if got := g.result; got.Unclear != tt.want || got.Lost.Reset != 2-tt.want.Probes {
+			t.Errorf("%s, and a second one: %+v, %+v", tt.name, got.Lost, got.Unclear)
 		}
 	}
 }
@@ -273,12 +273,12 @@ func TestRefusedProbe(t *testing.T) {
 		proxies []uint16
 		shown   []int // by the node, ms
 		want    Lost
-		maybe   Maybe
+		unclear Unclear
 	}{
-		{"two, of which one is late", nil, []int{1010, 2900}, Lost{}, Maybe{}},
-		{"one and a client", nil, []int{1010}, Lost{Refused: 1}, Maybe{}},
-		{"behind a sidecar", []uint16{15006}, []int{1010, 2010}, Lost{}, Maybe{}},
-		{"behind a sidecar, one passed on or a client", []uint16{15006}, []int{1010}, Lost{}, Maybe{Probes: 1}},
+		{"two, of which one is late", nil, []int{1010, 2900}, Lost{}, Unclear{}},
+		{"one and a client", nil, []int{1010}, Lost{Refused: 1}, Unclear{}},
+		{"behind a sidecar", []uint16{15006}, []int{1010, 2010}, Lost{}, Unclear{}},
+		{"behind a sidecar, one passed on or a client", []uint16{15006}, []int{1010}, Lost{}, Unclear{Probes: 1}},
 	} {
 		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}}, ProxyPorts: tt.proxies, Node: new(Node)})
 		g.begin(began, "test")
@@ -288,8 +288,8 @@ func TestRefusedProbe(t *testing.T) {
 		}
 		g.probes.completeUntil = at(9000)
 		got := Termination{Begin: began}
-		if g.addRefused(&got); got.Lost != tt.want || got.Maybe != tt.maybe {
-			t.Errorf("%s: %+v, %+v", tt.name, got.Lost, got.Maybe)
+		if g.addRefused(&got); got.Lost != tt.want || got.Unclear != tt.unclear {
+			t.Errorf("%s: %+v, %+v", tt.name, got.Lost, got.Unclear)
 		}
 	}
 }
@@ -326,9 +326,9 @@ func TestNode(t *testing.T) {
 	}
 	polltest.Eventually(t, "nothing is in doubt", func() bool {
 		p := w.Peek()
-		return p.Lost.Refused == 1 && p.Maybe == (Maybe{})
+		return p.Lost.Refused == 1 && p.Unclear == (Unclear{})
 	})
-	if got := w.End(time.Now(), Exit{}); got.Lost != (Lost{Refused: 1}) || got.Maybe != (Maybe{}) {
+	if got := w.End(time.Now(), Exit{}); got.Lost != (Lost{Refused: 1}) || got.Unclear != (Unclear{}) {
 		t.Errorf("%s", got.Text())
 	}
 }

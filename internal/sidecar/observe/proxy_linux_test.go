@@ -188,7 +188,7 @@ func TestSidecar(t *testing.T) {
 				if got.Lost != tt.want || got.Lost.Total() != s.lost || got.Open+got.Arrivals.Count != idle+busy+tt.late {
 					t.Errorf("the clients lost %d of %d: %+v\n%s", s.lost, busy, got.Lost, got.Text())
 				}
-				if got.Answered != tt.answered || got.Maybe.Unfinished > 0 || got.Maybe.Crossed > 0 {
+				if got.Answered != tt.answered || got.Unclear.Unfinished > 0 || got.Unclear.Crossed > 0 {
 					t.Errorf("%+v", got)
 				}
 			})

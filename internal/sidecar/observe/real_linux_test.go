@@ -53,7 +53,7 @@ func awaitBusy(t *testing.T, w *Watch, n int) {
 		w.mu.Lock()
 		w.tickLocked()
 		w.mu.Unlock()
-		if got := w.Peek().Maybe.Unfinished; got != n {
+		if got := w.Peek().Unclear.Unfinished; got != n {
 			return fmt.Errorf("%d busy connections; want %d", got, n)
 		}
 		return nil
@@ -134,7 +134,7 @@ func TestLosses(t *testing.T) {
 				if !isOpen || got.Lost.Total() != lost || lost != tt.busy {
 					t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), got.Text())
 				}
-				if want := map[bool]Verdict{true: Clean, false: Lossy}[lost == 0]; got.Verdict != want {
+				if want := map[bool]Verdict{true: VerdictClean, false: VerdictLost}[lost == 0]; got.Verdict != want {
 					t.Errorf("the verdict is %s, not %s:\n%s", got.Verdict, want, got.Text())
 				}
 			})
@@ -183,7 +183,7 @@ func TestLossesUnderLoad(t *testing.T) {
 	}
 	got := w.End(ended, Exit{})
 	t.Logf("the clients lost %d:\n%s", sum, got.Text())
-	if sum > 0 && got.Verdict == Clean {
+	if sum > 0 && got.Verdict == VerdictClean {
 		t.Errorf("clean, although the clients lost %d:\n%s", sum, got.Text())
 	}
 	if got.Lost.Total() > sum+1 {

@@ -148,7 +148,7 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 				continue
 			}
 			if is {
-				t.Maybe.Probes++
+				t.Unclear.Probes++
 			} else {
 				t.Lost.Refused++
 			}
@@ -172,10 +172,10 @@ func (g *ledger) waitsForNode() bool {
 // tcp_timewait_state_process); the FIN behind the data is reset, too.
 type halfClosed struct {
 	ends
-	since time.Time // the small socket was there, if there was one
-	now   time.Time // it was not
-	fate  fate      // of a client's connection; of another one, left
-	isTLS bool      // then the data is close_notify
+	since   time.Time // the small socket was there, if there was one
+	now     time.Time // it was not
+	outcome outcome   // of a client's connection; of another one, left
+	isTLS   bool      // then the data is close_notify
 }
 
 // isOpen reports whether neither the table nor the report of a destroyed socket shows a FIN of its peer. was is the
@@ -187,12 +187,12 @@ func isOpen(was, s sockdiag.Socket) bool {
 
 // noteHalfClosed notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that
 // ends gracefully closes its listener first.
-func (g *ledger) noteHalfClosed(s sockdiag.Socket, was *sockdiag.Socket, f fate) {
+func (g *ledger) noteHalfClosed(s sockdiag.Socket, was *sockdiag.Socket, f outcome) {
 	p := halfClosed{ends{s.Local, s.Remote}, s.Ended, s.Ended, f, g.protocolOf(s, nil) == TLS}
 	at := g.closed[s.Local.Port()]
 	switch {
 	case s.Acked <= s.Sent || len(g.halfClosed)+len(g.wasHalfClosed) >= endingsMost:
-	case f == crossed:
+	case f == unclearCrossed:
 		p.since = g.looked
 		g.wasHalfClosed = append(g.wasHalfClosed, p)
 	case was != nil && isOpen(*was, s), was == nil && !at.IsZero() && !s.Ended.Before(at):
@@ -231,13 +231,13 @@ func (g *ledger) explain(hasFIN func(ends) bool) {
 		if r == nil {
 			return p.now.Before(g.based) // no later counter has its resets
 		}
-		if p.fate != crossed && hasFIN(p.ends) {
+		if p.outcome != unclearCrossed && hasFIN(p.ends) {
 			return true
 		}
 		r.n--
 		// The others count already, or are no client's.
-		if !p.isTLS && (p.fate == answered || p.fate == doubtful || p.fate == nothing) {
-			g.result.Maybe.Crossed++
+		if !p.isTLS && (p.outcome == answered || p.outcome == unclearOrder || p.outcome == noRequest) {
+			g.result.Unclear.Crossed++
 		}
 		explained = append(explained, p)
 		return true

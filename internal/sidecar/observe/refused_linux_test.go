@@ -92,7 +92,7 @@ func TestHalfClosed(t *testing.T) {
 			await(t, w, func() bool { return len(w.ledger.halfClosed) == 0 && len(w.buffered.sockets) == 0 })
 			refused(t, n, "tcp4", n.Pod.TCP4(80), tt.want.Refused)
 			got := w.End(time.Now(), Exit{})
-			if got.Lost != tt.want || got.Maybe.Crossed != tt.crossed || got.Open+got.Arrivals.Count != known+tt.want.Refused { // to a tick of the kernel's clock
+			if got.Lost != tt.want || got.Unclear.Crossed != tt.crossed || got.Open+got.Arrivals.Count != known+tt.want.Refused { // to a tick of the kernel's clock
 				t.Errorf("%+v", got)
 			}
 		})

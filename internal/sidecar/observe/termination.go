@@ -15,10 +15,10 @@ type Verdict string
 
 // The verdicts.
 const (
-	Clean   Verdict = "clean"   // no request was lost
-	Lossy   Verdict = "lost"    // at least one request was lost
-	Unclear Verdict = "unclear" // none was lost for certain, and at most Most
-	Unknown Verdict = "unknown" // not all was seen, so that there is no upper bound
+	VerdictClean   Verdict = "clean"   // no request was lost
+	VerdictLost    Verdict = "lost"    // at least one request was lost
+	VerdictUnclear Verdict = "unclear" // none was lost for certain, and at most Most
+	VerdictUnknown Verdict = "unknown" // not all was seen, so that there is no upper bound
 )
 
 // Reason is how a request was lost, from the client's view.
@@ -51,8 +51,8 @@ type Termination struct {
 	// because the client closed first.
 	Answered int `json:"answered"`
 	Left     int `json:"left"`
-	// Maybe are ends that may have lost a request, in addition to Lost.
-	Maybe Maybe `json:"maybe,omitzero"`
+	// Unclear are ends that may have lost a request, in addition to Lost.
+	Unclear Unclear `json:"unclear,omitzero"`
 	// Unseen ended while the kernel's reports overran, or were later than the end of the observation, Overruns times:
 	// their end is unknown.
 	Unseen   int `json:"unseen"`
@@ -100,8 +100,8 @@ func (l Lost) Why() string {
 	}.texts(), ", ")
 }
 
-// Maybe counts requests that may have been lost, by the reason of the doubt: one for each connection, but of Opaque.
-type Maybe struct {
+// Unclear counts requests that may have been lost, by the reason of the doubt: one for each connection, but of Opaque.
+type Unclear struct {
 	// Probes were refused or reset, and may be the kubelet's.
 	Probes int `json:"probes,omitempty"`
 	// Opaque were on connections with HTTP/2, TLS, WebSockets or another protocol, in use when the app closed them: as
@@ -138,7 +138,7 @@ func (all counts) texts() (out []string) {
 	return out
 }
 
-func (m Maybe) counts() counts {
+func (m Unclear) counts() counts {
 	return counts{
 		{m.Probes, "refused or reset, perhaps the kubelet's probes"},
 		{m.Opaque, "on connections in use, of a protocol other than plain HTTP/1.1"},
@@ -152,7 +152,7 @@ func (m Maybe) counts() counts {
 }
 
 // Total is the sum.
-func (m Maybe) Total() (n int) {
+func (m Unclear) Total() (n int) {
 	for _, c := range m.counts() {
 		n += c.n
 	}
@@ -160,7 +160,7 @@ func (m Maybe) Total() (n int) {
 }
 
 // Why lists the doubts that occurred: "1 refused or reset, perhaps the kubelet's probes"; empty without any.
-func (m Maybe) Why() string { return strings.Join(m.counts().texts(), ", ") }
+func (m Unclear) Why() string { return strings.Join(m.counts().texts(), ", ") }
 
 // Arrivals are the clients' new connections after Begin, refused ones included.
 type Arrivals struct {
@@ -196,20 +196,20 @@ const samplesMost = 10
 
 // Most is how many requests were lost at most. There is no such number if not all was seen.
 func (t *Termination) Most() (n int, known bool) {
-	return t.Lost.Total() + t.Maybe.Total() + t.Unseen, t.Overruns == 0 && t.Blind == 0
+	return t.Lost.Total() + t.Unclear.Total() + t.Unseen, t.Overruns == 0 && t.Blind == 0
 }
 
 // Judge sets Verdict from the counts. A caller that adds its own knowledge calls it again.
 func (t *Termination) Judge() {
 	switch most, known := t.Most(); {
 	case t.Lost.Total() > 0:
-		t.Verdict = Lossy
+		t.Verdict = VerdictLost
 	case !known:
-		t.Verdict = Unknown
+		t.Verdict = VerdictUnknown
 	case most > 0:
-		t.Verdict = Unclear
+		t.Verdict = VerdictUnclear
 	default:
-		t.Verdict = Clean
+		t.Verdict = VerdictClean
 	}
 }
 
@@ -241,18 +241,18 @@ func (t Termination) Text() string {
 		line("  unknown      no listening port was found")
 	}
 	for _, doubt := range t.doubts() {
-		line("  cannot know  %s", doubt)
+		line("  unclear      %s", doubt)
 	}
 	return b.String()
 }
 
 func (t Termination) headline() string {
 	switch t.Verdict {
-	case Lossy:
+	case VerdictLost:
 		return terminal.Count(t.Lost.Total(), "request") + " lost"
-	case Clean:
+	case VerdictClean:
 		return "no request lost"
-	case Unclear:
+	case VerdictUnclear:
 		most, _ := t.Most()
 		return fmt.Sprintf("0 to %d requests lost", most)
 	}
@@ -272,7 +272,7 @@ func (t Termination) exit() string {
 
 // doubts are the gaps of the result.
 func (t Termination) doubts() (out []string) {
-	out = append(t.Maybe.counts(), counts{
+	out = append(t.Unclear.counts(), counts{
 		{t.Unseen, "whose end the kernel could not report"},
 		{t.ForeignResets, "refused on this machine, by any of its processes"},
 	}...).texts()
