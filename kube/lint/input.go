@@ -214,11 +214,15 @@ func (e *examination) finish(files []*manifest.File) {
 
 // String is the finding on one line, as compilers write theirs.
 func (f Found) String() string {
-	place := f.File
+	return fmt.Sprintf("%s: %s %s: %s", f.Place(), f.Severity, f.ID, f.Message())
+}
+
+// Place is where it is: FILE:LINE, or the file alone.
+func (f Found) Place() string {
 	if f.Line > 0 {
-		place = fmt.Sprintf("%s:%d", f.File, f.Line)
+		return fmt.Sprintf("%s:%d", f.File, f.Line)
 	}
-	return fmt.Sprintf("%s: %s %s: %s", place, f.Severity, f.ID, f.Message())
+	return f.File
 }
 
 // Message is the finding without its place.

@@ -15,6 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeflags"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/lint"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
 
 const lintHelp = `Find settings of manifests with which pods lose requests when they stop.
@@ -98,12 +99,26 @@ func writeFindings(out io.Writer, format cli.Format, r *lint.Result) error {
 	case "sarif":
 		return asJSON(out, sarif(r))
 	}
+	file, isTerminal := onTerminal(out)
 	for _, f := range r.Findings {
-		if _, err := fmt.Fprintln(out, terminal.Printable(f.String())); err != nil {
+		text := terminal.Printable(f.String()) // one line, for grep
+		if isTerminal {
+			text = finding(f, console.StyleFor(file))
+		}
+		if _, err := fmt.Fprintln(out, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// finding is one for a person: its place and rule, then the text, in lines that fit the terminal.
+func finding(f lint.Found, s console.Style) string {
+	paint := s.Bold
+	if f.Severity == lint.Error {
+		paint = s.Bad
+	}
+	return terminal.Printable(f.Place()) + ": " + paint(fmt.Sprint(f.Severity, " ", f.ID)) + "\n" + s.Wrap("  ", f.Message())
 }
 
 func asJSON(out io.Writer, value any) error {

@@ -109,10 +109,15 @@ func (t *observeTable) close() error {
 
 // shortFor returns the function that shortens names on a terminal; a file has them whole.
 func shortFor(out io.Writer) func(name string, most int) string {
-	if file, isFile := out.(*os.File); isFile && terminal.Is(file) {
+	if _, isTerminal := onTerminal(out); isTerminal {
 		return short
 	}
 	return func(name string, _ int) string { return terminal.Printable(name) }
+}
+
+func onTerminal(out io.Writer) (*os.File, bool) {
+	file, isFile := out.(*os.File)
+	return file, isFile && terminal.Is(file)
 }
 
 // short keeps the end of a pod's name, which differs between pods.
