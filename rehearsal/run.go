@@ -131,7 +131,7 @@ func (p *experiment) start(ctx context.Context) error {
 	turns := make(chan struct{}, parallelStarts)
 	ready := make(chan struct{}, len(p.rows))
 	p.progress.Show(func() string {
-		return fmt.Sprintf("starting %d pods and gateways: %d are ready", len(p.rows), len(ready))
+		return fmt.Sprintf("starting %s, each with a gateway: %d ready", terminal.Count(len(p.rows), "pod"), len(ready))
 	})
 	var starting sync.WaitGroup
 	for _, r := range p.rows {

@@ -11,12 +11,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
+
+// around is what the start of the pods and the requests without load take, about.
+const around = 10 * time.Second
 
 // Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes
 // that it started have ended. An error is about the set-up (load.OptionError: about an option), or ctx's; lost requests
@@ -27,8 +31,10 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		return nil, err
 	}
 	began := time.Now()
+	about := time.Duration(o.Repeat) * (o.Lasting + o.Pod.Grace + o.Propagation.To + around)
 	progress := console.NewProgress(o.Progress, func() string {
-		return fmt.Sprintf("%d s: rehearsing (strategies: %d)", int(time.Since(began).Seconds()), len(strategies))
+		return fmt.Sprintf("%d s of about %s at most; strategies side by side: %d", int(time.Since(began).Seconds()),
+			terminal.Seconds(about), len(strategies))
 	})
 	defer progress.End()
 	env := &strategy.Env{
