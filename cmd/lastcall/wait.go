@@ -209,7 +209,7 @@ func (f *waitFlags) watch(p *plan) (err error) {
 		return usagef("--ports: must have at least one port, such as --ports 8080")
 	}
 	for _, text := range f.ports {
-		port, protocol, err := parsePort(strings.TrimSpace(text))
+		port, protocol, err := meshconfig.ParsePort(strings.TrimSpace(text))
 		if err != nil {
 			return usagef("--ports: %w", err)
 		}

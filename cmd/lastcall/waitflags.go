@@ -214,19 +214,6 @@ func (f *untilFlags) fill(p *plan) error {
 	return nil
 }
 
-// parsePort reads PORT or PORT/PROTOCOL.
-func parsePort(text string) (port uint16, protocol string, err error) {
-	number, name, typed := strings.Cut(text, "/")
-	n, err := strconv.ParseUint(number, 10, 16)
-	if err != nil || n == 0 {
-		return 0, "", fmt.Errorf("%q must be a port from 1 to 65535, such as 8080 or 9090/grpc", text)
-	}
-	if protocol = meshconfig.PortProtocol(name); typed && protocol == "" {
-		return 0, "", fmt.Errorf("%q: the protocol must be one of %s", text, strings.Join(meshconfig.PortProtocols(), ", "))
-	}
-	return uint16(n), protocol, nil
-}
-
 func parsePrefix(text string) (netip.Prefix, error) {
 	if address, err := netip.ParseAddr(text); err == nil {
 		address = address.Unmap()

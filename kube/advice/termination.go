@@ -47,11 +47,11 @@ const ReasonRestart = "restart"
 
 // The verdicts.
 const (
-	Clean   = "clean"   // no request was lost
-	Lost    = "lost"    // at least one was
-	Killed  = "killed"  // SIGKILL ended a container, and no request was lost
-	Unclear = "unclear" // none was for certain, and at most LostMost
-	Unknown = "unknown" // none was for certain, but not everything was seen
+	Clean   = string(observe.VerdictClean)   // no request was lost
+	Lost    = string(observe.VerdictLost)    // at least one was
+	Killed  = "killed"                       // SIGKILL ended a container, and no request was lost
+	Unclear = string(observe.VerdictUnclear) // none was for certain, and at most LostMost
+	Unknown = string(observe.VerdictUnknown) // none was for certain, but not everything was seen
 )
 
 // Verdicts are all of them.
@@ -82,17 +82,12 @@ func (t *Termination) Judge() {
 		most = -1
 	}
 	t.LostLeast, t.LostMost = t.Traffic.Lost.Total(), most
+	t.Verdict = string(t.Traffic.Verdict)
 	switch {
-	case t.LostLeast > 0:
-		t.Verdict = Lost
-	case most < 0:
+	case t.LostLeast == 0 && most < 0:
 		t.Verdict = Unknown
-	case most > 0:
-		t.Verdict = Unclear
-	case len(t.Killed) > 0:
+	case t.Verdict == Clean && len(t.Killed) > 0:
 		t.Verdict = Killed
-	default:
-		t.Verdict = Clean
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
-// systemNamespaces contain the programs that a cluster needs to run webhooks: they are never injected.
-var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease", "local-path-storage"}
+// SystemNamespaces contain the programs that a cluster needs to run webhooks: they are never injected.
+var SystemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease", "local-path-storage"}
 
 // IsMissed reports whether injection is enabled, by the same rules as in Pod, for a pod that has none: no webhook was
 // called for it. One that was left alone has the annotation with the reason. An invalid value disables injection.
@@ -28,7 +28,7 @@ func IsMissed(pod *metav1.ObjectMeta, o Options) bool {
 // enabled reports whether injection is enabled, and if not why: the pod's label, then its annotation, then the
 // namespace's label, then the default.
 func enabled(pod *corev1.Pod, o Options) (bool, string, error) {
-	if slices.Contains(systemNamespaces, o.Namespace.Name) || slices.Contains(systemNamespaces, pod.Namespace) {
+	if slices.Contains(SystemNamespaces, o.Namespace.Name) || slices.Contains(SystemNamespaces, pod.Namespace) {
 		return false, "a system namespace", nil
 	}
 	for _, place := range []struct {

@@ -191,18 +191,11 @@ func parseWatched(annotation, text string) (out []watched, err error) {
 		if item = strings.TrimSpace(item); item == "" {
 			continue
 		}
-		number, name, typed := strings.Cut(item, "/")
-		port, err := strconv.ParseUint(number, 10, 16)
-		protocol := meshconfig.PortProtocol(name)
-		switch {
-		case err != nil || port == 0:
-			return nil, fmt.Errorf("annotation %s: %q must be a port from 1 to 65535, such as 8080 or 9090/grpc",
-				annotation, item)
-		case typed && protocol == "":
-			return nil, fmt.Errorf("annotation %s: %q: the protocol must be one of %s",
-				annotation, item, strings.Join(meshconfig.PortProtocols(), ", "))
+		port, protocol, err := meshconfig.ParsePort(item)
+		if err != nil {
+			return nil, fmt.Errorf("annotation %s: %w", annotation, err)
 		}
-		out = append(out, watched{uint16(port), protocol})
+		out = append(out, watched{port, protocol})
 	}
 	return sortWatched(out), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -17,7 +18,7 @@ import (
 var drainStats = []string{"downstream_rq_active", "downstream_cx_active", "downstream_rq_total", "downstream_cx_total"}
 
 const (
-	annotationProxyConfig   = "proxy.istio.io/config"
+	annotationProxyConfig   = meshconfig.AnnotationConfig
 	annotationStatsSuffixes = "sidecar.istio.io/statsInclusionSuffixes"
 )
 

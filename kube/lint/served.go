@@ -150,7 +150,7 @@ func (w *workload) ignoredExitOnZero() {
 	s := w.settings
 	isFromMesh := s.ExitOnZero.Source.Origin == meshconfig.MeshFile
 	isWrong := slices.ContainsFunc(w.findings, func(f Finding) bool {
-		return f.ID == "LC007" && strings.Contains(f.Path, "proxy.istio.io/config")
+		return f.ID == "LC007" && strings.Contains(f.Path, meshconfig.AnnotationConfig)
 	})
 	if w.end.HasLastcall || w.end.Mesh != pod.MeshIstio || w.job ||
 		!s.ExitOnZero.IsSet() || !s.ExitOnZero.Value || isFromMesh || isWrong {

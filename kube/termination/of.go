@@ -93,7 +93,7 @@ type reader struct {
 // own sidecar, which reads the same annotation.
 func (r *reader) readMesh() {
 	r.mesh, r.proxy = pod.MeshOf(r.pod, r.options.Namespace)
-	_, configured := r.pod.Annotations["proxy.istio.io/config"]
+	_, configured := r.pod.Annotations[meshconfig.AnnotationConfig]
 	own := slices.ContainsFunc(pod.Containers(&r.pod.Spec), isAgent)
 	if r.mesh == "" && configured && !own && r.pod.Labels["sidecar.istio.io/inject"] != "false" {
 		r.mesh = pod.MeshIstio

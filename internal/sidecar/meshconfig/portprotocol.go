@@ -1,7 +1,9 @@
 package meshconfig
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -51,3 +53,16 @@ func IsHTTPSPort(protocol string) bool { return slices.Contains(httpsProtocols, 
 
 // IsTLSPort reports whether connections of a protocol of PortProtocol begin with TLS.
 func IsTLSPort(protocol string) bool { return slices.Contains(tlsProtocols, protocol) }
+
+// ParsePort reads PORT or PORT/PROTOCOL.
+func ParsePort(text string) (port uint16, protocol string, err error) {
+	number, name, typed := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 {
+		return 0, "", fmt.Errorf("%q must be a port from 1 to 65535, such as 8080 or 9090/grpc", text)
+	}
+	if protocol = PortProtocol(name); typed && protocol == "" {
+		return 0, "", fmt.Errorf("%q: the protocol must be one of %s", text, strings.Join(PortProtocols(), ", "))
+	}
+	return uint16(n), protocol, nil
+}

@@ -19,8 +19,8 @@ const (
 	DefaultAnnotationsFile = "./etc/istio/pod/annotations"
 )
 
-// annotationConfig is the pod annotation with a ProxyConfig.
-const annotationConfig = "proxy.istio.io/config"
+// AnnotationConfig is the pod annotation with a ProxyConfig.
+const AnnotationConfig = "proxy.istio.io/config"
 
 // statsAnnotations are the pod annotations that replace lists of proxyStatsMatcher, as in Istio's bootstrap, by the
 // list.
@@ -106,7 +106,7 @@ func Resolve(in Input) (*Settings, error) {
 
 func (r *resolver) readAnnotations(annotations map[string]string) {
 	r.annotations = annotations
-	read := append(slices.Collect(maps.Values(statsAnnotations)), annotationConfig)
+	read := append(slices.Collect(maps.Values(statsAnnotations)), AnnotationConfig)
 	for _, key := range sortedKeys(annotations) {
 		if slices.Contains(read, key) || !strings.Contains(strings.ToLower(key), "istio.io/") {
 			continue
@@ -116,8 +116,8 @@ func (r *resolver) readAnnotations(annotations map[string]string) {
 				"no annotation of this name, has no effect: did you mean %s?", meant)
 		}
 	}
-	if config, ok := annotations[annotationConfig]; ok {
-		r.layers = append(r.layers, r.parseLayer(Source{Origin: Annotation, Name: annotationConfig}, config))
+	if config, ok := annotations[AnnotationConfig]; ok {
+		r.layers = append(r.layers, r.parseLayer(Source{Origin: Annotation, Name: AnnotationConfig}, config))
 	}
 	stats := &layer{entries: map[string]entry{}}
 	for part, name := range statsAnnotations {

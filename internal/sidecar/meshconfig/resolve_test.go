@@ -210,7 +210,7 @@ func FuzzResolve(f *testing.F) {
 				if name == "mesh" {
 					return []byte(mesh), nil
 				}
-				return fmt.Appendf(nil, "%v=%q\n", annotationConfig, annotation), nil
+				return fmt.Appendf(nil, "%v=%q\n", AnnotationConfig, annotation), nil
 			},
 		})
 		if invalid := s.Drain().Validate(); invalid != nil {

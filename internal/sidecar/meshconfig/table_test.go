@@ -209,6 +209,6 @@ func guide(t *testing.T, file string) places {
 	for _, key := range []string{"spec", "template", "metadata", "annotations"} {
 		at, _ = at[key].(tree)
 	}
-	p.annotation, _ = at[annotationConfig].(string)
+	p.annotation, _ = at[AnnotationConfig].(string)
 	return p
 }

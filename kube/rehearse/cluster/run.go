@@ -22,6 +22,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -50,13 +51,10 @@ type Options struct {
 	Confirm func(plan []string) error
 }
 
-// protected are Kubernetes' own namespaces.
-var protected = []string{"kube-system", "kube-public", "kube-node-lease"}
-
 func (o *Options) check() error {
 	errs := []error{o.Options.Check()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if slices.Contains(protected, o.Workload.Namespace) {
+	if slices.Contains(inject.SystemNamespaces, o.Workload.Namespace) {
 		bad("%s is in namespace %s, which is Kubernetes' own", o.Workload, o.Workload.Namespace)
 	}
 	if o.URL.Scheme != "http" && o.URL.Scheme != "https" || o.URL.Host == "" || o.URL.RawQuery != "" || o.URL.User != nil {
