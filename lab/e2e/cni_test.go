@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -71,21 +70,16 @@ func networkList() (string, error) {
 }
 
 func cniManifests() (string, error) {
-	out, err := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--namespace", cniRelease, "--version", *tag, "--set", "registry=localhost,webhook.enabled=false,cni.enabled=true",
-		"--set", "cni.binDir="+nodeFile("plugins")+",cni.confDir="+nodeFile("cni")).Output()
-	return string(out), err
+	return nodetest.Chart("../..", *tag, cniRelease, "webhook.enabled=false,cni.enabled=true",
+		"cni.binDir="+nodeFile("plugins")+",cni.confDir="+nodeFile("cni"))
 }
 
 func installPlugin() error {
 	manifests, err := cniManifests()
+	if err == nil {
+		err = nodetest.Release(cniRelease, "privileged", manifests)
+	}
 	if err != nil {
-		return fmt.Errorf("render the chart (make e2e builds bin/chart): %w", err)
-	}
-	namespace := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + cniRelease + ", labels: {pod-security.kubernetes.io/enforce: privileged}}\n"
-	if _, err := nodetest.Kubectl(namespace, "apply", "-f", "-"); err != nil {
-		return err
-	}
-	if _, err := nodetest.Kubectl(manifests, "apply", "--namespace", cniRelease, "-f", "-"); err != nil {
 		return err
 	}
 	_, err = nodetest.Kubectl("", "rollout", "status", "daemonset", "lastcall-cni", "--namespace", cniRelease, "--timeout", patience.String())

@@ -22,6 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/kube/advice"
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 var (
@@ -190,12 +191,10 @@ func (n *namespace) sums(p *prometheus) (map[string]sum, error) {
 // chartAlerts are the rules of the chart, in the form of a file of Prometheus.
 func chartAlerts(t *testing.T) json.RawMessage {
 	t.Helper()
-	out, err := exec.Command("../../bin/chart", "template", "../../deploy/chart", "--namespace", observerRelease, "--version", *tag, "--set",
-		"registry=localhost,webhook.enabled=false,observer.enabled=true,monitoring.rules.enabled=true,monitoring.rules.longDrain=2s,monitoring.rules.window="+storyWindow).Output()
-	if err != nil {
-		t.Fatal("render the chart: ", err)
-	}
-	for _, one := range strings.Split(string(out), "\n---\n") {
+	manifests, err := nodetest.Chart("../..", *tag, observerRelease, "webhook.enabled=false,observer.enabled=true",
+		"monitoring.rules.enabled=true,monitoring.rules.longDrain=2s,monitoring.rules.window="+storyWindow)
+	must.Do(t, err)
+	for _, one := range strings.Split(manifests, "\n---\n") {
 		var object struct {
 			Kind string
 			Spec json.RawMessage
@@ -204,7 +203,7 @@ func chartAlerts(t *testing.T) json.RawMessage {
 			return object.Spec
 		}
 	}
-	t.Fatalf("the chart has no PrometheusRule:\n%s", out)
+	t.Fatalf("the chart has no PrometheusRule:\n%s", manifests)
 	return nil
 }
 

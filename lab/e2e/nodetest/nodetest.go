@@ -54,30 +54,39 @@ const (
 // Install has the chart put the webhook into the cluster, with images of a tag, and waits until it serves. top is the
 // checkout's folder, values are the chart's.
 func Install(top, tag string, patience time.Duration, values ...string) error {
-	chart := filepath.Join(top, "bin/chart")
-	args := []string{"template", filepath.Join(top, "deploy/chart"), "--version", tag, "--set", "registry=localhost"}
+	manifests, err := Chart(top, tag, System, values...)
+	if err == nil {
+		err = Release(System, "restricted", manifests)
+	}
+	if err == nil {
+		_, err = Kubectl("", "rollout", "status", "deployment", Webhook, "--namespace", System, "--timeout", patience.String())
+	}
+	return err
+}
+
+// Chart renders the chart of the checkout in the folder top for a namespace, with images of a tag and the chart's values.
+func Chart(top, tag, namespace string, values ...string) (manifests string, err error) {
+	args := []string{"template", filepath.Join(top, "deploy/chart"), "--namespace", namespace, "--version", tag,
+		"--set", "registry=localhost"}
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
-	manifests, err := exec.Command(chart, args...).Output()
+	out, err := exec.Command(filepath.Join(top, "bin/chart"), args...).Output()
 	if err != nil {
-		return fmt.Errorf("render the chart (make e2e and make e2e-mesh build %s): %w", chart, err)
+		return "", fmt.Errorf("render the chart (make e2e and make e2e-mesh build bin/chart): %w", err)
 	}
-	for _, step := range []struct {
-		stdin string
-		args  []string
-	}{
-		{"apiVersion: v1\nkind: Namespace\n" +
-			"metadata: {name: " + System + ", labels: {pod-security.kubernetes.io/enforce: restricted}}\n",
-			[]string{"apply", "-f", "-"}},
-		{string(manifests), []string{"apply", "--namespace", System, "-f", "-"}},
-		{"", []string{"rollout", "status", "deployment", Webhook, "--namespace", System, "--timeout", patience.String()}},
-	} {
-		if _, err := Kubectl(step.stdin, step.args...); err != nil {
-			return err
-		}
+	return string(out), nil
+}
+
+// Release applies manifests in a namespace that it makes, with a level of the Pod Security Standards.
+func Release(namespace, level, manifests string) error {
+	made := "apiVersion: v1\nkind: Namespace\n" +
+		"metadata: {name: " + namespace + ", labels: {pod-security.kubernetes.io/enforce: " + level + "}}\n"
+	if _, err := Kubectl(made, "apply", "-f", "-"); err != nil {
+		return err
 	}
-	return nil
+	_, err := Kubectl(manifests, "apply", "--namespace", namespace, "-f", "-")
+	return err
 }
 
 // Await calls f until it returns no error, for patience.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -39,18 +37,12 @@ func Observer(t *testing.T, root, tag string, patience time.Duration) {
 // ApplyObserver is Observer with a text of the manifests replaced. It does not wait.
 func ApplyObserver(t *testing.T, root, tag, text, by string) {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(root, "bin/chart"), "template", filepath.Join(root, "deploy/chart"),
-		"--namespace", ObserverNamespace, "--version", tag,
-		"--set", "registry=localhost,webhook.enabled=false,observer.enabled=true").Output()
-	if err != nil {
-		t.Fatal("render the chart (make e2e and make e2e-mesh build bin/chart): ", err)
-	}
-	if !strings.Contains(string(out), text) {
+	manifests, err := Chart(root, tag, ObserverNamespace, "webhook.enabled=false,observer.enabled=true")
+	must.Do(t, err)
+	if !strings.Contains(manifests, text) {
 		t.Fatalf("the chart has no %q", text)
 	}
-	manifests := strings.Replace(string(out), text, by, 1)
-	namespace := "apiVersion: v1\nkind: Namespace\n" +
-		"metadata: {name: " + ObserverNamespace + ", labels: {pod-security.kubernetes.io/enforce: privileged}}\n"
+	manifests = strings.Replace(manifests, text, by, 1)
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := Kubectl("", "--namespace", ObserverNamespace, "logs", "daemonset/lastcall-observer", "--tail", "50")
@@ -58,12 +50,7 @@ func ApplyObserver(t *testing.T, root, tag, text, by string) {
 		}
 		_, _ = Kubectl(manifests, "delete", "--namespace", ObserverNamespace, "-f", "-")
 	})
-	if _, err := Kubectl(namespace, "apply", "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Kubectl(manifests, "apply", "--namespace", ObserverNamespace, "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Release(ObserverNamespace, "privileged", manifests))
 }
 
 // Observed is the observer's report about a pod.
