@@ -282,43 +282,32 @@ func record(length uint16, header string, bytes int) string {
 func startAttackedApp(t *testing.T) string {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")
-	end := make(chan struct{})
-	t.Cleanup(func() { _ = ln.Close(); close(end) })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
+	nettest.Each(t, ln, func(c net.Conn) {
+		r := bufio.NewReaderSize(c, 64<<10)
+		for first := ""; ; {
+			line, err := r.ReadSlice('\n')
+			switch {
+			case err != nil:
 				return
+			case first == "":
+				first = string(line)
+				continue
+			case len(line) > len("\r\n"):
+				continue
+			case strings.HasPrefix(first, "PRI "):
+				_ = http2.NewFramer(c, nil).WriteSettings()
+				_, _ = io.Copy(io.Discard, r)
+				<-t.Context().Done() // its requests wait, whatever its client does
+				return
+			case strings.HasPrefix(first, "GET /never "):
+				_, _ = io.Copy(io.Discard, r)
+				return
+			case strings.HasPrefix(first, "GET /slow "):
+				time.Sleep(10 * time.Millisecond)
 			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				r := bufio.NewReaderSize(c, 64<<10)
-				for first := ""; ; {
-					line, err := r.ReadSlice('\n')
-					switch {
-					case err != nil:
-						return
-					case first == "":
-						first = string(line)
-						continue
-					case len(line) > len("\r\n"):
-						continue
-					case strings.HasPrefix(first, "PRI "):
-						_ = http2.NewFramer(c, nil).WriteSettings()
-						_, _ = io.Copy(io.Discard, r)
-						<-end // its requests wait, whatever its client does
-						return
-					case strings.HasPrefix(first, "GET /never "):
-						_, _ = io.Copy(io.Discard, r)
-						return
-					case strings.HasPrefix(first, "GET /slow "):
-						time.Sleep(10 * time.Millisecond)
-					}
-					first = ""
-					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nanswered")
-				}
-			}()
+			first = ""
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nanswered")
 		}
-	}()
+	})
 	return ln.Addr().String()
 }

@@ -85,25 +85,15 @@ func (s *service) roll(ctx context.Context) (podReport, error) {
 func (s *service) balance(t *testing.T, port func(*pod) string) string {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")
-	var forwarders sync.WaitGroup
-	forwarders.Go(func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			p := s.old
-			if s.switched.Load() {
-				p = s.young
-			}
-			forwarders.Go(func() {
-				if forward(t.Context(), client.(*net.TCPConn), port(p)) {
-					s.crossed.Add(1)
-				}
-			})
+	nettest.Each(t, ln, func(client net.Conn) {
+		p := s.old
+		if s.switched.Load() {
+			p = s.young
+		}
+		if forward(t.Context(), client.(*net.TCPConn), port(p)) {
+			s.crossed.Add(1)
 		}
 	})
-	t.Cleanup(func() { _ = ln.Close(); forwarders.Wait() })
 	return ln.Addr().String()
 }
 

@@ -3,11 +3,13 @@ package podtest
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // families runs a test for the pod's IPv4 and for its IPv6 address, each with a pod of its own.
@@ -80,21 +82,12 @@ const greeting = "8.0.36\n"
 // serveFirst runs a server that sends a greeting, and then echoes. It returns how each conversation ended.
 func (p *pod) serveFirst(port uint16) (stop func(), endings <-chan error) {
 	ln := p.Pod.Listen(p.t, "tcp", fmt.Sprintf(":%d", port))
-	ended := make(chan error, 8)
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.WriteString(c, greeting)
-				_, err := io.Copy(c, c)
-				ended <- err
-			}()
-		}
-	}()
+	ended := make(chan error, 64)
+	nettest.Each(p.t, ln, func(c net.Conn) {
+		_, _ = io.WriteString(c, greeting)
+		_, err := io.Copy(c, c)
+		ended <- err
+	})
 	leave := p.present()
 	return func() { _ = ln.Close(); leave() }, ended
 }

@@ -3,6 +3,7 @@ package podtest
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -83,17 +84,7 @@ func TestLoopbackStaysInThePod(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	for _, address := range []string{"127.0.0.1:6060", "[::1]:6060"} {
-		ln := p.Pod.Listen(t, "tcp", address)
-		go func() {
-			for {
-				c, err := ln.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = c.Write([]byte("secret"))
-				_ = c.Close()
-			}
-		}()
+		nettest.Each(t, p.Pod.Listen(t, "tcp", address), func(c net.Conn) { _, _ = io.WriteString(c, "secret") })
 	}
 	if code, err := askFrom(p.Pod, http.MethodGet, "127.0.0.1:15000", "/ready"); err != nil || code != http.StatusOK {
 		t.Errorf("the admin API from within: %d, %v", code, err)
@@ -121,12 +112,7 @@ func TestLoopbackStaysInThePod(t *testing.T) {
 	}
 	// An app that listens at the pod's address alone is reached.
 	ln := p.Pod.Listen(t, "tcp", net.JoinHostPort(p.Pod.IPv4.String(), "7070"))
-	go func() {
-		if c, err := ln.Accept(); err == nil {
-			_, _ = c.Write([]byte("hello"))
-			_ = c.Close()
-		}
-	}()
+	nettest.Each(t, ln, func(c net.Conn) { _, _ = io.WriteString(c, "hello") })
 	c := p.keepAlive(p.Pod.TCP4(7070))
 	if line, _ := c.R.ReadString('o'); line != "hello" {
 		t.Errorf("the app at the pod's own address sent %q", line)

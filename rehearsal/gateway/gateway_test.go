@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -417,20 +416,7 @@ func TestClientGone(t *testing.T) {
 func raw(t *testing.T, serve func(c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				serve(c, bufio.NewReader(c))
-			})
-		}
-	})
-	t.Cleanup(func() { _ = ln.Close(); wg.Wait() })
+	nettest.Each(t, ln, func(c net.Conn) { serve(c, bufio.NewReader(c)) })
 	return ln.Addr().String()
 }
 

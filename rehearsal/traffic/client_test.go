@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -22,20 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func pod(t *testing.T, handle func(n int, c *net.TCPConn, r *bufio.Reader)) string {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")
-	var handling sync.WaitGroup
-	handling.Go(func() {
-		for n := 0; ; n++ {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			handling.Go(func() {
-				handle(n, c.(*net.TCPConn), bufio.NewReader(c))
-				_ = c.Close()
-			})
-		}
-	})
-	t.Cleanup(func() { _ = ln.Close(); handling.Wait() })
+	var n atomic.Int32
+	nettest.Each(t, ln, func(c net.Conn) { handle(int(n.Add(1))-1, c.(*net.TCPConn), bufio.NewReader(c)) })
 	return ln.Addr().String()
 }
 

@@ -13,6 +13,7 @@
 package nettest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -242,6 +243,25 @@ func Listen(t T, address string) net.Listener {
 		t.Fatal(err)
 	}
 	return ln
+}
+
+// Each has serve take every connection of a listener, which it closes afterwards. The end of the test closes all.
+func Each(t testing.TB, ln net.Listener, serve func(c net.Conn)) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer context.AfterFunc(t.Context(), func() { _ = c.Close() })()
+				defer c.Close()
+				serve(c)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
 }
 
 // Serve serves HTTP/1.1, and HTTP/2 without TLS, until stop is called or the test ends.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 // script is a server of HTTP/1.1 whose every byte is here, and what its clients do. Each client has a path of its own,
@@ -153,15 +155,6 @@ func (c *counter) of(path string) int {
 // play serves a script until the test ends.
 func (p *place) play(steps []step) (port, *counter) {
 	at, c := p.port(), &counter{counts: map[string]int{}}
-	listener := p.listen(at)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func(conn net.Conn) { converse(conn, c.add, steps) }(conn)
-		}
-	}()
+	nettest.Each(p.t, p.listen(at), func(conn net.Conn) { converse(conn, c.add, steps) })
 	return at, c
 }
