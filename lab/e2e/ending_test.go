@@ -10,9 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,12 +152,11 @@ func TestAppGoneFirst(t *testing.T) {
 	must.Do(t, err)
 	defer func() { _ = response.Body.Close() }()
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	if process(id) == 0 {
-		t.Fatalf("there is no process of the app's in container %s", id)
-	}
+	_, err = first(id)
+	must.Do(t, err)
 	n.Kubectl("delete", "pod", p.Name, "--wait=false")
 	n.Until("lost its app", func() error { // the pod's status changes only when all containers have ended
-		if process(id) != 0 {
+		if _, err := first(id); err == nil {
 			return errors.New("it is there")
 		}
 		return nil
@@ -170,18 +166,6 @@ func TestAppGoneFirst(t *testing.T) {
 		t.Errorf("%d of %d bytes, %v", got, size, err)
 	}
 	n.gone(p)
-}
-
-// process is one of a container's, which are processes of this machine; 0: it has none.
-func process(container string) int {
-	all, _ := filepath.Glob("/proc/[0-9]*/cgroup")
-	for _, file := range all {
-		if cgroup, _ := os.ReadFile(file); strings.Contains(string(cgroup), container) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			return pid
-		}
-	}
-	return 0
 }
 
 // TestNeverReady deletes a pod whose app does not listen.

@@ -60,10 +60,8 @@ func TestObserverRights(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), "SYS_PTRACE") || response.StatusCode != http.StatusServiceUnavailable || strings.Contains(string(text), "listed") {
 			return errors.Join(err, fmt.Errorf("%d %s", response.StatusCode, text))
 		}
-		for _, c := range pods.Items[0].Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				t.Error("Kubernetes takes it for ready")
-			}
+		if nodetest.IsReady(&pods.Items[0]) {
+			t.Error("Kubernetes takes it for ready")
 		}
 		t.Logf("%s", text)
 		return nil

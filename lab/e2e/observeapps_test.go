@@ -187,7 +187,9 @@ func (n *namespace) client() inside {
 	n.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout", n.Patience.String())
 	id := n.Kubectl("get", "pod", "client", "--output", "jsonpath={.status.containerStatuses[0].containerID}")
 	_, id, _ = strings.Cut(id, "://")
-	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", process(id)))
+	pid, err := first(id)
+	must.Do(n.T, err)
+	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	must.Do(n.T, err)
 	n.T.Cleanup(func() { _ = file.Close() })
 	return inside{file}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/lastcall-dev/lastcall/internal/must"
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 var rounds = flag.Int("start-rounds", 1, "how many pods of each form TestPodStart starts")
@@ -120,9 +121,7 @@ func (n *namespace) startOne(annotations map[string]string) time.Duration {
 		if err != nil {
 			n.T.Fatalf("%v: the pod was not ready within %v: %v", annotations, patience, err)
 		}
-		if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}) {
+		if nodetest.IsReady(p) {
 			if annotations["lastcall.dev/inject"] == "" && !isInjected(p) {
 				n.T.Fatalf("%v was not injected", annotations)
 			}

@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // gateway is a Deployment of Envoys.
@@ -32,20 +34,11 @@ func (g *gateway) ready(ctx context.Context) (out []corev1.Pod, err error) {
 		return nil, err
 	}
 	for _, p := range all.Items {
-		if p.DeletionTimestamp == nil && isReady(&p) {
+		if p.DeletionTimestamp == nil && nodetest.IsReady(&p) {
 			out = append(out, p)
 		}
 	}
 	return out, nil
-}
-
-func isReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // scale sets the number of pods, and waits until they all serve.

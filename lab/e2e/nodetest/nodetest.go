@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,13 @@ func (n *Namespace) Available(deployment string) {
 	n.Kubectl("rollout", "status", "deployment", deployment, "--timeout", n.Patience.String())
 }
 
+// IsReady reports whether the pod serves.
+func IsReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // Ready waits until a pod is.
 func (n *Namespace) Ready(name string) (p *corev1.Pod) {
 	n.T.Helper()
@@ -169,12 +177,10 @@ func (n *Namespace) Ready(name string) (p *corev1.Pod) {
 		if p, err = n.Client.CoreV1().Pods(n.Name).Get(n.T.Context(), name, metav1.GetOptions{}); err != nil {
 			return err
 		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return nil
-			}
+		if !IsReady(p) {
+			err = errors.New(string(p.Status.Phase))
 		}
-		return errors.New(string(p.Status.Phase))
+		return err
 	})
 	return p
 }
