@@ -25,8 +25,8 @@ func (r *run) noneBusy(time.Time) (bool, time.Time) {
 func (r *run) hasTerminate(time.Time) (bool, time.Time) { return r.terminating(), never() }
 
 const (
-	heldByMost   = 10 // conversations in Report.HeldBy
-	faultsAtMost = 20 // faults in Report.Faults
+	maxHeldBy = 10 // conversations in Report.HeldBy
+	maxFaults = 20 // faults in Report.Faults
 )
 
 // look updates the activity. A failed call is never taken for no activity.
@@ -133,7 +133,7 @@ func (r *run) open() (names []Conversation, err error) {
 		return nil, errInterrupted
 	}
 	names, err = callFor(r, r.callDeadline(namesTimeout), func(ctx context.Context) ([]Conversation, error) {
-		return r.dp.Open(ctx, heldByMost)
+		return r.dp.Open(ctx, maxHeldBy)
 	})
 	if err != nil && !errors.Is(err, errInterrupted) {
 		r.namesFailed = err

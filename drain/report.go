@@ -144,15 +144,15 @@ func (p *Phase) UnmarshalText(text []byte) error {
 // maxTerminationMessage is how much of a termination message the kubelet reads, in bytes.
 const maxTerminationMessage = 4096
 
-// mostLogged is how many cut conversations the log record lists: container runtimes split lines of
+// maxLogged is how many cut conversations the log record lists: container runtimes split lines of
 // more than 16 KiB into pieces that no JSON reader joins.
-const mostLogged = 100
+const maxLogged = 100
 
 // Publish writes the report as one log record, whose message is its Summary, and, unless file is empty, as JSON to
 // file: the container's termination message.
 func (r Report) Publish(log *slog.Logger, file string) {
 	logged := r
-	if n := len(logged.Open) - mostLogged; n > 0 {
+	if n := len(logged.Open) - maxLogged; n > 0 {
 		logged.leaveOut(n)
 	}
 	attrs := []any{

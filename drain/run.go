@@ -207,7 +207,7 @@ func (r *run) enter(p Phase) {
 // note keeps a fault for the report: each once, and a limited number, because the report has to fit into a termination
 // message.
 func (r *run) note(fault string) {
-	if len(r.report.Faults) < faultsAtMost && !slices.Contains(r.report.Faults, fault) {
+	if len(r.report.Faults) < maxFaults && !slices.Contains(r.report.Faults, fault) {
 		r.report.Faults = append(r.report.Faults, fault)
 	}
 }

@@ -93,14 +93,14 @@ func threadTime() time.Duration {
 // kubelet, a hook, the sidecar, the app or the gateway.
 const hops = 4
 
-// mostAllowance is the longest allowance. With more, a bound of 50 ms would not be one.
-const mostAllowance = 500 * time.Millisecond
+// maxAllowance is the longest allowance. With more, a bound of 50 ms would not be one.
+const maxAllowance = 500 * time.Millisecond
 
 // allowance is how much later than on a quiet machine an event may be, between these two times. If programs waited so
-// long that this exceeds mostAllowance, isEnough is false: an event that is too late may be so because of the machine.
+// long that this exceeds maxAllowance, isEnough is false: an event that is too late may be so because of the machine.
 func (m *cpuWait) allowance(began, seen time.Time) (most time.Duration, isEnough bool) {
 	needed := hops * m.worst(began, seen)
-	return min(needed, mostAllowance), needed <= mostAllowance
+	return min(needed, maxAllowance), needed <= maxAllowance
 }
 
 // busyNote is a sentence about a busy machine; empty for a quiet one.

@@ -28,7 +28,7 @@ func TestAllowance(t *testing.T) {
 	if got, enough := m.allowance(began, at(3)); got != hops*50*time.Millisecond || !enough {
 		t.Errorf("allowance %v, %v", got, enough)
 	}
-	if got, enough := m.allowance(began, at(10)); got != mostAllowance || enough {
+	if got, enough := m.allowance(began, at(10)); got != maxAllowance || enough {
 		t.Errorf("allowance %v, %v; want the cap", got, enough)
 	}
 	if got, enough := (*cpuWait)(nil).allowance(began, at(3)); got != 0 || !enough {
@@ -37,7 +37,7 @@ func TestAllowance(t *testing.T) {
 	if note := busyNote(20 * time.Millisecond); note != "" {
 		t.Errorf("a quiet machine: %s", note)
 	}
-	if note := busyNote(mostAllowance); !strings.Contains(note, "up to 0.5 s more") {
+	if note := busyNote(maxAllowance); !strings.Contains(note, "up to 0.5 s more") {
 		t.Errorf("a busy machine: %s", note)
 	}
 }

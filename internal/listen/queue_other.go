@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// mostQueued is how many connections TakeQueued accepts at most: the length of a full queue.
-const mostQueued = 1 << 12
+// maxQueued is how many connections TakeQueued accepts at most: the length of a full queue.
+const maxQueued = 1 << 12
 
 // TakeQueued is described in queue_linux.go. Unlike that version, it waits for Settle after the last connection.
 func TakeQueued(ctx context.Context, ln *net.TCPListener, serve func(*net.TCPConn)) error {
-	for range mostQueued {
+	for range maxQueued {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

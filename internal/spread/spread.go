@@ -12,8 +12,8 @@ const (
 	// any server (Node has 511, nginx 511, uvicorn 2048), and their TLS handshakes take at most half a processor.
 	PerSecond = 500
 
-	// mostRetry bounds Retries: a client without its stream for longer may be given up by its user.
-	mostRetry = 30 * time.Second
+	// maxRetry bounds Retries: a client without its stream for longer may be given up by its user.
+	maxRetry = 30 * time.Second
 )
 
 func wanted(n int) time.Duration { return time.Duration(n) * time.Second / PerSecond }
@@ -26,7 +26,7 @@ func Over(n int, least, window time.Duration) time.Duration {
 
 // Retries returns over how long the clients of n streams that end over a time should spread their return,
 // if that time was too short for PerSecond; 0 if it was not.
-func Retries(n int, over time.Duration) time.Duration { return min(max(0, wanted(n)-over), mostRetry) }
+func Retries(n int, over time.Duration) time.Duration { return min(max(0, wanted(n)-over), maxRetry) }
 
 // At returns when the end with index i of n is due, at even intervals: random ones might coincide.
 func At(i, n int, over time.Duration) time.Duration {

@@ -34,7 +34,7 @@ func TestRetries(t *testing.T) {
 		over, want time.Duration
 	}{
 		{100, time.Second, 0}, {5000, 10 * time.Second, 0},
-		{5000, 660 * time.Millisecond, 9340 * time.Millisecond}, {1_000_000, time.Second, mostRetry},
+		{5000, 660 * time.Millisecond, 9340 * time.Millisecond}, {1_000_000, time.Second, maxRetry},
 	} {
 		if got := Retries(tt.n, tt.over); got != tt.want {
 			t.Errorf("%d over %v: %v, want %v", tt.n, tt.over, got, tt.want)

@@ -73,8 +73,8 @@ type Options struct {
 	Timeout   time.Duration // of each look-up
 }
 
-// mostPods is how many pods are looked at.
-const mostPods = 5000
+// maxPods is how many pods are looked at.
+const maxPods = 5000
 
 // checker is one run.
 type checker struct {

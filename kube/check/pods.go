@@ -17,7 +17,7 @@ func (c *checker) pods() {
 	const name = "there are injected pods"
 	list, isKnown := look(c, name, func(ctx context.Context) (*corev1.PodList, error) {
 		injected := inject.LabelInjected + "=" + inject.LabelInjectedValue
-		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: injected, Limit: mostPods})
+		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: injected, Limit: maxPods})
 	})
 	if !isKnown {
 		return
@@ -29,7 +29,7 @@ func (c *checker) pods() {
 	} else {
 		more := ""
 		if list.Continue != "" {
-			more = fmt.Sprintf("; the first %d are checked", mostPods)
+			more = fmt.Sprintf("; the first %d are checked", maxPods)
 		}
 		c.ok(name, "%d%s", len(pods), more)
 		c.sidecars(pods)
@@ -84,7 +84,7 @@ func (c *checker) missed() {
 	}
 	pods, _ := look(c, name, func(ctx context.Context) (*corev1.PodList, error) {
 		others := inject.LabelInjected + "!=" + inject.LabelInjectedValue
-		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: others, Limit: mostPods})
+		return c.Core.Pods(c.Pods).List(ctx, metav1.ListOptions{LabelSelector: others, Limit: maxPods})
 	})
 	if pods == nil {
 		return

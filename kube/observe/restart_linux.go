@@ -11,7 +11,7 @@ import (
 // Limits of the observation of a container that ends without its pod.
 const (
 	restartNews = time.Second      // for the API server's news that the pod ends
-	restartMost = 10 * time.Second // until the next container listens; clients are refused meanwhile
+	maxRestart  = 10 * time.Second // until the next container listens; clients are refused meanwhile
 	restartPoll = 100 * time.Millisecond
 )
 
@@ -64,7 +64,7 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at ti
 	if traffic.Begin(r.Began, "the end of a container") != nil {
 		return
 	}
-	for limit := time.Now().Add(restartMost); ; {
+	for limit := time.Now().Add(maxRestart); ; {
 		o.mu.Lock()
 		isOver := t.isEnding || t.isDone
 		o.mu.Unlock()

@@ -78,14 +78,14 @@ func (h *hooks) join(ctx context.Context, key string, wait func(context.Context)
 	return w.err
 }
 
-// containersMost is how many containers of a pod the ports of their hooks distinguish. A peer chooses the ports.
-const containersMost = 16
+// maxContainers is how many containers of a pod the ports of their hooks distinguish. A peer chooses the ports.
+const maxContainers = 16
 
 // container is the ports of a hook as far as they distinguish it: nil, for all ports, once there are too many others.
 func (h *hooks) container(ports []uint16) []uint16 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, waits := h.waits[hookKey(ports)]; !waits && len(h.waits) >= containersMost {
+	if _, waits := h.waits[hookKey(ports)]; !waits && len(h.waits) >= maxContainers {
 		return nil
 	}
 	return ports

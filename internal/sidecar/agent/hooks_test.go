@@ -67,7 +67,7 @@ func TestHooksJoin(t *testing.T) {
 // A peer chooses the ports: beyond a limit they no longer distinguish containers.
 func TestHooksOfManyContainers(t *testing.T) {
 	h := newHooks()
-	for port := range uint16(containersMost) {
+	for port := range uint16(maxContainers) {
 		h.waits[hookKey([]uint16{port})] = &hookWait{}
 	}
 	if known, other := h.container([]uint16{3}), h.container([]uint16{8080}); len(known) != 1 || other != nil {

@@ -104,7 +104,7 @@ func (a *agent) handleRestarts(ctx context.Context) {
 	for {
 		select {
 		case c := <-a.restarts:
-			if latest[hookKey(c.ports)] == nil && len(latest) >= containersMost {
+			if latest[hookKey(c.ports)] == nil && len(latest) >= maxContainers {
 				c.ports = nil
 			}
 			previous := latest[hookKey(c.ports)]

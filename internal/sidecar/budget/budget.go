@@ -69,16 +69,16 @@ const (
 )
 
 const (
-	mostSmall  = 32 << 10
-	mostMedium = 80 << 10
+	maxSmall  = 32 << 10
+	maxMedium = 80 << 10
 )
 
 // Unfinished is the group of a connection of which nothing is served.
 func Unfinished(bytes int) Group {
 	switch {
-	case bytes <= mostSmall:
+	case bytes <= maxSmall:
 		return small
-	case bytes <= mostMedium:
+	case bytes <= maxMedium:
 		return medium
 	}
 	return large
@@ -127,11 +127,11 @@ func (b *Budget) Leaving() (connections, bytes int64) { return b.leavers.Load(),
 // Hold sets the memory that a connection holds. If that is too much, it ends unfinished ones. It returns false if that
 // is the connection itself, or if it was ended meanwhile: the caller ends it.
 func (b *Budget) Hold(s *Share, bytes int, in Group) bool {
-	grows := bytes > s.held && bytes > mostSmall
+	grows := bytes > s.held && bytes > maxSmall
 	s.held = bytes
 	ok := b.set(s, bytes, in)
 	// What ends needs a processor to release its bytes, no client. Without a pause more would come meanwhile.
-	for try := 0; ok && bytes > mostSmall && b.leaving.Load() > b.limit/8; try++ {
+	for try := 0; ok && bytes > maxSmall && b.leaving.Load() > b.limit/8; try++ {
 		if try == 2*Yields {
 			return !grows || b.leaving.Load() < b.limit/2 // else it would come on top of what is still held
 		}

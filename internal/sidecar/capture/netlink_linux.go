@@ -103,7 +103,7 @@ func (t table) add(conn *nftables.Conn) error {
 	conn.AddTable(to)
 	if t.served > 0 {
 		set := &nftables.Set{Table: to, Name: served, KeyType: nftables.TypeInetService, Dynamic: true, HasTimeout: true,
-			Timeout: t.served, Size: servedMost}
+			Timeout: t.served, Size: maxServed}
 		if err := conn.AddSet(set, nil); err != nil {
 			return err
 		}

@@ -53,8 +53,8 @@ type verdict struct {
 // probe or a load balancer sees that the app does not listen. Within that time an app may restart: the sidecar lets its
 // clients wait.
 const (
-	served     = "served"
-	servedMost = 1<<16 - 1
+	served    = "served"
+	maxServed = 1<<16 - 1
 )
 
 // The chains. Only a connection's first packet passes through them (NAT), and on loopback that packet passes through
@@ -247,7 +247,7 @@ func (t table) write(b *strings.Builder) {
 	fmt.Fprintf(b, "table %v %s {\n", t.family, Name)
 	if t.served > 0 {
 		fmt.Fprintf(b, "\tset %s {\n\t\ttype inet_service\n\t\tsize %d\n\t\tflags dynamic,timeout\n\t\ttimeout %v\n\t}\n\n",
-			served, servedMost, t.served)
+			served, maxServed, t.served)
 	}
 	for i, c := range t.chains {
 		if i > 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// reportMost bounds the list of connections in the report.
-const reportMost = 1000
+// maxReport bounds the list of connections in the report.
+const maxReport = 1000
 
 // stopTimeout is how long a last call waits for Envoy to close its listeners.
 const stopTimeout = time.Second
@@ -77,7 +77,7 @@ func (l *layout) waits(s sockdiag.Socket) int {
 // LastCall stops accepting and returns the open connections. Envoy cannot end single connections: they end when it
 // exits.
 func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
-	open, err := p.Open(ctx, reportMost)
+	open, err := p.Open(ctx, maxReport)
 	ending := "closed"
 	if p.o.WatchOnly {
 		ending = drain.LeftToApp

@@ -193,11 +193,11 @@ func (g *ledger) dueForIdle(now time.Time) bool {
 	return stale && !now.Before(g.restUntil) && !now.Before(g.movedAt.Add(settle))
 }
 
-// mostMoves bounds how far soon backs off: 16 times settle, beyond which the interval decides. A hook, which runs for
+// maxMoves bounds how far soon backs off: 16 times settle, beyond which the interval decides. A hook, which runs for
 // seconds, backs off to twice settle: the end of a stream must not wait longer.
 const (
-	mostMoves     = 5
-	mostHookMoves = 2
+	maxMoves     = 5
+	maxHookMoves = 2
 )
 
 // quiet is how long nothing must have moved until soon no longer backs off.
@@ -208,9 +208,9 @@ const quiet = time.Second
 // much.
 func (g *ledger) soon() time.Time {
 	knownBusy := g.unsent+g.unread > 0 || g.holds() && g.tally.requests > 0
-	most := mostMoves
+	most := maxMoves
 	if g.hook {
-		most = mostHookMoves
+		most = maxHookMoves
 	}
 	still := g.movedAt.Add(settle << max(0, min(g.moves, most)-1))
 	switch {

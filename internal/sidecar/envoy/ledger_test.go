@@ -329,9 +329,9 @@ func TestSoonBacksOff(t *testing.T) {
 		b.see(quiet/4, moves(i))
 		b.see(settle, open(1, httpPort, i)) // still, but not for long
 	}
-	b.wantSoon(settle<<(mostMoves-1) - settle)
+	b.wantSoon(settle<<(maxMoves-1) - settle)
 	b.hook = true
-	b.wantSoon(settle<<(mostHookMoves-1) - settle)
+	b.wantSoon(settle<<(maxHookMoves-1) - settle)
 	b.see(quiet, moves(10))
 	b.wantSoon(settle)
 }

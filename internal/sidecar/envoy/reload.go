@@ -228,8 +228,8 @@ func (a *Admin) servesEpoch(ctx context.Context, epoch int) error {
 // From endsSoon before its end, the connections of the previous Envoy are read every endsPoll.
 const endsSoon, endsPoll = time.Second, 50 * time.Millisecond
 
-// mostNamed bounds the log lines about them.
-const mostNamed = 10
+// maxNamed bounds the log lines about them.
+const maxNamed = 10
 
 // followPrevious logs the requests that the end of the previous Envoy cuts, and kills one that does not end.
 func (p *Plane) followPrevious(previous *process.Child) {
@@ -248,7 +248,7 @@ func (p *Plane) followPrevious(previous *process.Child) {
 			})
 		}
 	}
-	for _, s := range cut[:min(len(cut), mostNamed)] {
+	for _, s := range cut[:min(len(cut), maxNamed)] {
 		p.log.Warn("a request in flight was cut at the end of the previous Envoy", "peer", s.Remote.String(), "last_received",
 			s.LastReceived, "of", len(cut), "hint", "raise parentShutdownDuration", "parent_shutdown", p.o.ParentShutdown)
 	}

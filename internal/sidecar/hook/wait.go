@@ -179,7 +179,7 @@ const (
 
 	defaultPeriod    = 10 * time.Second // Kubernetes' periodSeconds
 	defaultThreshold = 3                // Kubernetes' failureThreshold
-	mostFirstChecks  = 10
+	maxFirstChecks   = 10
 )
 
 // awaitFailure returns the error of a probe that has failed as often as its threshold; nil if ctx ends before.
@@ -202,7 +202,7 @@ func (a *App) awaitFailure(ctx context.Context, isAlone func() bool) error {
 	counts := func(err error) bool {
 		return err != nil && ctx.Err() == nil && (isCertain && !errors.Is(err, syscall.ECONNREFUSED) || isAlone())
 	}
-	if err := checkOften(ctx, p, min(threshold, mostFirstChecks)); counts(err) {
+	if err := checkOften(ctx, p, min(threshold, maxFirstChecks)); counts(err) {
 		return err
 	}
 	tick := time.NewTicker(period)

@@ -208,20 +208,20 @@ func TestRendezvousIsBounded(t *testing.T) {
 	const name = "@lastcall.dev/test-bounded"
 	h := acceptContainers(name, slog.New(slog.DiscardHandler))
 	defer h.close()
-	for i := range 2 * containersMost {
+	for i := range 2 * maxContainers {
 		c, err := net.Dial("unix", name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if i >= containersMost {
+		if i >= maxContainers {
 			_ = c.SetReadDeadline(time.Now().Add(patience))
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Fatalf("connection %d: %v; want its end", i+1, err)
 			}
 		}
 	}
-	if n := h.running.Load(); n != containersMost {
-		t.Errorf("%d connections; want %d", n, containersMost)
+	if n := h.running.Load(); n != maxContainers {
+		t.Errorf("%d connections; want %d", n, maxContainers)
 	}
 }

@@ -296,8 +296,8 @@ func (g *appConn) leave(stay func(net.Conn) error) error {
 	return stay(conn)
 }
 
-// containersMost bounds the app containers of a pod.
-const containersMost = 64
+// maxContainers bounds the app containers of a pod.
+const maxContainers = 64
 
 // containers are the app's, as seen by the sidecar's hook.
 type containers struct {
@@ -320,7 +320,7 @@ func acceptContainers(name string, log *slog.Logger) *containers {
 			if err != nil {
 				return
 			}
-			if h.running.Load() == containersMost {
+			if h.running.Load() == maxContainers {
 				_ = conn.Close()
 				continue
 			}

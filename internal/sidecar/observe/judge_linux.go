@@ -204,7 +204,7 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 		if next == app && !unacked {
 			return answered
 		}
-		if was != nil && was.missed >= missedMost {
+		if was != nil && was.missed >= maxMissed {
 			return leftByClient // it was no longer in the table, but the app still had it: the client reset it
 		}
 		return reset
@@ -227,5 +227,5 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 	return answered
 }
 
-// missedMost is how many looks a report may be late: the kernel sends them in the background.
-const missedMost = 20
+// maxMissed is how many looks a report may be late: the kernel sends them in the background.
+const maxMissed = 20

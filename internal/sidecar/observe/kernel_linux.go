@@ -112,14 +112,14 @@ func (c counters) close() {
 	}
 }
 
-// tableMost bounds a table of sockets, bytes: 150 for each.
-const tableMost = 64 << 20
+// maxTable bounds a table of sockets, bytes: 150 for each.
+const maxTable = 64 << 20
 
 // acks reads the tables of sockets: see sockets.InStride.
 func (c counters) acks(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error) {
-	tables := []io.Reader{io.NewSectionReader(c.tcp, 0, tableMost)}
+	tables := []io.Reader{io.NewSectionReader(c.tcp, 0, maxTable)}
 	if c.tcp6 != nil {
-		tables = append(tables, io.NewSectionReader(c.tcp6, 0, tableMost))
+		tables = append(tables, io.NewSectionReader(c.tcp6, 0, maxTable))
 	}
 	return sockets.InStride(ports, tables...)
 }

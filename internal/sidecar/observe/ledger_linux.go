@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// connectionsMost bounds the connections that are followed; the end of further ones is unseen.
-	connectionsMost = 1 << 17
-	// listenersMost bounds the listeners that are remembered, closed ones included.
-	listenersMost = 1 << 12
+	// maxConnections bounds the connections that are followed; the end of further ones is unseen.
+	maxConnections = 1 << 17
+	// maxListeners bounds the listeners that are remembered, closed ones included.
+	maxListeners = 1 << 12
 	// foldTime is how long before Begin an end still belongs to the termination.
 	foldTime = time.Second
-	// endingsMost bounds the ends that are kept for foldTime.
-	endingsMost = 1 << 15
+	// maxEndings bounds the ends that are kept for foldTime.
+	maxEndings = 1 << 15
 )
 
 // ledger follows the connections of one namespace. It has no clock and is not safe for concurrent use.
@@ -95,7 +95,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.others = make(map[uint64]sockdiag.Socket)
 	for _, s := range sockets {
 		counts, isInner := g.counts(s)
-		if !counts && !g.options.Shared && len(g.others) < connectionsMost {
+		if !counts && !g.options.Shared && len(g.others) < maxConnections {
 			g.others[s.Cookie] = s
 			if was, ok := before[s.Cookie]; ok && isLeftOf(was, s) {
 				g.others[s.Cookie] = was
@@ -114,7 +114,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			if s.State == sockdiag.FinWait2 || s.State == sockdiag.LastAck || s.State == sockdiag.Closing {
 				continue // its report follows; or it is a small socket of TIME_WAIT
 			}
-			if len(g.open) >= connectionsMost {
+			if len(g.open) >= maxConnections {
 				g.result.Unseen++
 				continue
 			}
@@ -153,7 +153,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			continue
 		}
 		// After an overrun the kernel drops reports without a sign until its buffer is empty.
-		if c.missed++; g.result.Overruns == 0 || c.missed <= missedMost {
+		if c.missed++; g.result.Overruns == 0 || c.missed <= maxMissed {
 			continue
 		}
 		delete(g.open, cookie)
@@ -223,7 +223,7 @@ func (g *ledger) settle() {
 // listen notes the listeners.
 func (g *ledger) listen(sockets []sockdiag.Socket) {
 	g.listening, g.unlisten = g.listening[:0], false
-	if len(g.listeners) >= listenersMost {
+	if len(g.listeners) >= maxListeners {
 		clear(g.listeners)
 	}
 	for _, s := range sockets {
@@ -330,7 +330,7 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
 	}
 	if g.begun {
 		g.include(e)
-	} else if len(g.endings) < endingsMost {
+	} else if len(g.endings) < maxEndings {
 		g.endings = append(g.endings, e)
 	}
 }

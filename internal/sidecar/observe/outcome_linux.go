@@ -80,7 +80,7 @@ func (g *ledger) count(e ending) {
 		*n++
 		t.Unclear.Opaque += e.requests - 1
 		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
-		if len(t.Samples) < samplesMost {
+		if len(t.Samples) < maxSamples {
 			t.Samples = append(t.Samples, e.sample)
 		}
 	}

@@ -123,7 +123,7 @@ func (p *probes) ask() {
 	refused, until, known := p.node.since(p.completeUntil, func(to netip.AddrPort) bool {
 		return p.own[to.Addr()] && p.has(to.Port())
 	})
-	if p.refused, p.completeUntil = append(p.refused, refused...), until; !known || len(p.refused) > nodeMost {
+	if p.refused, p.completeUntil = append(p.refused, refused...), until; !known || len(p.refused) > maxNode {
 		p.node = nil
 	}
 }
@@ -217,7 +217,7 @@ func (g *ledger) mayProbe(from netip.AddrPort) bool {
 const (
 	nodePause = 250 * time.Millisecond // between readings of the node's reports
 	nodeKeep  = time.Minute            // refused connections of the node are kept for this long,
-	nodeMost  = 1 << 14                // and at most so many
+	maxNode   = 1 << 14                // and at most so many
 )
 
 // Node shows which connections of a node's own processes were refused. These are the kubelet's probes, unless clients
@@ -274,7 +274,7 @@ func (n *Node) collectLocked() {
 			n.refused = append(n.refused, s)
 		}
 	}
-	now, old := time.Now(), max(0, len(n.refused)-nodeMost)
+	now, old := time.Now(), max(0, len(n.refused)-maxNode)
 	if lost || old > 0 {
 		n.lost = now
 	}

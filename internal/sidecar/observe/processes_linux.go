@@ -20,13 +20,13 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// processesMost bounds the descendants of a process that are considered.
-const processesMost = 1 << 12
+// maxProcesses bounds the descendants of a process that are considered.
+const maxProcesses = 1 << 12
 
 // family is a process and its descendants. It needs CONFIG_PROC_CHILDREN, which Kubernetes' nodes have (CRIU).
 func family(pid int) []int {
 	all := []int{pid}
-	for i := 0; i < len(all) && len(all) < processesMost; i++ {
+	for i := 0; i < len(all) && len(all) < maxProcesses; i++ {
 		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
 		for _, list := range lists {
 			b, _ := os.ReadFile(list) // it may have exited

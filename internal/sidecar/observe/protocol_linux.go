@@ -25,11 +25,11 @@ const (
 	leastUpgrade    = 140 // a request for a WebSocket, and the response with the required fields alone (RFC 6455, 4.2.2)
 	upgraded        = 129
 
-	learned     = 3                      // connections that show a port to be TLS, while none shows the opposite
-	inUse       = time.Minute            // after its last byte, TLS is idle: HTTP/2 may owe a slow answer behind a fast
-	leastPause  = 50 * time.Millisecond  // between the first and the last part of a streamed response
-	exitSpread  = 100 * time.Millisecond // between the ends of an app's sockets
-	streamsMost = 100                    // of an HTTP/2 connection (RFC 9113, 6.5.2: at least)
+	learned    = 3                      // connections that show a port to be TLS, while none shows the opposite
+	inUse      = time.Minute            // after its last byte, TLS is idle: HTTP/2 may owe a slow answer behind a fast
+	leastPause = 50 * time.Millisecond  // between the first and the last part of a streamed response
+	exitSpread = 100 * time.Millisecond // between the ends of an app's sockets
+	maxStreams = 100                    // of an HTTP/2 connection (RFC 9113, 6.5.2: at least)
 
 	firstTLS = 3 // the client's segments until its first request: the tickets of TLS 1.3 behind it look like a response
 
@@ -159,7 +159,7 @@ func (g *ledger) requestsMost(s sockdiag.Socket, c *connection) int {
 		n -= min(n, c.segments)
 		n++ // one was in flight at the first look
 	}
-	return int(min(max(n, 1), streamsMost))
+	return int(min(max(n, 1), maxStreams))
 }
 
 // isStream reports whether the app was in the middle of a response in parts, or at its end. Without a look that has
@@ -224,8 +224,8 @@ type lostRequest struct {
 }
 
 const (
-	passTime     = 250 * time.Millisecond // a sidecar passes a request on within this, also on a busy machine
-	unpairedMost = 1 << 12                // lost requests whose other connection is looked for
+	passTime    = 250 * time.Millisecond // a sidecar passes a request on within this, also on a busy machine
+	maxUnpaired = 1 << 12                // lost requests whose other connection is looked for
 )
 
 // isCountedAtOther reports whether a lost request has been counted at its other connection: a sidecar that relays bytes
@@ -241,7 +241,7 @@ func (g *ledger) isCountedAtOther(e ending) bool {
 			return true
 		}
 	}
-	if len(g.unpaired) < unpairedMost {
+	if len(g.unpaired) < maxUnpaired {
 		g.unpaired = append(g.unpaired, one)
 	}
 	return false

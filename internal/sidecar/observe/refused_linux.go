@@ -80,7 +80,7 @@ func (g *ledger) refused(refusing int, now time.Time) {
 	n := refusing - g.refusing - g.queued
 	if !g.begun {
 		for _, at := range g.closed {
-			if now.Sub(at) < closedMost {
+			if now.Sub(at) < maxClosed {
 				return
 			}
 		}
@@ -191,7 +191,7 @@ func (g *ledger) noteHalfClosed(s sockdiag.Socket, was *sockdiag.Socket, f outco
 	p := halfClosed{ends{s.Local, s.Remote}, s.Ended, s.Ended, f, g.protocolOf(s, nil) == TLS}
 	at := g.closed[s.Local.Port()]
 	switch {
-	case s.Acked <= s.Sent || len(g.halfClosed)+len(g.wasHalfClosed) >= endingsMost:
+	case s.Acked <= s.Sent || len(g.halfClosed)+len(g.wasHalfClosed) >= maxEndings:
 	case f == unclearCrossed:
 		p.since = g.looked
 		g.wasHalfClosed = append(g.wasHalfClosed, p)

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	roundPause   = 100 * time.Millisecond // between rounds of allStandby: reports are dated by so much too late; or
-	quickPause   = 2 * time.Millisecond   // for the rest, after a report that wakes it
-	scanFirst    = 250 * time.Millisecond // between the first scans for listeners on standby; then doubled
-	scanMost     = 10 * time.Second       // up to this
-	bufferTime   = 3 * time.Second        // a watch on standby keeps a report, or longer after a listener has closed
-	closedMost   = time.Minute            // a listener that closed longer ago is none of the termination
-	bufferedMost = 1 << 14                // reports that a watch on standby keeps
+	roundPause  = 100 * time.Millisecond // between rounds of allStandby: reports are dated by so much too late; or
+	quickPause  = 2 * time.Millisecond   // for the rest, after a report that wakes it
+	scanFirst   = 250 * time.Millisecond // between the first scans for listeners on standby; then doubled
+	maxScan     = 10 * time.Second       // up to this
+	bufferTime  = 3 * time.Second        // a watch on standby keeps a report, or longer after a listener has closed
+	maxClosed   = time.Minute            // a listener that closed longer ago is none of the termination
+	maxBuffered = 1 << 14                // reports that a watch on standby keeps
 )
 
 // buffered are the reports of a watch on standby. They are judged at Begin, because only a look shows which side closed
@@ -142,7 +142,7 @@ func (w *Watch) Reacted(since time.Time) (first time.Time) {
 	}
 	w.ledger.since = since
 	for _, at := range w.ledger.closed {
-		if !at.Before(since) && time.Since(at) < closedMost && (first.IsZero() || at.Before(first)) {
+		if !at.Before(since) && time.Since(at) < maxClosed && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}
@@ -157,7 +157,7 @@ func (w *Watch) scanListenersLocked() error {
 	if err == nil {
 		w.ledger.listen(sockets)
 	}
-	w.pause = min(max(2*w.pause, scanFirst), scanMost)
+	w.pause = min(max(2*w.pause, scanFirst), maxScan)
 	now := time.Now()
 	w.due = later(now.Add(w.pause), scans.reserve(now, cost))
 	return err
@@ -183,7 +183,7 @@ func (w *Watch) bufferLocked() {
 	h.sockets = append(h.sockets, sockets...)
 	first := now.Add(-bufferTime)
 	for _, at := range w.ledger.closed {
-		if now.Sub(at) < closedMost && at.Add(-bufferTime).Before(first) {
+		if now.Sub(at) < maxClosed && at.Add(-bufferTime).Before(first) {
 			first = at.Add(-bufferTime)
 		}
 	}
@@ -191,7 +191,7 @@ func (w *Watch) bufferLocked() {
 	for old < len(h.sockets) && h.sockets[old].Ended.Before(first) {
 		old++
 	}
-	if over := len(h.sockets) - bufferedMost; over > old {
+	if over := len(h.sockets) - maxBuffered; over > old {
 		old, h.dropped = over, h.sockets[over-1].Ended
 	}
 	if lost {

@@ -70,7 +70,7 @@ type Termination struct {
 	// Exit is the caller's information about the end of the process.
 	Exit Exit `json:"exit"`
 
-	// Samples are the first lost requests, at most samplesMost.
+	// Samples are the first lost requests, at most maxSamples.
 	Samples []Sample `json:"samples,omitempty"`
 	Verdict Verdict  `json:"verdict"`
 }
@@ -191,8 +191,8 @@ type Sample struct {
 	Age    drain.Millis   `json:"age_ms"` // of the request's last byte, then
 }
 
-// samplesMost bounds Samples.
-const samplesMost = 10
+// maxSamples bounds Samples.
+const maxSamples = 10
 
 // Most is how many requests were lost at most. There is no such number if not all was seen.
 func (t *Termination) Most() (n int, known bool) {

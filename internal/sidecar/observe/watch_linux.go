@@ -15,7 +15,7 @@ import (
 const (
 	calmInterval     = 250 * time.Millisecond // between looks before Begin, or
 	calmShare        = 500                    // this many times the cost of a look, but no more than
-	calmMost         = time.Second            // this
+	maxCalm          = time.Second            // this
 	interval         = 25 * time.Millisecond  // between looks after it, or when pacer allows the next
 	stillInterval    = 100 * time.Millisecond // likewise, while nothing moves
 	gather           = 5 * time.Millisecond   // one look for many reports
@@ -280,7 +280,7 @@ func (w *Watch) lookLocked() (err error) {
 	now := time.Now()
 	switch {
 	case !w.ledger.begun:
-		w.due = now.Add(min(max(calmInterval, calmShare*cost), calmMost))
+		w.due = now.Add(min(max(calmInterval, calmShare*cost), maxCalm))
 	case still:
 		w.due = later(now.Add(stillInterval), looks.reserve(now, cost))
 	default:

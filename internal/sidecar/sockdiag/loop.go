@@ -125,8 +125,8 @@ func (l *Loop) due(looked time.Time, cost time.Duration, wish time.Time, blind b
 	return next
 }
 
-// leftMost bounds the sockets whose destruction is expected.
-const leftMost = 1 << 16
+// maxLeft bounds the sockets whose destruction is expected.
+const maxLeft = 1 << 16
 
 // Roll distinguishes, among destroyed sockets, those that an earlier look at the table has shown from those that were
 // opened and closed between two looks. On a busy machine, where looks are late, the second kind is the rule.
@@ -139,7 +139,7 @@ type Roll struct {
 // Left records a socket that an earlier look saw and the table no longer has.
 func (r *Roll) Left(cookie uint64) {
 	// An entry that stays costs memory; one that is dropped, one false arrival.
-	if r.left == nil || len(r.left) >= leftMost {
+	if r.left == nil || len(r.left) >= maxLeft {
 		r.left = make(map[uint64]struct{})
 	}
 	r.left[cookie] = struct{}{}

@@ -236,11 +236,11 @@ func TestWatchAll(t *testing.T) {
 
 // Uncollected reports are bounded, and losses are reported.
 func TestEndedIsBounded(t *testing.T) {
-	w := &Watch{gone: make(chan struct{}, 1), most: endedMost}
-	for i := range uint64(endedMost + 1) {
+	w := &Watch{gone: make(chan struct{}, 1), most: maxEnded}
+	for i := range uint64(maxEnded + 1) {
 		w.add(&Socket{Cookie: i})
 	}
-	if ended, lost := w.Ended(); len(ended) != endedMost || !lost {
+	if ended, lost := w.Ended(); len(ended) != maxEnded || !lost {
 		t.Errorf("%d sockets, lost %v", len(ended), lost)
 	}
 }
@@ -257,10 +257,10 @@ func TestRoll(t *testing.T) {
 			t.Errorf("%d: %v", i, got)
 		}
 	}
-	for i := range uint64(2 * leftMost) {
+	for i := range uint64(2 * maxLeft) {
 		r.Left(i)
 	}
-	if len(r.left) > leftMost {
+	if len(r.left) > maxLeft {
 		t.Errorf("%d are awaited", len(r.left))
 	}
 }

@@ -20,13 +20,13 @@ const (
 	groupTCP6Destroy = 3
 )
 
-// endedMost bounds the destroyed sockets that are kept for Ended.
-const endedMost = 4096
+// maxEnded bounds the destroyed sockets that are kept for Ended.
+const maxEnded = 4096
 
-// allMost is endedMost for WatchAll, and allBuffer the kernel's buffer for its reports, bytes: a server that ends with
+// maxAll is maxEnded for WatchAll, and allBuffer the kernel's buffer for its reports, bytes: a server that ends with
 // 10,000 connections causes as many reports at once.
 const (
-	allMost   = 1 << 14
+	maxAll    = 1 << 14
 	allBuffer = 16 << 20
 )
 
@@ -48,7 +48,7 @@ type Watch struct {
 // some kernels and sandboxes do not support it; the caller then has to poll the table.
 func WatchDestroyed(ports []uint16) (*Watch, error) {
 	ports = slices.Sorted(slices.Values(ports))
-	w := &Watch{gone: make(chan struct{}, 1), most: endedMost}
+	w := &Watch{gone: make(chan struct{}, 1), most: maxEnded}
 	var err error
 	// Without a filter, each socket of the namespace that ends would wake this process.
 	if w.fd, err = receiver(destroyedFilter(ports), 0); err != nil {
@@ -78,7 +78,7 @@ func WatchAll(buffer int, wake func()) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{gone: make(chan struct{}, 1), most: allMost}
+	w := &Watch{gone: make(chan struct{}, 1), most: maxAll}
 	// The later socket gets each report first: it is there when wake is called.
 	if w.fd, err = receiver(nil, cmp.Or(buffer, allBuffer)); err != nil {
 		_ = unix.Close(waker)

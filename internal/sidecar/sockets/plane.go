@@ -262,12 +262,12 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 	return out, nil
 }
 
-// reportMost bounds the list of connections in the report.
-const reportMost = 1000
+// maxReport bounds the list of connections in the report.
+const maxReport = 1000
 
 // LastCall returns the open connections. The app's SIGTERM follows.
 func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversation, error) {
-	open, err := p.Open(ctx, reportMost)
+	open, err := p.Open(ctx, maxReport)
 	for i := range open {
 		open[i].Ending = drain.LeftToApp
 	}

@@ -138,14 +138,14 @@ func dialOnce(ctx context.Context, to netip.AddrPort, source netip.Addr, wait Pa
 	return s, nil
 }
 
-// unreadMost is how many bytes of an app on this machine wait in its socket, about: otherwise the kernel lets that grow
+// maxUnread is how many bytes of an app on this machine wait in its socket, about: otherwise the kernel lets that grow
 // to many megabytes (net.ipv4.tcp_rmem) while a client does not read. On loopback more is no faster.
-const unreadMost = 384 << 10
+const maxUnread = 384 << 10
 
 // connect waits as long as it may.
 func (s *Socket) connect(ctx context.Context, to netip.AddrPort, source netip.Addr, wait Patience) error {
 	if to.Addr().IsLoopback() || source.IsValid() { // a captured connection's app is here as well
-		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, unreadMost)
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, maxUnread)
 	}
 	if !to.Addr().IsLoopback() {
 		keepAlive(s.fd, appKeepAlive) // an app on this machine does not vanish

@@ -21,10 +21,10 @@ type Listener struct {
 	addr net.Addr
 }
 
-// unsentMost is how many bytes a client's socket takes in addition to those that its client has room for.
-const unsentMost = 128 << 10
+// maxUnsent is how many bytes a client's socket takes in addition to those that its client has room for.
+const maxUnsent = 128 << 10
 
-// Accepting takes over a listener. Accepted sockets inherit its options: no delay of small segments, at most unsentMost
+// Accepting takes over a listener. Accepted sockets inherit its options: no delay of small segments, at most maxUnsent
 // bytes that are not sent, and probes after idle of silence and as often, unless that is negative.
 func Accepting(ln *net.TCPListener, idle time.Duration) (*Listener, error) {
 	file, err := ln.File() // of the same socket
@@ -36,7 +36,7 @@ func Accepting(ln *net.TCPListener, idle time.Duration) (*Listener, error) {
 	if l.raw, err = file.SyscallConn(); err == nil {
 		err = l.raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMost)
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 			keepAlive(int(fd), idle)
 		})
 	}

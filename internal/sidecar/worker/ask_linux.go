@@ -38,7 +38,7 @@ const (
 
 	firstPause = 100 * time.Millisecond
 	lastPause  = time.Second
-	mostPause  = 5 * time.Second
+	maxPause   = 5 * time.Second
 	costShare  = 4 // pauses after an answer that cost time: a fifth of the time at most is spent on asking
 
 	// fileLook is how often a file is looked at. inotify would save 50 ms on average: its instances are limited to 128 per
@@ -63,7 +63,7 @@ func (s Signal) follow(ctx context.Context, report func(answer)) {
 			return
 		}
 		report(a)
-		pause := min(max(backoff, costShare*time.Since(began)), mostPause)
+		pause := min(max(backoff, costShare*time.Since(began)), maxPause)
 		switch backoff = min(2*backoff, lastPause); {
 		case s.kind == "file":
 			pause = fileLook
@@ -111,9 +111,9 @@ func (s Signal) ask(ctx context.Context) answer {
 	return answer{isIdle: isMet, detail: strconv.FormatFloat(sum, 'g', -1, 64), err: err}
 }
 
-// mostBusy is the largest exit code that means busy. Shells use the larger ones for commands that they cannot run, and
+// maxBusy is the largest exit code that means busy. Shells use the larger ones for commands that they cannot run, and
 // for signals.
-const mostBusy = 125
+const maxBusy = 125
 
 func (s Signal) askCommand(ctx context.Context) answer {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -139,7 +139,7 @@ func (s Signal) askCommand(ctx context.Context) answer {
 		return answer{isIdle: true}
 	case ctx.Err() != nil:
 		return answer{err: fmt.Errorf("the command has not ended after %v", askTime)}
-	case errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() <= mostBusy:
+	case errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() <= maxBusy:
 		return answer{detail: detailOf(out.kept.Bytes())}
 	}
 	return answer{err: fmt.Errorf("%w: %s", err, detailOf(out.kept.Bytes()))}

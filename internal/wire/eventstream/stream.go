@@ -219,13 +219,13 @@ func (s *Stream) eventEnds() {
 	s.members = members{}
 }
 
-// mostDigits bounds the numbers that are read, so that none overflows.
-const mostDigits = 1 << 40
+// maxDigits bounds the numbers that are read, so that none overflows.
+const maxDigits = 1 << 40
 
 // appendDigits appends digits to a decimal number. It skips other bytes.
 func appendDigits(n int, p []byte) int {
 	for _, c := range p {
-		if '0' <= c && c <= '9' && n < mostDigits {
+		if '0' <= c && c <= '9' && n < maxDigits {
 			n = n*10 + int(c-'0')
 		}
 	}
