@@ -309,16 +309,25 @@ func failed(name string, errno syscall.Errno) error {
 }
 
 // IsBroken reports whether a connection that is not being read has been reset.
-func IsBroken(fd uintptr) bool {
-	look := []unix.PollFd{{Fd: int32(fd)}}
+func IsBroken(fd uintptr) bool { return has(int(fd), unix.POLLERR) }
+
+// has reports whether a socket has an event of poll(2).
+func has(fd int, event int16) bool {
+	look := []unix.PollFd{{Fd: int32(fd), Events: event}}
 	_, err := unix.Poll(look, 0)
-	return err == nil && look[0].Revents&unix.POLLERR != 0
+	return err == nil && look[0].Revents&event != 0
 }
 
 // IsReset reports the same for a connection that may be closed already.
 func (s *Socket) IsReset() (is bool) {
 	closed := s.control(func(fd int) { is = IsBroken(uintptr(fd)) })
 	return is || closed != nil
+}
+
+// IsFull reports whether even a small write may have to wait for the peer to read.
+func (s *Socket) IsFull() (is bool) {
+	_ = s.control(func(fd int) { is = !has(fd, unix.POLLOUT) })
+	return is
 }
 
 // Unsent is how many bytes the peer's kernel has not acknowledged; 0 if the socket is closed.
