@@ -1,10 +1,12 @@
 package pipe
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 )
 
 // recountLocked decides whether the connection is open and whether it is busy, and updates the pipe's counts.
@@ -48,7 +50,7 @@ func (c *conn) recountLocked() {
 
 // readsOnLocked reports whether a client that has its response is given the time to send the rest of its request.
 func (c *conn) readsOnLocked() bool {
-	return c.uploads && c.end.phase == ended && c.end.by == &endDrained && !c.end.resets
+	return c.uploads && c.end.phase == ended && c.end.on == onAnswered && !c.end.resets
 }
 
 // isIgnored reports whether the connection never counts.
@@ -115,30 +117,26 @@ func (c *conn) describeLocked() []drain.Conversation {
 	if !c.busy {
 		return nil
 	}
-	d := drain.Conversation{Peer: c.client.RemoteAddr().String(), Protocol: "http/1.1"}
-	since := c.idleSince
+	if c.mode == modeH2 && (c.h2.down.Spoke || len(c.h2.streams) > 0) {
+		return c.h2.describeStreamsLocked()
+	}
+	d := drain.Conversation{Peer: c.client.RemoteAddr().String(), Request: string(c.up.upgraded)}
+	d.Protocol = cmp.Or(c.protocolLocked(), counters.HTTP1.String())
+	since := c.began
 	switch {
 	case c.client.IsHandshaking():
-		d.Protocol, since = "tls", c.began
-	case c.mode == modeH2 && (c.h2.down.Spoke || len(c.h2.streams) > 0):
-		return c.h2.describeStreamsLocked()
-	case c.mode == modeH2: // the app has not spoken
-		d.Protocol, since = "http/2", c.began
-	case c.mode == modeWS:
-		d.Protocol, since = "websocket", c.began
-		d.Request = string(c.up.upgraded)
+		d.Protocol = "tls"
 	case c.mode == modeDatabase:
-		d.Protocol, since = c.db.name, c.db.since
+		since = c.db.since
 	case c.mode == opaque:
-		d.Protocol, since = "tcp", c.began
-		d.Request, d.Quiet = string(c.up.upgraded), drain.Millis(c.quiet())
-		if hello := c.hello.Load(); hello != nil && c.in.tls == nil { // it passes through
-			d.Protocol, d.Request = "tls", hello.ServerName
+		d.Quiet = drain.Millis(c.quiet())
+		if d.Protocol == "tls" { // it passes through
+			d.Request = c.hello.Load().ServerName
 		}
-	case c.queue.len() > 0:
-		oldest := c.queue.at(0)
-		d.Request = string(oldest.line)
-		since = oldest.began
+	case c.queue.len() > 0 && !c.isTunnelLocked():
+		d.Request, since = string(c.queue.at(0).line), c.queue.at(0).began
+	case c.mode == modeHTTP1, c.mode == undecided:
+		since = c.idleSince
 	}
 	d.Age = drain.Millis(time.Since(since))
 	return []drain.Conversation{d}

@@ -17,16 +17,18 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 )
 
-// mode is the detected protocol of a connection.
+// mode is the protocol of a connection: as it has been detected, and as each side has come to follow it.
 type mode uint8
 
 const (
 	undecided mode = iota // no byte yet, or too few
 	modeHTTP1
+	modeUpgrade // of the client's side, after a request for an upgrade: the answer decides about the protocol
 	modeH2
 	modeWS
 	modeDatabase
 	opaque
+	modeOver // of the client's side: nothing is forwarded any longer
 )
 
 // conn is a client's connection and its own connection to the app.
@@ -58,6 +60,7 @@ type conn struct {
 	decided     bool  // the latest upgrade has been answered
 	ahead       bool  // bytes that are no request have been forwarded before
 	appHalf     bool  // the app has ended its output, and may read the rest of that body
+	appReset    bool  // the app has reset its connection
 	response    response
 	answered    bool // the app has answered a request on this connection of its own
 	rejoins     bool // the app has ended its connection, and up connects to it again
@@ -111,13 +114,13 @@ type request struct {
 	isHead  bool
 	connect bool
 	upgrade bool
-	wantsWS bool    // the upgrade is to WebSocket
-	close   bool    // the client sent Connection: close, or HTTP/1.0
-	quiet   bool    // does not count: of a prober or scraper
-	logged  bool    // counted and logged as finished
-	status  int     // of its final response; 0 before
-	held    int     // bytes that it holds in addition to its slot, about
-	poll    *ending // of a long poll that may end early; nil for others
+	wantsWS bool  // the upgrade is to WebSocket
+	close   bool  // the client sent Connection: close, or HTTP/1.0
+	quiet   bool  // does not count: of a prober or scraper
+	logged  bool  // counted and logged as finished
+	status  int   // of its final response; 0 before
+	held    int   // bytes that it holds in addition to its slot, about
+	poll    event // that ends a long poll early; noEvent for other requests
 	entry   *accesslog.Entry
 }
 
@@ -150,6 +153,8 @@ func (c *conn) modeNow() mode {
 
 // reader is the state of reading from one side. It holds a buffer only while there is data in it.
 type reader struct {
+	mode    mode // that this side follows; the other side may know more
+	within  bool // a body of HTTP/1
 	buf     *tcp.Buffer
 	large   bool   // the last read filled its buffer
 	copies  bool   // splicing has failed: copy the rest
@@ -158,6 +163,9 @@ type reader struct {
 	carried uint64 // opaque bytes, for the log
 	err     error  // of reading; io.EOF for a FIN
 }
+
+// isAtHead reports whether HTTP/1 is between messages, or within a head.
+func (r *reader) isAtHead() bool { return r.mode == modeHTTP1 && !r.within }
 
 func (r *reader) release() {
 	if r.buf != nil {

@@ -98,7 +98,7 @@ func (u *up) becomeDatabase() bool {
 	c.growsLocked()
 	c.recountLocked()
 	c.mu.Unlock()
-	u.state = upDatabase
+	u.mode = modeDatabase
 	u.dialOwed()
 	if c.app == nil {
 		c.mu.Lock()
@@ -116,7 +116,7 @@ func (u *up) forwardDatabase() bool {
 	c.mu.Lock()
 	c.db.FromClient(b.Bytes())
 	if c.end.done() {
-		if c.end.by == &endIdle && c.db.isBusyLocked() {
+		if c.end.on == onIdle && c.db.isBusyLocked() {
 			c.raceLocked()
 		}
 		c.mu.Unlock()
@@ -135,7 +135,7 @@ func (u *up) forwardDatabase() bool {
 	c.db.amu.Unlock()
 	b.R = b.W
 	if !followed {
-		u.state = upOpaque
+		u.mode = opaque
 	}
 	return followed
 }
@@ -156,7 +156,7 @@ func (d *down) passDatabase() bool {
 	awaits := !ends && c.busy && c.db.Idle() // its first request
 	followed := true
 	if ends {
-		c.end.phase, c.end.by = ended, &endDrained
+		c.endLocked(onAnswered)
 	} else {
 		followed = c.db.recountLocked()
 	}
@@ -166,7 +166,7 @@ func (d *down) passDatabase() bool {
 	b.R = b.W
 	if ends {
 		c.db.sayLast()
-		c.carryOut(&claim{ending: &endDrained}, 0)
+		c.carryOut(&claim{}, 0)
 	} else if c.lastWordRequested.Load() {
 		c.sendLastWord(false)
 	}
@@ -176,7 +176,7 @@ func (d *down) passDatabase() bool {
 		c.p.endLater(c, firstRequestTime, unreadTime)
 	}
 	if !followed {
-		d.state = downOpaque
+		d.mode = opaque
 	}
 	return followed && err == nil
 }
@@ -221,14 +221,14 @@ func (db *database) endBusy() {
 			_ = c.app.CloseWrite()
 		}
 	case db.BetweenReplies():
-		c.end.phase, c.end.by = ended, &endLastCallSilent
+		c.endLocked(onLastCall)
 		if c.end.word != nil {
 			c.end.word.ending = db.code
 		}
 		c.mu.Unlock()
 		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 		_ = c.client.Send(db.lastWord, true)
-		c.carryOut(&claim{ending: &endLastCallSilent}, 0)
+		c.carryOut(&claim{}, 0)
 		return
 	}
 	c.mu.Unlock()

@@ -13,7 +13,8 @@
 // upgrades).
 //
 // How a connection ends is the table in endings.go; docs/endings.md describes it from the client's side. Files, from
-// top to bottom: pipe.go and listener.go own the connections; serve.go runs one; up.go, requests.go and sniff.go read
-// the client, down.go and responses.go the app; ws.go, database.go and h2*.go follow WebSocket, databases and HTTP/2;
-// endings.go decides how it ends, end.go and h2end.go do it; activity.go counts; conn.go is its state.
+// top to bottom: pipe.go and listener.go own the connections; serve.go runs one; up.go and sniff.go read the client,
+// down.go the app; requests.go and responses.go are HTTP/1, h2*.go HTTP/2, ws.go WebSocket, database.go databases, and
+// opaque.go everything else; idle.go, upend.go, downend.go, lastword.go and lastcall.go have the events, end.go does
+// what the table says; activity.go counts; conn.go is a connection's state.
 package pipe

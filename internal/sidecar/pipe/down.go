@@ -2,6 +2,8 @@ package pipe
 
 import (
 	"errors"
+	"io"
+	"net"
 	"os"
 	"time"
 
@@ -16,7 +18,6 @@ import (
 type down struct {
 	c *conn
 	reader
-	state  downState
 	body   earlyend.Body // wmu guards it while conn.streaming is set
 	head   []byte        // a rewritten head
 	status int           // of the present response
@@ -26,21 +27,10 @@ type down struct {
 	inline bool          // it runs in up's goroutine, see answerAlone
 }
 
-type downState uint8
-
-const (
-	downHead     downState = iota // between messages, or within a head
-	downBody                      // within a response's body
-	downH2                        // frames
-	downWS                        // frames of a WebSocket
-	downDatabase                  // messages of a database
-	downOpaque                    // bytes
-)
-
 // run reads from the app until either side has ended. It reports whether to continue in a new goroutine.
 func (d *down) run() (again bool) {
 	if d.c.in.Protocol == TCP {
-		d.state = downOpaque
+		d.mode = opaque
 	} else {
 		for reads := true; reads; {
 			if err := d.c.app.WhenReadable(d.readApp); d.c.app.WasWoken(err) {
@@ -59,7 +49,7 @@ func (d *down) run() (again bool) {
 			}
 		}
 	}
-	if d.state == downOpaque && d.err == nil {
+	if d.mode == opaque && d.err == nil {
 		d.carryDown()
 		return false
 	}
@@ -101,40 +91,40 @@ func (d *down) readApp(fd uintptr) bool {
 func (d *down) fromApp() bool {
 	b := d.buf
 	for b.R < b.W {
-		switch d.state {
-		case downOpaque:
+		switch {
+		case d.mode == opaque:
 			return false
-		case downBody:
+		case d.within:
 			if ok := d.passMessage(0); !ok {
 				return false
 			}
-		case downWS:
+		case d.mode == modeWS:
 			if ok := d.passWebSocket(); !ok {
 				return false
 			}
-		case downDatabase:
+		case d.mode == modeDatabase:
 			if !d.passDatabase() {
 				return false
 			}
-		case downH2:
+		case d.mode == modeH2:
 			if d.c.modeNow() == opaque { // the app spoke HTTP/2 first, but the client does not
-				d.state = downOpaque
+				d.mode = opaque
 				return false
 			}
 			return d.passFrames()
-		case downHead:
+		default:
 			rest := b.Bytes()
 			if d.scanned == 0 {
 				switch d.sniffApp(rest) {
 				case modeH2:
 					d.c.noteHTTP()
-					d.state = downH2
+					d.mode = modeH2
 					continue
 				case modeDatabase:
-					d.state = downDatabase
+					d.mode = modeDatabase
 					continue
 				case opaque:
-					d.state = downOpaque
+					d.mode = opaque
 					return false
 				case undecided:
 					return true
@@ -228,24 +218,9 @@ func (d *down) endIfSurplus() bool {
 	c.mu.Unlock()
 	if !isDue && !isDone {
 		c.p.warn("app sent a response without a request; closing its connection", "app", c.appName())
-		c.endBy(&endAppIdle)
+		c.endBy(onAppClosed)
 	}
 	return !isDue
-}
-
-// carryDown forwards the bytes that have been read, and then everything.
-func (d *down) carryDown() {
-	c := d.c
-	if b := d.buf; b != nil {
-		d.carried += uint64(b.W - b.R)
-		if b.R < b.W {
-			d.sawServerHello(b.Bytes())
-			c.cameFromApp(int64(b.W - b.R))
-			_ = c.toClient(b.Bytes(), false)
-		}
-		d.release()
-	}
-	d.carried += c.carry(c.client, c.app)
 }
 
 // invalidity is why a response is invalid, for the counter.
@@ -270,4 +245,55 @@ func invalidity(err error) counters.Invalid {
 func isMalformed(err error) bool {
 	_, ok := errors.AsType[*http1.Error](err)
 	return ok
+}
+
+// appEnded handles the end of the app's output, or output that is not understood.
+func (d *down) appEnded() {
+	c := d.c
+	c.mu.Lock()
+	done, responding, due := c.end.done(), c.response.begun, c.queue.len() > 0
+	answered := c.uploads && !due // before the request had arrived
+	c.appHalf = errors.Is(d.err, io.EOF)
+	mode, streams := c.mode, 0
+	if mode == modeH2 {
+		streams = len(c.h2.streams)
+	}
+	c.appReset = isReset(d.err) && (mode != modeH2 || streams > 0) // else it would overtake the GOAWAY
+	c.mu.Unlock()
+	_ = c.app.SetReadDeadline(time.Time{})
+	if done || d.leaveToUp() {
+		return
+	}
+	isFIN, isInvalid := errors.Is(d.err, io.EOF), isMalformed(d.err)
+	switch {
+	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
+		c.endBy(onClientGone)
+	case mode == modeH2 && isInvalid:
+		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
+		c.h2.endFor(cause{on: onAppInvalid}, http2.NoError)
+	case mode == modeH2 && streams > 0:
+		c.h2.endAsApp()
+	case mode == modeH2:
+		c.h2.sendFinalGoAway()
+		c.endBy(onAppClosed)
+	case responding && d.body.Kind == http1.CloseBody && isFIN: // the response is complete
+		d.responseEnds(true)
+	case answered:
+		c.endBy(onAnswered)
+	case isInvalid && due:
+		d.noteInvalid("invalid response from the app; its client gets 502, or a part")
+		c.endBy(onAppInvalid)
+	case due && !responding && d.scanned > 0 && isEnd(d.err): // without a part of the head, its client would repeat the request
+		d.noteInvalid("the app has ended its connection within a response head")
+		_ = c.toClient(d.buf.Bytes(), false)
+		c.endBy(onAppClosed)
+	default:
+		c.endBy(onAppClosed)
+	}
+	c.shutApp()
+}
+
+func (d *down) noteInvalid(what string) {
+	d.c.in.stats.Invalid[invalidity(d.err)].Add(1)
+	d.c.p.warn(what, "app", d.c.appName(), "error", d.err)
 }

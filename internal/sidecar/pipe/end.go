@@ -2,15 +2,10 @@ package pipe
 
 import (
 	"net/http"
-	"slices"
-	"strconv"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
-	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
-	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // phase is how far a connection is from its end. It never goes back.
@@ -27,7 +22,7 @@ const (
 // end is how a connection ends. It is guarded by the connection's mu.
 type end struct {
 	phase   phase
-	by      *ending          // the row of endings.go that has ended it; nil before
+	on      event            // that has ended it
 	resets  bool             // with a reset instead of a FIN
 	refusal *accesslog.Reply // to be sent after the responses that are due
 	raced   bool             // a request has met our FIN
@@ -42,35 +37,48 @@ func (e *end) advance(to phase) { e.phase = max(e.phase, to) }
 
 // claim is the right to end a connection, which one goroutine gets.
 type claim struct {
-	*ending
-	reply  []byte  // to be sent; nil if a response has begun, or the ending has none
+	ending
+	bytes  []byte  // of the reply; nil if the ending has none
 	unsent request // the request that the reply answers if none is queued
 }
 
 // claimLocked decides how the connection ends, for the caller to carry out. It returns nil if that has been decided.
-func (c *conn) claimLocked(e *ending) *claim {
+func (c *conn) claimLocked(why cause) *claim {
 	if c.end.phase >= replying {
 		return nil
 	}
-	c.end.by = e
-	if e.reply == nil || c.response.begun || c.uploads && c.queue.len() == 0 && c.end.refusal == nil { // or has ended
-		c.end.phase = ended
-		c.end.resets = c.response.begun && c.response.untilClose // after a FIN it would look complete
-		return &claim{ending: e}
+	one := &claim{ending: why.at(c.placeLocked())}
+	if one.log == accesslog.Truncated {
+		c.in.stats.Truncated.Add(1)
 	}
-	c.end.phase = replying
-	isHead := c.queue.len() > 0 && c.queue.at(0).isHead
-	one := &claim{ending: e, reply: replyBytes(e.reply, isHead)}
+	if one.sends != sendsReply {
+		c.endLocked(why.on)
+		return one
+	}
+	c.end.phase, c.end.on = replying, why.on
+	one.bytes = replyBytes(one.reply, c.queue.len() > 0 && c.queue.at(0).isHead)
 	if c.queue.len() == 0 {
 		one.unsent.entry = c.p.newEntry(c, nil, nil)
 	}
 	return one
 }
 
-// endBy ends the connection as e says.
-func (c *conn) endBy(e *ending) {
+// endLocked notes the end by an event, for the caller to send. It does nothing if the connection has ended.
+func (c *conn) endLocked(on event) {
+	if c.end.done() {
+		return
+	}
+	sends := endings[on][c.placeLocked()].sends
+	c.end.phase, c.end.on = ended, on
+	c.end.resets = sends == sendsReset || sends == sendsAsApp && c.appReset
+}
+
+// endBy ends the connection by an event.
+func (c *conn) endBy(on event) { c.endFor(cause{on: on}) }
+
+func (c *conn) endFor(why cause) {
 	c.mu.Lock()
-	one := c.claimLocked(e)
+	one := c.claimLocked(why)
 	c.mu.Unlock()
 	c.carryOut(one, 0)
 }
@@ -81,29 +89,26 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 	if one == nil {
 		return
 	}
-	if one.reply != nil {
-		c.sendReply(one.reply, limit)
-		c.in.stats.Responded(one.ending.reply.Status)
+	if one.bytes != nil {
+		c.sendReply(one.bytes, limit)
+		c.in.stats.Responded(one.reply.Status)
 	}
 	c.mu.Lock()
 	c.end.advance(ended)
 	unanswered := c.queue.take()
 	c.mu.Unlock()
-	if one.reply != nil {
+	if one.bytes != nil {
 		if len(unanswered) == 0 {
 			unanswered = append(unanswered, one.unsent)
 		}
-		unanswered[0].status = one.ending.reply.Status
+		unanswered[0].status = one.reply.Status
 	}
 	for i := range unanswered {
-		outcome := one.before
-		switch {
-		case i > 0:
+		outcome := one.log
+		if i > 0 {
 			outcome = one.behind
-		case one.reply == nil && unanswered[i].status != 0:
-			outcome = one.within
 		}
-		if one.isApps() && !unanswered[i].quiet && !c.isIgnored() {
+		if one.failed && !unanswered[i].quiet && !c.isIgnored() {
 			c.p.failed.Add(1)
 			c.p.changed()
 		}
@@ -170,8 +175,7 @@ func (c *conn) sendReset() {
 func (c *conn) abort() {
 	c.mu.Lock()
 	isStream := !c.end.done() && c.mode == opaque && c.app != nil
-	c.end.advance(ended)
-	c.end.resets = c.end.resets || isStream || c.response.begun && c.response.untilClose
+	c.endLocked(onKill)
 	resets := c.end.resets
 	c.recountLocked()
 	c.mu.Unlock()
@@ -212,7 +216,7 @@ func (c *conn) hasEnded() bool {
 func (c *conn) noteRace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.end.by == &endIdle && c.mode != modeH2 { // HTTP/2 looks for requests itself
+	if c.end.on == onIdle && c.mode != modeH2 { // HTTP/2 looks for requests itself
 		c.raceLocked()
 	}
 }
@@ -241,226 +245,78 @@ func (c *conn) finish(q *request, status int, outcome accesslog.Outcome) {
 	c.p.writeEntry(q.entry, status, outcome)
 }
 
-// lastWord is the end of a conversation that has to reach a boundary of its protocol first: a WebSocket the end of a
-// message, an event stream the end of an event, gRPC over HTTP/2 the end of a message.
-type lastWord struct {
-	was     []drain.Conversation // when it was requested; for the report
-	ending  string               // how we have ended it; "" if the client has lost nothing
-	early   bool                 // requested before the last call
-	done    chan struct{}        // closed when the conversation has ended
-	hasDone bool                 // guarded by the connection's mu
+// idleLeft is how long the connection has to stay idle until it has been for idleFor, and whether it is idle.
+func (c *conn) idleLeft(idleFor time.Duration) (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return idleFor - time.Since(c.idleSince), !c.end.done() && !c.hasWorkLocked()
 }
 
-// endsAtBoundaryLocked reports whether the conversation consists of parts between which it can end.
-func (c *conn) endsAtBoundaryLocked() bool {
-	return !c.end.done() && (c.mode == modeWS || c.db.isBusyLocked() ||
-		c.response.begun && c.response.content != earlyend.Unknown)
+// endIfIdle ends the connection if it has been idle for at least idleFor, and reports whether it has.
+func (c *conn) endIfIdle(idleFor time.Duration) bool {
+	ends := c.claimIfIdle(idleFor)
+	if ends {
+		c.sendIdleEnd()
+		c.linger()
+	}
+	return ends
 }
 
-// endsEarlyLocked reports whether the conversation ends when the drain closes idle connections, as configured.
-func (c *conn) endsEarlyLocked() bool {
-	switch {
-	case !c.p.closing.holds() || c.end.done():
+// claimIfIdle decides that the connection ends because it is idle, for the caller to carry out. It waits for no client.
+func (c *conn) claimIfIdle(idleFor time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	idle := !c.end.done() && !c.hasWorkLocked() && time.Since(c.idleSince) >= idleFor
+	if !idle || c.client.Unread() > 0 { // a request has come already: it is served
 		return false
-	case c.mode == modeWS:
-		return c.p.cfg.WebSockets == CloseEarly
-	case c.mode == modeH2:
-		return c.p.cfg.EventStreams == CloseEarly && slices.ContainsFunc(c.h2.streams, (*stream).isSubscription)
 	}
-	return c.p.cfg.EventStreams == CloseEarly &&
-		(c.endsAtBoundaryLocked() && c.response.reconnects || c.pollLocked() != nil)
-}
-
-// requestLastWord ends the conversation at its next boundary, or now if it is at one. If early is true, it ends only
-// conversations whose client loses nothing. It returns nil if there is nothing to wait for.
-func (c *conn) requestLastWord(early bool) *lastWord {
-	if early && c.endPoll() {
-		return nil
-	}
-	c.mu.Lock()
-	isH2 := c.mode == modeH2
-	if !c.endsAtBoundaryLocked() {
-		c.mu.Unlock()
-		if isH2 && early {
-			c.lastWordRequested.Store(true)
-			c.h2.finishIfDrained()
-		}
-		return nil
-	}
-	if c.end.word == nil {
-		c.end.word = &lastWord{done: make(chan struct{})}
-	}
-	w := c.end.word
-	w.was, w.early = c.describeLocked(), early
-	c.mu.Unlock()
-	c.lastWordRequested.Store(true)
-	c.tryLastWord()
-	return w
-}
-
-// tryLastWord sends the last word if it has been requested and this is a boundary. It is called after each release of
-// wmu: a request made meanwhile could not take it.
-func (c *conn) tryLastWord() {
-	if c.lastWordRequested.Load() && c.wmu.TryLock() {
-		c.sendLastWord(false)
-		c.wmu.Unlock()
-	}
-}
-
-// sendLastWord sends it at a boundary; with force, also between frames of a fragmented message. wmu is held.
-func (c *conn) sendLastWord(force bool) {
-	c.mu.Lock()
-	isWS, isDatabase := c.ws != nil, c.db != nil
-	c.mu.Unlock()
-	switch {
-	case isWS:
-		c.ws.sendClose(force)
-		return
-	case isDatabase:
-		c.db.endBusy()
-		return
-	}
-	if !c.streaming {
-		return
-	}
-	c.down.body.SpreadRetries(time.Duration(c.p.retries.Load()))
-	end, ok := c.down.body.End(accesslog.MessageLastCall)
-	if !ok {
-		return
-	}
-	c.mu.Lock()
-	switch early := c.end.word == nil || c.end.word.early; {
-	case c.end.done():
-		c.mu.Unlock()
-		return
-	case early && end.Name != "": // its client would lose something
-		c.lastWordRequested.Store(false)
-		c.mu.Unlock()
-		return
-	}
-	c.end.phase, c.end.by = ended, &endLastCall
-	resets := c.response.untilClose && !end.Proper
-	c.end.resets = resets
-	if c.end.word != nil {
-		c.end.word.ending = end.Name
-	}
-	c.mu.Unlock()
-	if len(end.Last) > 0 {
-		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.client.Send(end.Last, !resets) // bytes that are held back go with a FIN, not with a reset
-	}
-	c.carryOut(&claim{ending: &endLastCall}, 0)
-}
-
-// logLastWord logs the requests of a conversation that has had its last word, and counts it as gone.
-func (u *up) logLastWord() {
-	c := u.c
-	c.mu.Lock()
-	unanswered := c.queue.take()
+	c.endLocked(onIdle)
 	c.recountLocked()
-	c.mu.Unlock()
-	for i := range unanswered {
-		c.finish(&unanswered[i], unanswered[i].status, endLastCall.within)
-	}
+	return true
 }
 
-// settleLocked notifies the goroutine that waits for the last word.
-func (c *conn) settleLocked() {
-	if c.h2 != nil && c.end.done() {
-		c.h2.forgetLocked()
-	}
-	w := c.end.word
-	if w == nil || w.hasDone {
-		return
-	}
-	// The app, which gets its client's close frame, may end the WebSocket before we do.
-	if w.ending == "" && c.ws != nil && c.ws.closeSent.Load() {
-		w.ending = c.ws.endingName()
-	}
-	if w.ending == "" && c.db.isBusyLocked() {
-		w.ending = drain.EndingFIN
-	}
-	w.hasDone = true
-	close(w.done)
-}
-
-// hurryLastWord ends the waits for either side.
-func (c *conn) hurryLastWord() {
-	soon := time.Now().Add(stuckTime / 2)
-	_ = c.client.SetWriteDeadline(soon)
-	if c.h2 != nil {
-		c.h2.hurryLastMessages()
-		return
-	}
-	if c.ws == nil {
-		return
-	}
-	if c.wmu.TryLock() {
-		c.sendLastWord(true)
+// sendIdleEnd carries it out.
+func (c *conn) sendIdleEnd() {
+	switch c.modeNow() {
+	case modeH2:
+		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // down may be writing to a client that does not read
+		c.h2.sendFinalGoAway()
+	case modeDatabase:
+		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
+		c.wmu.Lock()
+		c.db.sayLast()
 		c.wmu.Unlock()
 	}
-	_ = c.app.SetWriteDeadline(soon)
-	_ = c.client.SetReadDeadline(time.Now()) // up ends it
+	_ = c.client.CloseWrite()
 }
 
-// giveUpLastWord ends the conversation where it is.
-func (c *conn) giveUpLastWord() {
+// endOverdue ends the connection if it or its oldest request is beyond its timeout. It returns when to check again. A
+// request gets a 504 if its response has not begun, as from Envoy at its route's timeout; its connection ends, since a
+// late response could be mistaken for the next one.
+func (c *conn) endOverdue() (left time.Duration) {
+	idleTimeout, responseTimeout := c.p.cfg.IdleTimeout, c.p.cfg.ResponseTimeout
+	left = max(idleTimeout, responseTimeout)
 	c.mu.Lock()
-	one := c.claimLocked(&endLastCallSilent)
-	if one != nil {
-		if c.end.word.ending = drain.EndingTruncated; c.ws != nil {
-			c.end.word.ending = c.ws.endingName()
+	isIdle := !c.end.done() && !c.hasWorkLocked() && idleTimeout > 0 && c.db == nil
+	var one *claim
+	switch {
+	case isIdle:
+		left = idleTimeout - time.Since(c.idleSince)
+	case !c.end.done() && c.queue.len() > 0 && c.mode == modeHTTP1 && responseTimeout > 0:
+		if left = responseTimeout - time.Since(c.queue.at(0).began); left <= 0 {
+			one, left = c.claimLocked(cause{on: onResponseTimeout}), responseTimeout
 		}
 	}
 	c.mu.Unlock()
-	c.carryOut(one, 0)
-}
-
-// sendClose sends a close frame between messages, with force also between frames (RFC 6455, 5.4). wmu is held.
-func (w *webSocket) sendClose(force bool) {
-	c := w.c
-	if w.closeSent.Load() || c.hasEnded() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {
-		return
+	if one != nil {
+		c.in.stats.ResponseTimeouts.Add(1)
+		c.carryOut(one, stuckTime)
 	}
-	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-	w.closeSent.Store(true)
-	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
-		_ = c.client.SetReadDeadline(time.Now())
-		return
+	if isIdle && left <= 0 {
+		left = idleTimeout
+		if c.endIfIdle(idleTimeout) {
+			c.in.stats.IdleEnded.Add(1)
+		}
 	}
-	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime)) // for its close frame; then up ends the connection
-}
-
-// endWebSocket ends the connection after the client has answered our close frame, or has not in time. up calls it.
-func (u *up) endWebSocket() {
-	c := u.c
-	c.mu.Lock()
-	if c.end.done() {
-		c.mu.Unlock()
-		return
-	}
-	c.end.phase, c.end.by = ended, &endLastCall
-	if c.end.word != nil {
-		c.end.word.ending = c.ws.endingName()
-	}
-	c.mu.Unlock()
-	u.state = upDiscard
-	if c.ws.up.BetweenFrames() {
-		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
-	}
-	// Read on: the app may still write, and a reset would discard its unread bytes.
-	_ = c.app.CloseWrite()
-	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
-	_ = c.client.CloseWrite()
-	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
-	u.logLastWord()
-}
-
-// endingName is how the report describes the end.
-func (w *webSocket) endingName() string {
-	if w.closeSent.Load() {
-		return "close " + strconv.Itoa(w.c.p.cfg.WebSocketCode)
-	}
-	return drain.EndingTruncated
+	return left
 }

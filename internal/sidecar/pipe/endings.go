@@ -1,426 +1,245 @@
 package pipe
 
 import (
-	"errors"
-	"io"
-	"net"
-	"os"
-	"syscall"
+	"cmp"
+	"net/http"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
-	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
-// How connections end. Each row shows the bytes that an event sends. Most are functions of this file. Elsewhere: the
-// drain (announcesClose, sendGoAway), the last response (responses.go), kill (abort in end.go), HTTP/2's last call
-// (h2end.go).
-//
-//	event               nothing due  no response yet  within a response  parts¹     WebSocket    tunnel      HTTP/2
-//	drain               -            close announced  (head was sent)    -          -            -           GOAWAY 2³¹-1
-//	idle, or timeout    FIN          -                -                  end²       close²       -           GOAWAY, FIN
-//	last response ends  FIN with its last byte        ...                ...        -            -           GOAWAY, FIN
-//	last call           FIN          503              FIN; RST⁵          end³       close frame  FIN         per stream⁴
-//	response timeout    -            504              FIN; RST⁵          as before  -            -           -
-//	invalid request     4xx, 5xx     after those due  FIN                -          -            -           GOAWAY
-//	app unreachable     503          503              -                  -          -            FIN         503 each
-//	app closes          as the app   as the app⁶      FIN; all⁵          as before  as the app   as the app  as the app
-//	app sends nonsense  FIN          502              FIN; RST⁵          as before  -            -           502, RST
-//	client closes       FIN          half-close, the response, FIN                  FIN          half-close  half-close
-//	client resets       both sockets are closed, the app's with a reset
-//	kill                both sockets are closed; within a response RST⁵, a tunnel RST both
-//
-// A connection to a database (database.go) ends like HTTP/1.1: with the last reply, or while nothing is due. Its client
-// gets the protocol's own message before the FIN; at the last call, too, if the server is between two messages.
-//
-// ¹ A response of parts (event stream, gRPC-Web, Connect, lines), which may end between two of them: lastWord in
-// end.go. ² If Endings asks for it, when the drain closes idle connections. ³ As its protocol defines, if it does;
-// otherwise like any other response. ⁴ No response yet: 503, or grpc-status 14. Within one: grpc-status 14, the end of
-// an event stream, or RST_STREAM. ⁵ If the response ends with the connection: after a FIN its half would look complete.
-// ⁶ Or the request is sent again, on another connection to the app: rejoin.go.
-//
-// A row is the end of the oldest request, a reply if its response has not begun, and how it is logged. With HTTP/2,
-// each stream gets it and is logged as before.
+// event is why a connection ends.
+type event uint8
+
+const (
+	noEvent           event = iota // it has not ended
+	onIdle                         // it has been idle for long enough
+	onAnswered                     // its last response is complete
+	onLastCall                     // of the drain
+	onKill                         // of the pipe
+	onResponseTimeout              // the oldest request has taken too long
+	onRefused                      // the client has sent no valid request, or not in time
+	onUnreachable                  // the app
+	onRestarting                   // the app, which does not come back in time
+	onOverLimit                    // of the listener's connections, or of the memory
+	onAppClosed                    // the app has ended its connection
+	onAppInvalid                   // the app has sent something that is no response
+	onPollV3                       // a long poll of Engine.IO 3 ends early
+	onPollV4                       // the same of 4
+	onClientGone                   // the client has ended or reset its connection
+	events
+)
+
+// place is where in its protocol a connection, or a stream of HTTP/2, is when the event comes.
+type place uint8
+
+const (
+	atRest       place = iota // nothing is due
+	atRequest                 // a request has come in part
+	unanswered                // a request has no response yet
+	answered                  // it has, and the client still sends it
+	within                    // a response whose end the client can see
+	untilClose                // a response that ends with the connection
+	inWebSocket               // whose end takes more than a moment: see lastWord
+	inDatabase                // a connection to one, likewise
+	inTunnel                  // bytes whose meaning is unknown
+	inHandshake               // of TLS
+	withinStream              // of HTTP/2: a response
+	withinEvents              // the same, which can be followed as events
+	withinCall                // of gRPC
+	places
+)
+
+// sends names the bytes that the client gets.
+type sends uint8
+
+const (
+	usual         sends = iota // what the place has in usually
+	sendsFIN                   // of TCP, with TLS after a close_notify
+	sendsReset                 // when all before has been acknowledged: after a FIN a part would look complete
+	sendsAsApp                 // what the app has sent: a FIN or a reset
+	sendsReply                 // a local reply, then a FIN
+	sendsTrailers              // grpc-status 14
+	resetsStream               // INTERNAL_ERROR: Node's node:http2 regards CANCEL as an orderly end
+	freesStream                // NO_ERROR (RFC 9113, 8.1)
+	endsEvents                 // as the protocol of the events defines, or resetsStream
+)
+
+// usually has the bytes that the client gets at a place unless the event says otherwise.
+var usually = [places]sends{untilClose: sendsReset, answered: freesStream, withinStream: resetsStream,
+	withinEvents: resetsStream, withinCall: sendsTrailers}
+
+// ending is how a connection ends by an event at a place.
 type ending struct {
-	reply   *accesslog.Reply  // nil: none
-	before  accesslog.Outcome // of a request without a response
-	within  accesslog.Outcome // of a response that has begun
-	behind  accesslog.Outcome // of the HTTP/1 requests behind the oldest, which get no reply
-	orderly bool              // an event stream of HTTP/2 ends as its protocol allows
+	sends  sends
+	reply  *accesslog.Reply  // sent by sendsReply and sendsTrailers
+	log    accesslog.Outcome // of the oldest request
+	behind accesslog.Outcome // of the requests behind it, which get no reply
+	report string            // its name in the report of the last call; "": its client has lost nothing
+	failed bool              // the app is why its request fails
 }
 
-// same is an ending that logs all requests alike.
-func same(r *accesslog.Reply, outcome accesslog.Outcome) ending {
-	return ending{reply: r, before: outcome, within: outcome, behind: outcome}
+// row completes the endings by an event. All that log nothing else log this.
+func row(log accesslog.Outcome, at [places]ending) [places]ending {
+	for i := range at {
+		e := &at[i]
+		e.sends = cmp.Or(e.sends, usually[i], sendsFIN)
+		e.log, e.behind = cmp.Or(e.log, log), cmp.Or(e.behind, log)
+	}
+	return at
 }
 
+// replies is a row of an event with a reply. The app has failed the requests if failed is true.
+func replies(r *accesslog.Reply, log accesslog.Outcome, failed bool) [places]ending {
+	one := ending{sends: sendsReply, reply: r, failed: failed}
+	return row(log, [places]ending{atRest: one, atRequest: one, unanswered: one, within: {failed: failed},
+		untilClose: {failed: failed}, withinCall: {reply: r, failed: failed}})
+}
+
+// endings is the table of endings. A connection also ends with the last response (responses.go), and by the GOAWAY of
+// a drain (h2end.go). At the last call, conversations of parts get their last word first (end.go). In place of
+// onAppClosed a request may be sent again, on another connection to the app (rejoin.go).
+var endings = [events][places]ending{
+	onIdle:     row(accesslog.ClientClosed, [places]ending{}),
+	onAnswered: row(accesslog.ClientClosed, [places]ending{untilClose: {sends: sendsFIN}}),
+	onLastCall: row(accesslog.LastCall, [places]ending{
+		atRequest:    {sends: sendsReply, reply: &replyLastCall, report: drain.EndingReply},
+		unanswered:   {sends: sendsReply, reply: &replyLastCall, report: drain.EndingReply},
+		answered:     {report: drain.EndingAnswered},
+		within:       {report: drain.EndingTruncated},
+		untilClose:   {report: drain.EndingTruncated},
+		inWebSocket:  {report: drain.EndingTruncated},
+		inDatabase:   {report: drain.EndingFIN},
+		inTunnel:     {report: drain.EndingFIN},
+		inHandshake:  {report: drain.EndingFIN},
+		withinStream: {report: drain.EndingReset},
+		withinEvents: {sends: endsEvents, report: drain.EndingReset},
+		withinCall:   {reply: &replyLastCall, report: drain.EndingGRPC},
+	}),
+	onKill:            row(accesslog.ClientClosed, [places]ending{inTunnel: {sends: sendsReset}}),
+	onResponseTimeout: replies(&replyResponseTimeout, accesslog.ResponseTimeout, false),
+	onRefused:         replies(&replyBadRequest, accesslog.InvalidHTTP1, false),
+	onUnreachable:     replies(&replyConnectFailed, accesslog.ConnectFailed, true),
+	onRestarting:      replies(&replyRestarting, accesslog.ConnectFailed, true),
+	onOverLimit:       replies(&replyOverflow, accesslog.Overflow, false),
+	onAppClosed: row(accesslog.ClientClosed, [places]ending{
+		atRest:      {sends: sendsAsApp},
+		atRequest:   {sends: sendsAsApp},
+		inWebSocket: {sends: sendsAsApp},
+		inDatabase:  {sends: sendsAsApp},
+		inTunnel:    {sends: sendsAsApp},
+		unanswered:  {sends: sendsAsApp, log: accesslog.Terminated, behind: accesslog.Terminated, failed: true},
+		within:      {sends: sendsAsApp, log: accesslog.Truncated, behind: accesslog.Terminated, failed: true},
+		untilClose:  {log: accesslog.Truncated, behind: accesslog.Terminated, failed: true},
+	}),
+	onAppInvalid: row(accesslog.Terminated, [places]ending{
+		unanswered: {sends: sendsReply, reply: &replyProtocolError, log: accesslog.ProtocolError, failed: true},
+		within:     {log: accesslog.Truncated, failed: true},
+		untilClose: {log: accesslog.Truncated, failed: true},
+		withinCall: {reply: &replyProtocolError, failed: true},
+	}),
+	onPollV3:     replies(&endPollV3, accesslog.ViaUpstream, false),
+	onPollV4:     replies(&endPollV4, accesslog.ViaUpstream, false),
+	onClientGone: row(accesslog.ClientClosed, [places]ending{inTunnel: {sends: sendsReset}}), // its FIN passes through
+}
+
+// cause is an event with what it says in addition.
+type cause struct {
+	on    event
+	reply *accesslog.Reply  // of onRefused
+	log   accesslog.Outcome // of onRefused
+}
+
+// at is the ending at a place.
+func (why cause) at(at place) ending {
+	e := endings[why.on][at]
+	if why.reply != nil {
+		e.log, e.behind = why.log, why.log
+		if e.reply != nil {
+			e.reply = why.reply
+		}
+	}
+	return e
+}
+
+// placeLocked is where the connection is.
+func (c *conn) placeLocked() place {
+	switch {
+	case c.response.begun && c.response.untilClose:
+		return untilClose
+	case c.response.begun:
+		return within
+	case c.client.IsHandshaking():
+		return inHandshake
+	case c.mode == opaque:
+		return inTunnel
+	case c.mode == modeWS:
+		return inWebSocket
+	case c.mode == modeDatabase:
+		return inDatabase
+	case c.queue.len() > 0:
+		return unanswered
+	case c.uploads && c.end.refusal == nil:
+		return answered
+	case c.arriving:
+		return atRequest
+	}
+	return atRest
+}
+
+// place is where the stream is.
+func (s *stream) place() place {
+	switch {
+	case s.grpc && (s.status == 0 || !s.serverEnded):
+		return withinCall
+	case s.status == 0:
+		return unanswered
+	case s.serverEnded:
+		return answered
+	case s.events != nil:
+		return withinEvents
+	}
+	return withinStream
+}
+
+// The local replies.
 var (
-	endIdle            = same(nil, accesslog.ClientClosed)
-	endDrained         = same(nil, accesslog.ClientClosed) // after the last response
-	endAppIdle         = same(nil, accesslog.ClientClosed) // the app closes while nothing is due
-	endClientGone      = same(nil, accesslog.ClientClosed)
-	endLastCall        = ending{&replyLastCall, accesslog.LastCall, accesslog.LastCall, accesslog.LastCall, true}
-	endLastCallSilent  = same(nil, accesslog.LastCall) // without HTTP there is no reply
-	endResponseTimeout = same(&replyResponseTimeout, accesslog.ResponseTimeout)
-	endAppClosed       = ending{before: accesslog.Terminated, within: accesslog.Truncated, behind: accesslog.Terminated}
-	endAppInvalid      = ending{reply: &replyProtocolError, before: accesslog.ProtocolError,
-		within: accesslog.Truncated, behind: accesslog.Terminated}
-	endUnreachable = same(&replyConnectFailed, accesslog.ConnectFailed)
-	endRestarting  = same(&replyRestarting, accesslog.ConnectFailed)
-	endOverLimit   = same(&replyOverflow, accesslog.Overflow)
+	replyConnectFailed   = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonConnectFailed, false)}
+	replyOverflow        = accesslog.Reply{Status: 503, Body: accesslog.ResetBody(accesslog.ReasonOverflow, false)}
+	replyResponseTimeout = accesslog.Reply{Status: 504, Body: accesslog.BodyResponseTimeout}
+	replyProtocolError   = accesslog.Reply{Status: 502, Body: accesslog.ResetBody(accesslog.ReasonProtocolError, false)}
+	replyBadRequest      = accesslog.Reply{Status: 400, Body: "Bad Request"}
+	replyTimeout         = accesslog.Reply{Status: 408, Body: "Request Timeout"}
+	replyLineTooLong     = accesslog.Reply{Status: 414, Body: "URI Too Long"}
+	replyTooLarge        = accesslog.Reply{Status: 431, Body: "Request Header Fields Too Large"}
+	replyNoCoding        = accesslog.Reply{Status: 501, Body: "Not Implemented"}
+	replyVersion         = accesslog.Reply{Status: 505, Body: "HTTP Version Not Supported"}
+	replyRestarting      = accesslog.Reply{Status: 503, Body: "the app is starting and does not serve in time",
+		RetryAfter: "1"}
+	replyLastCall = accesslog.Reply{Status: 503, Body: accesslog.BodyLastCall,
+		GRPCMessage: accesslog.MessageLastCall}
 )
 
-// isApps reports whether the app, which could not be reached or has ended its connection, is why a request fails.
-func (e *ending) isApps() bool {
-	switch e {
-	case &endUnreachable, &endRestarting, &endAppClosed, &endAppInvalid:
-		return true
+// replyFor is the reply to a request head or body that is invalid.
+func replyFor(err error) *accesslog.Reply {
+	switch http1.StatusOf(err) {
+	case http.StatusRequestHeaderFieldsTooLarge:
+		return &replyTooLarge
+	case http.StatusNotImplemented:
+		return &replyNoCoding
+	case http.StatusHTTPVersionNotSupported:
+		return &replyVersion
 	}
-	return false
+	return &replyBadRequest
 }
 
-// endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was,
-// for the report; nothing if nothing was left to end; or the last word, if the conversation has to reach a boundary
-// first.
-func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
-	if w := c.requestLastWord(false); w != nil {
-		return nil, w
+// replyBytes is a reply in HTTP/1.1. It announces the close: the connection to the app ends too.
+func replyBytes(r *accesslog.Reply, isHead bool) []byte {
+	fields := "server: " + accesslog.Server + "\r\n"
+	if r.RetryAfter != "" {
+		fields = "retry-after: " + r.RetryAfter + "\r\n" + fields
 	}
-	c.mu.Lock()
-	if c.mode == modeH2 && c.end.phase < replying {
-		var unspoken []drain.Conversation
-		if len(c.h2.streams) == 0 {
-			unspoken = c.describeLocked()
-		}
-		c.mu.Unlock()
-		was, word := c.h2.endH2AtLastCall()
-		for i := range unspoken {
-			unspoken[i].Ending = drain.EndingFIN
-		}
-		return append(was, unspoken...), word
-	}
-	was := c.describeLocked()
-	e, report := &endLastCall, drain.EndingReply
-	switch {
-	case len(was) == 0 && c.queue.len() == 0:
-		e = &endLastCallSilent
-	case c.mode == opaque, c.client.IsHandshaking():
-		e, report = &endLastCallSilent, drain.EndingFIN
-	case c.response.begun:
-		report = drain.EndingTruncated
-	}
-	one := c.claimLocked(e)
-	c.mu.Unlock()
-	if one == nil {
-		return nil, nil
-	}
-	if len(was) > 0 {
-		was[0].Ending = report
-	}
-	c.carryOut(one, stuckTime)
-	return was, nil
-}
-
-// idleLeft is how long the connection has to stay idle until it has been for idleFor, and whether it is idle.
-func (c *conn) idleLeft(idleFor time.Duration) (time.Duration, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return idleFor - time.Since(c.idleSince), !c.end.done() && !c.hasWorkLocked()
-}
-
-// endIfIdle ends the connection if it has been idle for at least idleFor, and reports whether it has.
-func (c *conn) endIfIdle(idleFor time.Duration) bool {
-	ends := c.sendEndIfIdle(idleFor)
-	if ends {
-		c.linger()
-	}
-	return ends
-}
-
-// sendEndIfIdle is the part of endIfIdle that the client sees.
-func (c *conn) sendEndIfIdle(idleFor time.Duration) bool {
-	ends := c.claimIfIdle(idleFor)
-	if ends {
-		c.sendIdleEnd()
-	}
-	return ends
-}
-
-// claimIfIdle decides that the connection ends because it is idle, for the caller to carry out. It waits for no client.
-func (c *conn) claimIfIdle(idleFor time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	idle := !c.end.done() && !c.hasWorkLocked() && time.Since(c.idleSince) >= idleFor
-	if !idle || c.client.Unread() > 0 { // a request has come already: it is served
-		return false
-	}
-	c.end.phase, c.end.by = ended, &endIdle
-	c.recountLocked()
-	return true
-}
-
-// sendIdleEnd carries it out.
-func (c *conn) sendIdleEnd() {
-	switch c.modeNow() {
-	case modeH2:
-		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // down may be writing to a client that does not read
-		c.h2.sendFinalGoAway()
-	case modeDatabase:
-		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
-		c.wmu.Lock()
-		c.db.sayLast()
-		c.wmu.Unlock()
-	}
-	_ = c.client.CloseWrite()
-}
-
-// endOverdue ends the connection if it or its oldest request is beyond its timeout. It returns when to check again.
-func (c *conn) endOverdue() (left time.Duration) {
-	idleTimeout, responseTimeout := c.p.cfg.IdleTimeout, c.p.cfg.ResponseTimeout
-	c.mu.Lock()
-	done, works, isDatabase := c.end.done(), c.hasWorkLocked(), c.db != nil
-	idle := time.Since(c.idleSince)
-	var age time.Duration
-	isDue := c.queue.len() > 0 && c.mode == modeHTTP1
-	if isDue {
-		age = time.Since(c.queue.at(0).began)
-	}
-	c.mu.Unlock()
-	left = max(idleTimeout, responseTimeout)
-	switch {
-	case done:
-	case isDue && responseTimeout > 0:
-		if left = responseTimeout - age; left <= 0 {
-			c.endSlowResponse()
-			left = responseTimeout
-		}
-	case !works && idleTimeout > 0 && !isDatabase:
-		if left = idleTimeout - idle; left <= 0 {
-			left = idleTimeout
-			if c.endIfIdle(idleTimeout) {
-				c.in.stats.IdleEnded.Add(1)
-			}
-		}
-	}
-	return left
-}
-
-// endSlowResponse answers the oldest request with a 504 if its response has not begun, as Envoy does at its route's
-// timeout, and ends the connection: a late response could be mistaken for the next one.
-func (c *conn) endSlowResponse() {
-	c.mu.Lock()
-	var one *claim
-	if c.queue.len() > 0 && time.Since(c.queue.at(0).began) >= c.p.cfg.ResponseTimeout {
-		one = c.claimLocked(&endResponseTimeout)
-	}
-	c.mu.Unlock()
-	if one != nil {
-		c.in.stats.ResponseTimeouts.Add(1)
-		c.carryOut(one, stuckTime)
-	}
-}
-
-// endRefused answers an invalid request, after the responses that are due.
-func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
-	c := u.c
-	partly := u.state == upBody
-	u.state = upDiscard
-	if b := u.buf; b != nil {
-		b.R = b.W
-	}
-	u.clearDeadline()
-	c.mu.Lock()
-	c.end.advance(lastMessage)
-	// A request that has been forwarded in part cannot be answered by the app.
-	broken := partly && c.queue.len() > 0
-	var dropped request
-	if broken && c.queue.len() > 1 { // those before it can
-		dropped = c.queue.drop()
-		broken = false
-	}
-	waits := c.queue.len() > 0 && !broken
-	if waits {
-		c.end.refusal = r
-		c.arriving = false
-		c.recountLocked()
-	}
-	c.mu.Unlock()
-	if !dropped.began.IsZero() {
-		c.finish(&dropped, r.Status, outcome)
-	}
-	if !waits {
-		c.in.stats.CountRefused(r.Status)
-		e := same(r, outcome)
-		c.endBy(&e)
-	}
-}
-
-// whyUnreachable is the ending of a connection that has none to the app.
-func (u *up) whyUnreachable() *ending {
-	switch {
-	case u.c.overLimit:
-		return &endOverLimit
-	case u.c.restart.timedOut:
-		return &endRestarting
-	}
-	return &endUnreachable
-}
-
-// appEnded handles the end of the app's output, or output that is not understood.
-func (d *down) appEnded() {
-	c := d.c
-	c.mu.Lock()
-	done, responding, due := c.end.done(), c.response.begun, c.queue.len() > 0
-	answered := c.uploads && !due // before the request had arrived
-	c.appHalf = errors.Is(d.err, io.EOF)
-	mode, streams := c.mode, 0
-	if mode == modeH2 {
-		streams = len(c.h2.streams)
-	}
-	c.mu.Unlock()
-	_ = c.app.SetReadDeadline(time.Time{})
-	if done || d.leaveToUp() {
-		return
-	}
-	isFIN, isInvalid := errors.Is(d.err, io.EOF), isMalformed(d.err)
-	switch {
-	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
-		c.endBy(&endClientGone)
-	case mode == modeH2 && isInvalid:
-		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
-		c.h2.failStreams(&endAppInvalid, http2.NoError)
-	case mode == modeH2 && streams > 0:
-		c.h2.endAsApp(d.err)
-	case mode == modeH2:
-		c.h2.sendFinalGoAway()
-		c.endBy(&endAppIdle)
-	case mode == modeWS:
-		c.endAsApp(&endAppIdle, d.err)
-	case responding && d.body.Kind == http1.CloseBody && isFIN: // the response is complete
-		d.responseEnds(true)
-	case responding:
-		c.in.stats.Truncated.Add(1)
-		if isInvalid {
-			c.in.stats.Invalid[invalidity(d.err)].Add(1)
-			c.p.warn("invalid response from the app; its client gets a part", "app", c.appName(), "error", d.err)
-		}
-		c.endAsApp(&endAppClosed, d.err)
-	case due && isEnd(d.err) && d.scanned > 0: // without a part of the head, its client would repeat the request
-		c.in.stats.Invalid[invalidity(d.err)].Add(1)
-		c.p.warn("the app has ended its connection within a response head", "app", c.appName(), "error", d.err)
-		_ = c.toClient(d.buf.Bytes(), false)
-		c.endAsApp(&endAppClosed, d.err)
-	case due && isInvalid:
-		c.in.stats.Invalid[invalidity(d.err)].Add(1)
-		c.p.warn("invalid response from the app; its client gets 502", "app", c.appName(), "error", d.err)
-		c.endBy(&endAppInvalid)
-	case due:
-		c.endAsApp(&endAppClosed, d.err)
-	case answered:
-		c.endBy(&endDrained)
-	default:
-		c.endAsApp(&endAppIdle, d.err)
-	}
-	c.shutApp()
-}
-
-// clientEnded handles the end of the client's output: a half-close for the app if a response is due, else the end.
-func (u *up) clientEnded() {
-	c := u.c
-	c.mu.Lock()
-	c.halfClosed, c.uploads = errors.Is(u.err, io.EOF), false
-	closing := c.ws != nil && c.ws.closeSent.Load() // a WebSocket that ends by close frames
-	due := c.queue.len() > 0 || c.h2 != nil && len(c.h2.streams) > 0 || c.mode == modeDatabase
-	unspoken := c.mode == modeH2 && c.app != nil && !c.h2.down.Spoke // the app may serve anything
-	due = (due || unspoken) && !c.end.done() && c.halfClosed
-	if due && c.arriving && !unspoken { // of an incomplete request nothing more arrives
-		c.arriving = false
-		c.recountLocked()
-	}
-	isCut := isBroken(u.err) && !closing
-	if isCut { // nothing reaches the client now
-		if !c.end.done() {
-			c.end.by = &endClientGone
-		}
-		c.end.advance(ended)
-		c.recountLocked()
-	}
-	c.mu.Unlock()
-	switch {
-	case c.app == nil:
-	case closing:
-		u.endWebSocket()
-	case due:
-		_ = c.app.CloseWrite()
-	case isCut: // as the client without a sidecar, which distinguishes a part of an upload from the whole
-		_ = c.app.SetLinger(0)
-		_ = c.app.SetDeadline(time.Now())
-	default:
-		c.app.Shut()
-	}
-	if u.err != nil && errors.Is(u.err, syscall.ECONNRESET) {
-		c.in.stats.ClientResets.Add(1)
-	}
-}
-
-// clientTimedOut handles an expired read deadline. It reports whether to read on.
-func (u *up) clientTimedOut() bool {
-	c := u.c
-	if !errors.Is(u.err, os.ErrDeadlineExceeded) {
-		return false
-	}
-	c.mu.Lock()
-	done, mode := c.end.done(), c.mode
-	pause := lingerTime
-	if c.end.resets {
-		pause = stuckTime
-	}
-	hurries := c.isHurried()
-	c.mu.Unlock()
-	switch {
-	case done: // the client does not close: leave, unless it is still reading
-		left := c.client.Unsent()
-		if left == 0 || left == u.unsent || hurries {
-			return false
-		}
-		u.unsent = left
-		_ = c.client.SetReadDeadline(time.Now().Add(pause))
-		return true
-	case mode == modeWS: // the client has not answered our close frame
-		u.endWebSocket()
-		return true
-	case mode == opaque: // the app spoke first
-		_ = c.client.SetReadDeadline(time.Time{})
-		u.state = upOpaque
-		return true
-	case u.sniffedEnough():
-		return true
-	case u.timed && u.state == upH2:
-		u.clearDeadline()
-		u.state = upDiscard
-		c.h2.endInvalidH2(http2.FloodSlow)
-		return true
-	case u.timed:
-		u.clearDeadline()
-		if u.endAwaitFirst() {
-			c.endBy(&endClientGone)
-			return true
-		}
-		outcome := accesslog.HeadTimeout
-		switch {
-		case u.state == upBody:
-			outcome = accesslog.RequestTimeout
-		case c.p.closing.holds() && c.isUnasked(): // as a request that meets the end of its idle connection
-			u.state = upDiscard
-			c.endBy(&endIdle)
-			c.noteRace()
-			return true
-		}
-		u.endRefused(&replyTimeout, outcome)
-		return true
-	}
-	_ = c.client.SetReadDeadline(time.Time{})
-	return true
+	return http1.AppendResponse(make([]byte, 0, 256+len(r.Body)), r.Status, fields, r.Body, isHead, time.Now())
 }

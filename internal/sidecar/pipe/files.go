@@ -80,14 +80,15 @@ func (l *listener) reserve() {
 		if !l.p.isOutOfFiles(err) {
 			return
 		}
-		l.acceptFailed(err)
-		l.p.awaitFiles(pause)
-		pause = min(2*pause, maxAcceptPause)
+		l.pauseAfter(err, &pause)
 	}
 }
 
-// acceptFailed counts and logs an error because of which clients wait in the kernel's queue.
-func (l *listener) acceptFailed(err error) {
+// pauseAfter counts and logs an error because of which clients wait in the kernel's queue, and waits for a pause, the
+// next of which is longer.
+func (l *listener) pauseAfter(err error, pause *time.Duration) {
 	l.stats.AcceptErrors.Add(1)
 	l.p.warn("accept failed; retrying", "listener", l.Listen, "error", err, "hint", listen.AcceptHint(err))
+	l.p.awaitFiles(*pause)
+	*pause = min(2**pause, maxAcceptPause)
 }

@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
@@ -33,6 +34,7 @@ type h2 struct {
 	closing http2.Closing
 
 	check *time.Timer // continues the closing; nil before
+	due   atomic.Bool // a GOAWAY may be: the holder of wmu looks again after its release
 
 	ofClient http2.TableLimit // for the app's encoder, from the client's SETTINGS
 	ofApp    http2.TableLimit // for the client's encoder
@@ -71,7 +73,7 @@ func (u *up) becomeH2() {
 	c.mu.Lock()
 	if c.end.last() {
 		c.mu.Unlock()
-		u.state = upDiscard
+		u.discard()
 		return
 	}
 	if c.h2 == nil { // it exists if the app sent SETTINGS first
@@ -83,7 +85,7 @@ func (u *up) becomeH2() {
 	c.recountLocked()
 	c.mu.Unlock()
 	u.clearDeadline()
-	u.state = upH2
+	u.mode = modeH2
 	b := u.buf
 	if c.app == nil {
 		if err := u.dial(); err != nil { // requests are read and answered
@@ -94,7 +96,7 @@ func (u *up) becomeH2() {
 		}
 	}
 	if err := c.app.Send(b.B[b.R:b.R+len(http2.Preface)], true); err != nil {
-		u.state = upDiscard
+		u.discard()
 	}
 	b.R += len(http2.Preface)
 	c.mu.Lock()
@@ -146,7 +148,8 @@ func (u *up) forwardFrames() (wait bool) {
 		if c.in.Protocol == Auto || c.modeNow() == opaque {
 			u.passAsBytes()
 		} else {
-			u.state, b.R = upDiscard, b.W
+			u.discard()
+			b.R = b.W
 			h.endInvalidH2(http2.ErrFrameOrder)
 		}
 		return false
@@ -157,7 +160,7 @@ func (u *up) forwardFrames() (wait bool) {
 			c.raceLocked()
 		}
 		c.mu.Unlock()
-		u.state = upDiscard
+		u.discard()
 		return false
 	}
 	n, err := h.up.Follow(b.Bytes(), upVisitor{c})
@@ -177,13 +180,13 @@ func (u *up) forwardFrames() (wait bool) {
 		if err == nil && !isUsed {
 			return true
 		}
-		c.h2.failStreams(u.whyUnreachable(), http2.NoError)
-		u.state = upDiscard
+		c.h2.endFor(cause{on: u.whyUnreachable()}, http2.NoError)
+		u.discard()
 		return false
 	}
 	if n > 0 {
 		if sendErr := c.app.Send(b.B[b.R:b.R+n], false); sendErr != nil {
-			u.state = upDiscard // the end of the app's connection decides how to continue
+			u.discard() // the end of the app's connection decides how to continue
 		}
 		b.R += n
 	}
@@ -192,7 +195,7 @@ func (u *up) forwardFrames() (wait bool) {
 		u.endUnfinished()
 		return false
 	case err != nil:
-		u.state = upDiscard
+		u.discard()
 		b.R = b.W
 		u.admitOversized(err)
 		c.h2.endInvalidH2(err)

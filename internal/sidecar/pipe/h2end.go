@@ -14,42 +14,49 @@ import (
 
 // endStreams ends every open stream and returns those whose clients lose something. The caller holds wmu, not mu, and
 // calls sendEnd.
-func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
+func (h *h2) endStreams(why cause, code http2.ErrCode) []drain.Conversation {
 	c := h.c
 	c.mu.Lock()
-	was := h.describeStreamsLocked()
+	var was []drain.Conversation
+	if len(h.streams) == 0 {
+		if was = c.describeLocked(); len(was) > 0 { // the app has not spoken
+			was[0].Ending = drain.EndingFIN
+		}
+	}
+	if why.at(unanswered).failed {
+		c.p.failed.Add(uint64(len(h.streams)))
+		c.p.changed()
+	}
 	canSend := h.canSend()
 	var out []byte
 	if canSend && !h.down.Spoke {
 		out = http2.Append(out, http2.Settings, 0, 0, nil) // the first frame of a server (RFC 9113, 3.4)
 		h.down.Spoke = true
 	}
-	i := 0
 	for _, s := range h.streams {
 		if s.events != nil {
 			s.events.SpreadRetries(time.Duration(c.p.retries.Load()))
 		}
-		if s.status != 0 && !s.serverEnded && e != &endLastCall {
+		if s.status != 0 && !s.serverEnded && why.on != onLastCall {
 			c.in.stats.Truncated.Add(1)
 		}
 		how := drain.EndingTruncated
 		if canSend {
-			if how, out = h.end(s, out, e); how == drain.EndingReset || how == drain.EndingErrorEvent {
+			if how, out = h.end(s, out, why.at(s.place())); how == drain.EndingReset || how == drain.EndingErrorEvent {
 				c.in.stats.H2.TxResets.Add(1)
 			}
 		}
-		if !s.quiet {
-			was[i].Ending = how
-			i++
+		if !s.quiet && how != "" {
+			was = append(was, h.describe(s))
+			was[len(was)-1].Ending = how
 		}
 		if s.status == 0 && canSend {
-			s.status = e.reply.Status
+			s.status = why.at(unanswered).reply.Status
 			c.in.stats.Responded(s.status)
 		}
 	}
-	h.closeStreamsLocked(e.before)
-	c.end.advance(ended)
-	c.end.by = e
+	h.closeStreamsLocked(why.at(unanswered).log)
+	c.endLocked(why.on)
 	if canSend {
 		out = append(out, h.finalGoAwayLocked(code)...)
 	}
@@ -57,25 +64,21 @@ func (h *h2) endStreams(e *ending, code http2.ErrCode) []drain.Conversation {
 	if canSend {
 		_ = c.client.Send(out, true)
 	}
-	return slices.DeleteFunc(was, func(one drain.Conversation) bool { return one.Ending == "" })
+	return was
 }
 
 // end appends the frames that end a stream, and names them; "" if the client loses nothing. mu is held.
-//
-// A truncated response is reset with INTERNAL_ERROR, as net/http's server and Envoy do: Node's node:http2 regards
-// CANCEL as an orderly end.
-func (h *h2) end(s *stream, out []byte, e *ending) (string, []byte) {
+func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 	const endHeaders = http2.FlagEndHeaders | http2.FlagEndStream
-	switch {
-	case s.grpc && s.status == 0: // a response of trailers alone
-		block := append([]byte(nil), 0x88) // :status 200, of the static table
-		block = http2.AppendField(block, "content-type", "application/grpc")
-		return drain.EndingGRPC, http2.Append(out, http2.Headers, endHeaders, s.id,
-			appendGRPC(block, e.reply.Message()))
-	case s.grpc && !s.serverEnded:
-		return drain.EndingGRPC, http2.Append(out, http2.Headers, endHeaders, s.id,
-			appendGRPC(nil, e.reply.Message()))
-	case s.status == 0:
+	switch e.sends {
+	case sendsTrailers:
+		var block []byte
+		if s.status == 0 { // a response of trailers alone
+			block = append(block, 0x88) // :status 200, of the static table
+			block = http2.AppendField(block, "content-type", "application/grpc")
+		}
+		return drain.EndingGRPC, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.Message()))
+	case sendsReply:
 		status := strconv.Itoa(e.reply.Status)
 		block := http2.AppendStatus(nil, status)
 		block = http2.AppendField(block, "content-length", "0")
@@ -84,15 +87,13 @@ func (h *h2) end(s *stream, out []byte, e *ending) (string, []byte) {
 		}
 		block = http2.AppendField(block, "server", accesslog.Server)
 		out = http2.Append(out, http2.Headers, endHeaders, s.id, block)
-		if !s.clientEnded { // stop the upload without an error (RFC 9113, 8.1)
+		if !s.clientEnded { // stop the upload without an error
 			out = http2.AppendReset(out, s.id, http2.NoError)
 		}
 		return status, out
-	case s.serverEnded: // answered in full; the client was still sending
+	case freesStream:
 		return drain.EndingAnswered, http2.AppendReset(out, s.id, http2.NoError)
-	}
-	name := drain.EndingReset
-	if e.orderly && s.events != nil {
+	case endsEvents:
 		end := s.events.Ending()
 		fits := h.windows.Allow(s.window, len(end.Last))
 		switch {
@@ -103,10 +104,11 @@ func (h *h2) end(s *stream, out []byte, e *ending) (string, []byte) {
 			return "", http2.Append(out, http2.Data, http2.FlagEndStream, s.id, nil)
 		case end.Last != nil && fits:
 			h.windows.Conn.Sends(uint32(len(end.Last)))
-			name, out = end.Name, http2.Append(out, http2.Data, 0, s.id, end.Last)
+			out = http2.Append(out, http2.Data, 0, s.id, end.Last)
+			return end.Name, http2.AppendReset(out, s.id, http2.InternalError)
 		}
 	}
-	return name, http2.AppendReset(out, s.id, http2.InternalError)
+	return drain.EndingReset, http2.AppendReset(out, s.id, http2.InternalError)
 }
 
 func appendGRPC(block []byte, message string) []byte {
@@ -114,51 +116,34 @@ func appendGRPC(block []byte, message string) []byte {
 	return http2.AppendField(block, "grpc-message", message)
 }
 
-// endH2AtLastCall ends a connection of HTTP/2. It returns the last word if the streams have to reach a boundary first.
-func (h *h2) endH2AtLastCall() ([]drain.Conversation, *lastWord) {
+// stuckTime is the limit of a write to a client at the last call.
+const stuckTime = 20 * time.Millisecond
+
+// endFor ends the connection. It returns the conversations whose clients lose something, or the last word if it is the
+// last call and the streams have to reach a boundary first.
+func (h *h2) endFor(why cause, code http2.ErrCode) ([]drain.Conversation, *lastWord) {
 	c := h.c
-	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime)) // a client that does not read must not delay the others
+	wait := lingerTime
+	if why.on == onLastCall || c.evicted.Load() { // a client that does not read must not delay the others
+		wait = stuckTime
+	}
+	_ = c.client.SetWriteDeadline(time.Now().Add(wait)) // down may be writing
 	c.wmu.Lock()
 	if c.hasEnded() {
 		c.wmu.Unlock()
 		return nil, nil
 	}
-	if w := h.requestLastMessages(); w != nil {
-		_ = c.client.SetWriteDeadline(time.Time{}) // until hurryLastWord
-		c.wmu.Unlock()
-		return nil, w
+	if why.on == onLastCall {
+		if w := h.requestLastMessages(); w != nil {
+			_ = c.client.SetWriteDeadline(time.Time{}) // until hurryLastWord
+			c.wmu.Unlock()
+			return nil, w
+		}
 	}
-	was := h.endStreams(&endLastCall, http2.NoError)
+	was := h.endStreams(why, code)
 	c.wmu.Unlock()
 	c.sendEnd()
 	return was, nil
-}
-
-// stuckTime is the limit of a write to a client at the last call.
-const stuckTime = 20 * time.Millisecond
-
-// failStreams ends the connection when the app, or the client, has failed it.
-func (h *h2) failStreams(e *ending, code http2.ErrCode) {
-	c := h.c
-	wait := lingerTime
-	if c.evicted.Load() {
-		wait = stuckTime
-	}
-	_ = c.client.SetWriteDeadline(time.Now().Add(wait)) // down may be writing to a client that does not read
-	c.wmu.Lock()
-	if c.hasEnded() {
-		c.wmu.Unlock()
-		return
-	}
-	if e.isApps() {
-		c.mu.Lock()
-		c.p.failed.Add(uint64(len(h.streams)))
-		c.mu.Unlock()
-		c.p.changed()
-	}
-	h.endStreams(e, code)
-	c.wmu.Unlock()
-	c.sendEnd()
 }
 
 // forgetLocked frees what only further frames would need: the client may take its time to close.
@@ -188,8 +173,7 @@ func (h *h2) endInvalidH2(err error) {
 	if isFlood && flood.IsHead() {
 		r.Status = 431
 	}
-	e := same(&r, accesslog.InvalidHTTP2)
-	h.failStreams(&e, code)
+	h.endFor(cause{onRefused, &r, accesslog.InvalidHTTP2}, code)
 }
 
 // nextLocked returns what is due. A client that has sent no request yet gets the first GOAWAY with the first one, as
@@ -199,6 +183,10 @@ func (h *h2) nextLocked() http2.Step {
 	c := h.c
 	hasRequest := !c.end.last() && !h.finishing && h.last > 0 // before the last call
 	if c.end.done() || !h.down.Spoke || !h.canSend() || !hasRequest && !h.closing.Begun() {
+		return http2.Wait
+	}
+	if c.client.IsFull() {
+		h.checkLaterLocked(fullPause)
 		return http2.Wait
 	}
 	m := http2.Moment{Open: h.awaited(), Draining: c.p.draining.lasted(), Closing: c.p.closing.lasted()}
@@ -214,6 +202,9 @@ func (h *h2) nextLocked() http2.Step {
 	}
 	return due
 }
+
+// fullPause is after how long a client that does not read is looked at again.
+const fullPause = 100 * time.Millisecond
 
 // awaited is how many streams the closing waits for. Subscriptions that are to end early, and are between two events,
 // end with the connection. mu is held.
@@ -243,13 +234,27 @@ func (h *h2) checkLaterLocked(after time.Duration) {
 }
 
 // finishIfDrained sends the GOAWAY that is due, between two frames of the app and after its SETTINGS. It reports
-// whether the connection has ended.
+// whether the connection has ended. It waits for no client: down, which may be writing, calls it after each write.
 func (h *h2) finishIfDrained() bool {
 	c := h.c
 	if !c.announcesClose() && !c.p.closing.holds() {
 		return false
 	}
-	c.wmu.Lock()
+	h.due.Store(true)
+	for h.due.Load() && c.wmu.TryLock() {
+		h.due.Store(false)
+		ends := h.sendGoAwayDue()
+		c.wmu.Unlock()
+		if ends {
+			c.sendEnd()
+		}
+	}
+	return c.hasEnded()
+}
+
+// sendGoAwayDue reports whether the connection ends. wmu is held.
+func (h *h2) sendGoAwayDue() (ends bool) {
+	c := h.c
 	c.mu.Lock()
 	var goAway []byte
 	due := h.nextLocked()
@@ -258,26 +263,27 @@ func (h *h2) finishIfDrained() bool {
 	case due == http2.Announce && h.appLast == http2.MaxStreamID: // otherwise the app's GOAWAY had its last stream
 		c.in.stats.H2.GoAways.Add(1)
 		goAway = http2.AppendAnnouncement(nil)
+	case due == http2.End && !hasSubscriptions:
+		c.endLocked(onAnswered)
+		goAway = h.finalGoAwayLocked(http2.NoError)
 	case due == http2.End:
-		c.end.advance(ended) // nothing more is forwarded from the client
-		if !hasSubscriptions {
-			c.end.by = &endDrained
-			goAway = h.finalGoAwayLocked(http2.NoError)
-		}
+		c.endLocked(onLastCall) // nothing more is forwarded from the client
 	}
-	hasEnded := c.end.done()
 	c.mu.Unlock()
 	switch {
 	case due == http2.End && hasSubscriptions:
-		h.endStreams(&endLastCall, http2.NoError)
+		h.endStreams(cause{on: onLastCall}, http2.NoError)
 	case goAway != nil:
 		_ = c.client.Send(goAway, due == http2.End)
 	}
-	c.wmu.Unlock()
-	if due == http2.End {
-		c.sendEnd()
+	return due == http2.End
+}
+
+// announceClose announces the close of the connection, if it is of HTTP/2. HTTP/1 does so in its next response.
+func (c *conn) announceClose() {
+	if c.modeNow() == modeH2 {
+		c.h2.finishIfDrained()
 	}
-	return hasEnded
 }
 
 // sendFinalGoAway sends the final GOAWAY on an idle connection.
@@ -285,7 +291,7 @@ func (h *h2) sendFinalGoAway() {
 	c := h.c
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if h.down.Spoke && h.canSend() {
+	if h.down.Spoke && h.canSend() && !c.client.IsFull() {
 		c.mu.Lock()
 		goAway := h.finalGoAwayLocked(http2.NoError)
 		c.mu.Unlock()
@@ -329,7 +335,7 @@ func (h *h2) requestLastMessages() *lastWord {
 		return nil
 	}
 	if c.end.word == nil {
-		c.end.word = &lastWord{done: make(chan struct{}), was: h.describeStreamsLocked()}
+		c.end.word = &lastWord{c: c, done: make(chan struct{}), was: h.describeStreamsLocked()}
 		h.finishing = true
 	}
 	return c.end.word
@@ -422,7 +428,7 @@ func (h *h2) endLastMessages() {
 	if c.hasEnded() {
 		return
 	}
-	was := h.endStreams(&endLastCall, http2.NoError)
+	was := h.endStreams(cause{on: onLastCall}, http2.NoError)
 	c.mu.Lock()
 	c.end.word.was, c.end.word.ending = was, drain.EndingCompleted
 	c.mu.Unlock()

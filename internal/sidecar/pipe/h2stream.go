@@ -7,6 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -115,7 +116,7 @@ func (h *h2) closeIfEndedLocked(s *stream) {
 	}
 }
 
-// closeStreamLocked removes a stream. The caller recounts. mu is held.
+// closeStreamLocked removes a stream, counts and logs it. The caller recounts. mu is held.
 func (h *h2) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	if i, found := h.streams.find(s.id); found {
 		if s.entry != nil {
@@ -130,7 +131,8 @@ func (h *h2) closeStreamLocked(s *stream, outcome accesslog.Outcome) {
 	if h.c.p.closing.holds() {
 		h.c.idleSince = time.Now() // although the connection stays busy: see awaited
 	}
-	h.finishStreamLocked(s, outcome)
+	h.c.in.stats.Durations.Observe(s.protocol(), s.status, h.clock().Sub(s.began))
+	h.c.p.writeEntry(s.entry, s.status, outcome)
 	s.free()
 }
 
@@ -141,21 +143,24 @@ func (h *h2) closeStreamsLocked(outcome accesslog.Outcome) {
 	}
 }
 
-// describeStreamsLocked describes the open streams for the report, the oldest first. mu is held.
-func (h *h2) describeStreamsLocked() []drain.Conversation {
-	var out []drain.Conversation
+// describeStreamsLocked describes the open streams that count, the oldest first. mu is held.
+func (h *h2) describeStreamsLocked() (out []drain.Conversation) {
 	for _, s := range h.streams {
-		if s.quiet {
-			continue
+		if !s.quiet {
+			out = append(out, h.describe(s))
 		}
-		protocol := "http/2"
-		if s.grpc {
-			protocol = "grpc"
-		}
-		out = append(out, drain.Conversation{
-			Peer: h.c.client.RemoteAddr().String(), Protocol: protocol,
-			Request: string(s.line), Age: drain.Millis(time.Since(s.began)),
-		})
 	}
 	return out
+}
+
+func (h *h2) describe(s *stream) drain.Conversation {
+	return drain.Conversation{Peer: h.c.client.RemoteAddr().String(), Protocol: s.protocol().String(),
+		Request: string(s.line), Age: drain.Millis(time.Since(s.began))}
+}
+
+func (s *stream) protocol() counters.Protocol {
+	if s.grpc {
+		return counters.GRPC
+	}
+	return counters.HTTP2
 }

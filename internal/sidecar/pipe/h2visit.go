@@ -235,8 +235,8 @@ func (v downVisitor) WindowUpdate(uint32, uint32) {}
 func (v downVisitor) GoAway(last uint32) {
 	c, h := v.c, v.c.h2
 	h.appLast = min(h.appLast, last)
-	for i := len(h.streams) - 1; i >= 0; i-- {
-		if s := h.streams[i]; s.id > h.appLast && s.id%2 == 1 {
+	for _, s := range slices.Backward(h.streams) {
+		if s.id > h.appLast && s.id%2 == 1 {
 			c.h2.closeStreamLocked(s, accesslog.StreamRefused)
 		}
 	}

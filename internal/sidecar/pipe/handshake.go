@@ -98,7 +98,7 @@ func (u *up) handshakeFailed(err error, silent bool) {
 		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400,
 			Body: "the client sent an HTTP request to an HTTPS port"}, false), true)
 	}
-	c.endBy(&endClientGone)
+	c.endBy(onClientGone)
 	if !silent && reason != tlsserver.Overloaded { // read on, so that no reset overtakes the alert
 		_, _ = io.Copy(io.Discard, c.client)
 	}

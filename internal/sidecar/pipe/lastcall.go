@@ -2,10 +2,14 @@ package pipe
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/spread"
+	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // LastCall ends every connection: the busy ones one after another over a part of window, the oldest first, then the
@@ -16,14 +20,14 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	p.stopTimers()
 	stopped := p.StopAccepting(ctx) // even after an error, the listeners are closed
 	var out []drain.Conversation
-	var words []waiting
+	var words []*lastWord
 	awaited := make(map[*lastWord]bool)
 	end := func(c *conn) {
 		was, word := c.endAtLastCall()
 		out = append(out, was...)
 		if word != nil && !awaited[word] {
 			awaited[word] = true
-			words = append(words, waiting{c, word})
+			words = append(words, word)
 		}
 	}
 	busy := p.busiest()
@@ -36,29 +40,48 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), stopped
 }
 
+// endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was,
+// for the report; nothing if nothing was left to end; or the last word, if the conversation has to reach a boundary
+// first.
+func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
+	if w := c.requestLastWord(false); w != nil {
+		return nil, w
+	}
+	c.mu.Lock()
+	if c.mode == modeH2 {
+		c.mu.Unlock()
+		return c.h2.endFor(cause{on: onLastCall}, http2.NoError)
+	}
+	was := c.describeLocked()
+	one := c.claimLocked(cause{on: onLastCall})
+	c.mu.Unlock()
+	if one == nil {
+		return nil, nil
+	}
+	if len(was) > 0 {
+		was[0].Ending = one.report
+	}
+	c.carryOut(one, stuckTime)
+	return was, nil
+}
+
 // spreadRetries asks clients that wait before they reconnect, those of event streams, to spread their return if the
 // endings of n conversations, which are spread over a time, cannot.
 func (p *Pipe) spreadRetries(n int, over time.Duration) {
 	p.retries.Store(int64(spread.Retries(n, over)))
 }
 
-// waiting is a conversation whose last word has been requested.
-type waiting struct {
-	c *conn
-	w *lastWord
-}
-
 // awaitLastWords returns the conversations that we have ended. Those not at a boundary by then end where they are.
-func (p *Pipe) awaitLastWords(ctx context.Context, all []waiting, until time.Time) []drain.Conversation {
+func (p *Pipe) awaitLastWords(ctx context.Context, all []*lastWord, until time.Time) []drain.Conversation {
 	inTime, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	late := func(ctx context.Context) (left []waiting) {
+	late := func(ctx context.Context) (left []*lastWord) {
 		for _, one := range all {
 			select {
-			case <-one.w.done:
+			case <-one.done:
 			case <-ctx.Done():
 				select {
-				case <-one.w.done:
+				case <-one.done:
 				default:
 					left = append(left, one)
 				}
@@ -80,15 +103,191 @@ func (p *Pipe) awaitLastWords(ctx context.Context, all []waiting, until time.Tim
 	var out []drain.Conversation
 	for _, one := range all {
 		one.c.mu.Lock()
-		if one.w.ending != "" {
-			for i := range one.w.was {
-				if one.w.was[i].Ending == "" { // streams have one each
-					one.w.was[i].Ending = one.w.ending
+		if one.ending != "" {
+			for i := range one.was {
+				if one.was[i].Ending == "" { // streams have one each
+					one.was[i].Ending = one.ending
 				}
 			}
-			out = append(out, one.w.was...)
+			out = append(out, one.was...)
 		}
 		one.c.mu.Unlock()
 	}
 	return out
+}
+
+// lastWord is the end of a conversation that has to reach a boundary of its protocol first: a WebSocket the end of a
+// message, an event stream the end of an event, gRPC over HTTP/2 the end of a message.
+type lastWord struct {
+	c       *conn
+	was     []drain.Conversation // when it was requested; for the report
+	ending  string               // how we have ended it; "" if the client has lost nothing
+	early   bool                 // requested before the last call
+	done    chan struct{}        // closed when the conversation has ended
+	hasDone bool                 // guarded by the connection's mu
+}
+
+// endsAtBoundaryLocked reports whether the conversation consists of parts between which it can end.
+func (c *conn) endsAtBoundaryLocked() bool {
+	return !c.end.done() && (c.mode == modeWS || c.db.isBusyLocked() ||
+		c.response.begun && c.response.content != earlyend.Unknown)
+}
+
+// endsEarlyLocked reports whether the conversation ends when the drain closes idle connections, as configured.
+func (c *conn) endsEarlyLocked() bool {
+	switch {
+	case !c.p.closing.holds() || c.end.done():
+		return false
+	case c.mode == modeWS:
+		return c.p.cfg.WebSockets == CloseEarly
+	case c.mode == modeH2:
+		return c.p.cfg.EventStreams == CloseEarly && slices.ContainsFunc(c.h2.streams, (*stream).isSubscription)
+	}
+	return c.p.cfg.EventStreams == CloseEarly &&
+		(c.endsAtBoundaryLocked() && c.response.reconnects || c.pollLocked() != noEvent)
+}
+
+// requestLastWord ends the conversation at its next boundary, or now if it is at one. If early is true, it ends only
+// conversations whose client loses nothing. It returns nil if there is nothing to wait for.
+func (c *conn) requestLastWord(early bool) *lastWord {
+	if early && c.endPoll() {
+		return nil
+	}
+	c.mu.Lock()
+	isH2 := c.mode == modeH2
+	if !c.endsAtBoundaryLocked() {
+		c.mu.Unlock()
+		if isH2 && early {
+			c.lastWordRequested.Store(true)
+			c.h2.finishIfDrained()
+		}
+		return nil
+	}
+	if c.end.word == nil {
+		c.end.word = &lastWord{c: c, done: make(chan struct{})}
+	}
+	w := c.end.word
+	w.was, w.early = c.describeLocked(), early
+	c.mu.Unlock()
+	c.lastWordRequested.Store(true)
+	c.tryLastWord()
+	return w
+}
+
+// tryLastWord sends the last word if it has been requested and this is a boundary. It is called after each release of
+// wmu: a request made meanwhile could not take it.
+func (c *conn) tryLastWord() {
+	if c.lastWordRequested.Load() && c.wmu.TryLock() {
+		c.sendLastWord(false)
+		c.wmu.Unlock()
+	}
+}
+
+// sendLastWord sends it at a boundary; with force, also between frames of a fragmented message. wmu is held.
+func (c *conn) sendLastWord(force bool) {
+	c.mu.Lock()
+	isWS, isDatabase := c.ws != nil, c.db != nil
+	c.mu.Unlock()
+	switch {
+	case isWS:
+		c.ws.sendClose(force)
+		return
+	case isDatabase:
+		c.db.endBusy()
+		return
+	}
+	if !c.streaming {
+		return
+	}
+	c.down.body.SpreadRetries(time.Duration(c.p.retries.Load()))
+	end, ok := c.down.body.End(accesslog.MessageLastCall)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	switch early := c.end.word == nil || c.end.word.early; {
+	case c.end.done():
+		c.mu.Unlock()
+		return
+	case early && end.Name != "": // its client would lose something
+		c.lastWordRequested.Store(false)
+		c.mu.Unlock()
+		return
+	}
+	c.endLocked(onLastCall)
+	resets := c.response.untilClose && !end.Proper
+	c.end.resets = resets
+	if c.end.word != nil {
+		c.end.word.ending = end.Name
+	}
+	c.mu.Unlock()
+	if len(end.Last) > 0 {
+		_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
+		_ = c.client.Send(end.Last, !resets) // bytes that are held back go with a FIN, not with a reset
+	}
+	c.carryOut(&claim{ending: endings[onLastCall][within]}, 0)
+}
+
+// logLastWord logs the requests of a conversation that has had its last word, and counts it as gone.
+func (u *up) logLastWord() {
+	c := u.c
+	c.mu.Lock()
+	unanswered := c.queue.take()
+	c.recountLocked()
+	c.mu.Unlock()
+	for i := range unanswered {
+		c.finish(&unanswered[i], unanswered[i].status, endings[onLastCall][within].log)
+	}
+}
+
+// settleLocked notifies the goroutine that waits for the last word.
+func (c *conn) settleLocked() {
+	if c.h2 != nil && c.end.done() {
+		c.h2.forgetLocked()
+	}
+	w := c.end.word
+	if w == nil || w.hasDone {
+		return
+	}
+	// The app, which gets its client's close frame, may end the WebSocket before we do.
+	if w.ending == "" && c.ws != nil && c.ws.closeSent.Load() {
+		w.ending = c.ws.endingName()
+	}
+	if w.ending == "" && c.db.isBusyLocked() {
+		w.ending = drain.EndingFIN
+	}
+	w.hasDone = true
+	close(w.done)
+}
+
+// hurryLastWord ends the waits for either side.
+func (c *conn) hurryLastWord() {
+	soon := time.Now().Add(stuckTime / 2)
+	_ = c.client.SetWriteDeadline(soon)
+	if c.h2 != nil {
+		c.h2.hurryLastMessages()
+		return
+	}
+	if c.ws == nil {
+		return
+	}
+	if c.wmu.TryLock() {
+		c.sendLastWord(true)
+		c.wmu.Unlock()
+	}
+	_ = c.app.SetWriteDeadline(soon)
+	_ = c.client.SetReadDeadline(time.Now()) // up ends it
+}
+
+// giveUpLastWord ends the conversation where it is.
+func (c *conn) giveUpLastWord() {
+	c.mu.Lock()
+	one := c.claimLocked(cause{on: onLastCall})
+	if one != nil {
+		if c.end.word.ending = drain.EndingTruncated; c.ws != nil {
+			c.end.word.ending = c.ws.endingName()
+		}
+	}
+	c.mu.Unlock()
+	c.carryOut(one, 0)
 }

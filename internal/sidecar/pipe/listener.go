@@ -85,9 +85,7 @@ func (l *listener) accept() {
 		if time.Since(last) > 2*maxAcceptPause {
 			pause = minAcceptPause
 		}
-		l.acceptFailed(err)
-		l.p.awaitFiles(pause)
-		pause = min(2*pause, maxAcceptPause)
+		l.pauseAfter(err, &pause)
 		last = time.Now()
 	}
 }

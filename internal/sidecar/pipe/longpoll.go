@@ -18,17 +18,17 @@ const pollTime = 100 * time.Millisecond
 
 // The packet in the framing of version 3 of the protocol, whose packets have their lengths before them, and of 4.
 var (
-	endPollV3 = same(&accesslog.Reply{Status: 200, Body: "1:1"}, accesslog.ViaUpstream)
-	endPollV4 = same(&accesslog.Reply{Status: 200, Body: "1"}, accesslog.ViaUpstream)
+	endPollV3 = accesslog.Reply{Status: 200, Body: "1:1"}
+	endPollV4 = accesslog.Reply{Status: 200, Body: "1"}
 )
 
-// longPoll returns how to end a request that is a long poll of a session; nil if it is none.
-func longPoll(h *http1.Head) *ending {
+// longPoll is the event that ends a request which is a long poll of a session; noEvent if it is none.
+func longPoll(h *http1.Head) event {
 	_, query, _ := bytes.Cut(h.Target, []byte("?"))
 	if string(h.Method) != "GET" || len(query) == 0 {
-		return nil
+		return noEvent
 	}
-	var by *ending
+	var by event
 	var polls, hasSession bool
 	for pair := range bytes.SplitSeq(query, []byte("&")) {
 		name, value, _ := bytes.Cut(pair, []byte("="))
@@ -36,9 +36,9 @@ func longPoll(h *http1.Head) *ending {
 		case "EIO":
 			switch string(value) {
 			case "3":
-				by = &endPollV3
+				by = onPollV3
 			case "4":
-				by = &endPollV4
+				by = onPollV4
 			}
 		case "transport":
 			polls = string(value) == "polling"
@@ -47,15 +47,15 @@ func longPoll(h *http1.Head) *ending {
 		}
 	}
 	if !polls || !hasSession {
-		return nil
+		return noEvent
 	}
 	return by
 }
 
-// pollLocked is how to end the long poll that the connection waits for; nil if it waits for none.
-func (c *conn) pollLocked() *ending {
+// pollLocked is the event that ends the long poll which the connection waits for; noEvent if it waits for none.
+func (c *conn) pollLocked() event {
 	if c.end.phase >= replying || c.mode != modeHTTP1 || c.queue.len() != 1 || c.response.begun {
-		return nil
+		return noEvent
 	}
 	return c.queue.at(0).poll
 }
@@ -65,8 +65,8 @@ func (c *conn) endPoll() bool {
 	c.mu.Lock()
 	poll := c.pollLocked()
 	var one *claim
-	if poll != nil {
-		one = c.claimLocked(poll)
+	if poll != noEvent {
+		one = c.claimLocked(cause{on: poll})
 	}
 	c.mu.Unlock()
 	c.carryOut(one, stuckTime)

@@ -77,12 +77,12 @@ func (u *up) hold(held int) bool {
 		return true
 	}
 	in := budget.Served
-	switch u.state {
-	case upSniff, upHead:
-		if !u.paused {
+	switch u.mode {
+	case undecided, modeHTTP1:
+		if !u.paused && !u.within {
 			in = budget.Unfinished(held)
 		}
-	case upH2:
+	case modeH2:
 		if in = budget.Unfinished(held); u.hasStreams {
 			in = budget.AmongOthers
 		}
@@ -111,33 +111,28 @@ func (u *up) accountComplete() bool {
 // endUnfinished ends a connection for the memory's sake.
 func (u *up) endUnfinished() {
 	c := u.c
-	what, state := counters.EvictedHead, u.state
-	isHello := state == upSniff && u.buf != nil && u.buf.R < u.buf.W && u.buf.Bytes()[0] == tlshello.RecordType
+	isHello := u.mode == undecided && u.buf != nil && u.buf.R < u.buf.W && u.buf.Bytes()[0] == tlshello.RecordType
 	isLarge := c.share.Held() > 0 && u.buf != nil && u.buf.W-u.buf.R > smallHead
 	if u.buf != nil {
 		u.buf.R = u.buf.W
 	}
-	switch {
-	case isHello:
-		what = counters.EvictedHello
-	case state == upH2:
-		what = counters.EvictedHeaderBlock
-	}
-	c.countEvicted(what)
 	u.clearDeadline()
 	switch {
-	case state == upH2:
-		u.state = upDiscard
+	case u.mode == modeH2:
+		c.countEvicted(counters.EvictedHeaderBlock)
+		u.discard()
 		u.dropBlock()
 		r := accesslog.Reply{Status: 431, Body: "the header block is not complete, and memory is used up"}
-		e := same(&r, accesslog.InvalidHTTP2)
-		c.h2.failStreams(&e, http2.EnhanceYourCalm)
+		c.h2.endFor(cause{onRefused, &r, accesslog.InvalidHTTP2}, http2.EnhanceYourCalm)
 	case isHello:
-		u.state = upDiscard
-		c.endBy(&endClientGone)
+		c.countEvicted(counters.EvictedHello)
+		u.discard()
+		c.endBy(onClientGone)
 	case isLarge:
+		c.countEvicted(counters.EvictedHead)
 		u.endRefused(&replyTooLarge, accesslog.HeadersTooLarge)
 	default:
+		c.countEvicted(counters.EvictedHead)
 		u.endRefused(&replyTimeout, accesslog.HeadTimeout)
 	}
 }
@@ -282,14 +277,12 @@ func (p *Pipe) listIdle() {
 	p.idlest.list = make([]idleConn, 0, len(all)/8)
 	for _, c := range all {
 		c.mu.Lock()
-		isIdle, since := !c.end.done() && !c.hasWorkLocked(), c.idleSince
-		isUsed := c.mode != undecided
-		isIdle = isIdle && c.db == nil // its client would have to log in again
-		c.mu.Unlock()
-		pause := keptIdle
-		if !isUsed {
+		since, pause := c.idleSince, keptIdle
+		isIdle := !c.end.done() && !c.hasWorkLocked() && c.db == nil // whose client would have to log in again
+		if c.mode == undecided {
 			pause = silentIdle
 		}
+		c.mu.Unlock()
 		if isIdle && time.Since(since) > pause {
 			p.idlest.list = append(p.idlest.list, idleConn{c, since})
 		}

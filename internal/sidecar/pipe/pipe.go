@@ -130,12 +130,7 @@ func (p *Pipe) Drain(context.Context) error {
 	p.draining.begin()
 	p.changed()
 	for _, c := range p.all() {
-		c.mu.Lock()
-		isH2 := c.mode == modeH2 && !c.end.done()
-		c.mu.Unlock()
-		if isH2 { // HTTP/1 announces it in its next response
-			c.h2.finishIfDrained()
-		}
+		c.announceClose()
 	}
 	return nil
 }
@@ -194,7 +189,8 @@ func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 	p.stopTimers()
 	var lingering []*conn
 	for _, c := range p.all() {
-		if c.sendEndIfIdle(idleFor) {
+		if c.claimIfIdle(idleFor) {
+			c.sendIdleEnd()
 			lingering = append(lingering, c)
 		} else {
 			p.endLater(c, idleFor, unreadTime)

@@ -80,7 +80,7 @@ func (u *up) rejoin() bool {
 	switch {
 	case again == nil: // batchHead connects
 	case u.dial() != nil:
-		u.state = upDiscard
+		u.discard()
 		c.endBy(u.whyUnreachable())
 	default:
 		_ = c.app.Send(again, false) // the app's response or its end decides how to continue
@@ -105,7 +105,7 @@ func (u *up) rejoinAfterSend() bool {
 
 // endAsApp ends a connection with open streams as the app has ended its own, behind all frames that the app has sent:
 // its client repeats on another connection the requests that the app's GOAWAY, if any, has not named (RFC 9113, 6.8).
-func (h *h2) endAsApp(err error) {
+func (h *h2) endAsApp() {
 	c := h.c
 	c.mu.Lock()
 	if !c.end.done() {
@@ -113,16 +113,5 @@ func (h *h2) endAsApp(err error) {
 		h.closeStreamsLocked(accesslog.Terminated)
 	}
 	c.mu.Unlock()
-	c.endAsApp(&endAppClosed, err)
-}
-
-// endAsApp ends the connection as the app has ended its own: by a FIN or by a reset.
-func (c *conn) endAsApp(e *ending, err error) {
-	c.mu.Lock()
-	one := c.claimLocked(e)
-	if one != nil && one.reply == nil && isReset(err) {
-		c.end.resets = true
-	}
-	c.mu.Unlock()
-	c.carryOut(one, 0)
+	c.endBy(onAppClosed)
 }

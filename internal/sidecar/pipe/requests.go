@@ -30,10 +30,10 @@ func (u *up) forwardRequests() (wait, leave bool) {
 	to := batch{end: u.buf.R, request: -1}
 	step := nextPart
 	for step == nextPart && to.end < u.buf.W {
-		switch u.state {
-		case upHead:
+		switch {
+		case u.isAtHead():
 			step = u.batchHead(&to)
-		case upBody:
+		case u.within:
 			step = u.batchBody(&to)
 		default:
 			step = sendBatch
@@ -47,9 +47,9 @@ func (u *up) forwardRequests() (wait, leave bool) {
 		u.requestEnds()
 	}
 	if err != nil && !u.rejoinAfterSend() {
-		u.state = upDiscard // the app's response or its end decides how to continue
+		u.discard() // the app's response or its end decides how to continue
 	}
-	return step != sendFirst && (u.state == upHead || u.state == upBody), u.state == upOpaque
+	return step != sendFirst && u.mode == modeHTTP1, u.mode == opaque
 }
 
 // send forwards a batch. Without a connection to the app it is dropped.
@@ -140,7 +140,7 @@ func (u *up) batchHead(to *batch) batchStep {
 		u.paused = true
 		return sendBatch
 	case discarded:
-		u.state = upDiscard
+		u.discard()
 		return sendBatch
 	case misses:
 		if to.end > u.buf.R { // of the request that is repeated: it is lost
@@ -194,22 +194,19 @@ func (u *up) beforeHead(to *batch) batchStep {
 // dialFor connects to the app for the first request. If that fails, it answers the request and returns false.
 func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 	u.c.setArriving(true)
-	if !u.accountComplete() {
-		u.admit(h, raw)
-		u.buf.R = u.buf.W
-		u.state = upDiscard
-		u.c.endBy(&endOverLimit)
-		return false
+	on := onOverLimit
+	if u.accountComplete() {
+		u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
+		if err := u.dial(); err == nil {
+			return true
+		}
+		u.alone = false
+		on = u.whyUnreachable()
 	}
-	u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
-	if err := u.dial(); err == nil {
-		return true
-	}
-	u.alone = false
 	u.admit(h, raw)
 	u.buf.R = u.buf.W
-	u.state = upDiscard
-	u.c.endBy(u.whyUnreachable())
+	u.discard()
+	u.c.endBy(on)
 	return false
 }
 
@@ -261,7 +258,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
 	q.wantsWS = h.WebSocket
 	if c.p.cfg.EventStreams == CloseEarly {
-		if q.poll = longPoll(h); q.poll != nil && c.p.closing.holds() {
+		if q.poll = longPoll(h); q.poll != noEvent && c.p.closing.holds() {
 			c.p.after(pollTime, func() { c.requestLastWord(true) })
 		}
 	}
@@ -291,7 +288,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	c.uploads, c.awaits100 = c.arriving, c.arriving && h.Expects
 	u.expects = c.awaits100
 	if c.arriving {
-		u.state = upBody
+		u.within = true
 		u.limitRequest()
 	} else {
 		u.headBegan = time.Time{}
@@ -307,7 +304,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 // takeBack removes the request that was admitted last, of which nothing has been forwarded.
 func (u *up) takeBack() {
 	c := u.c
-	u.state = upHead
+	u.mode, u.within = modeHTTP1, false
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.queue.len() > 0 {
@@ -333,7 +330,7 @@ func (u *up) requestEnds() {
 	case hasEnded:
 		c.linger()
 	case leave:
-		c.endBy(&endDrained)
+		c.endBy(onAnswered)
 	}
 }
 
@@ -349,13 +346,13 @@ func (u *up) bodyBegins() bool {
 	if !c.end.done() {
 		return true
 	}
-	u.state = upDiscard
+	u.discard()
 	return false
 }
 
 func (u *up) setAfterRequest() {
-	if u.state = upHead; u.waits {
-		u.state = upDecide
+	if u.within = false; u.waits {
+		u.mode = modeUpgrade
 	}
 }
 

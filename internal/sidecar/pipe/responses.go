@@ -132,10 +132,10 @@ func (d *down) passTunnelHead(h *http1.Head, raw []byte) bool {
 	isEarly := c.endsEarlyLocked()
 	c.mu.Unlock()
 	if c.ws == nil {
-		d.state = downOpaque
+		d.mode = opaque
 		return false
 	}
-	d.state = downWS
+	d.mode = modeWS
 	if isEarly {
 		c.requestLastWord(true)
 	}
@@ -168,7 +168,7 @@ func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 		c.lastWordRequested.Store(true)
 	}
 	req.responded(h.Status)
-	d.state, d.body, d.status = downBody, earlyend.New(framing, content, isSubscription), h.Status
+	d.within, d.body, d.status = true, earlyend.New(framing, content, isSubscription), h.Status
 	// The app has not read the requests after this one. Their client may repeat them on another connection.
 	d.closes = h.Close || isUntilClose
 	if announces && !h.Close {
@@ -262,12 +262,10 @@ func (d *down) noteSent(n int) {
 // responseEnds removes the answered request from the queue. It reports whether there will be more responses.
 func (d *down) responseEnds(last bool) bool {
 	c := d.c
-	d.state, d.body = downHead, earlyend.Body{} // which frees the follower of its events
+	d.within, d.body = false, earlyend.Body{} // which frees the follower of its events
 	if last {
 		c.mu.Lock()
-		if c.end.advance(ended); c.end.by == nil {
-			c.end.by = &endDrained
-		}
+		c.endLocked(onAnswered)
 		c.mu.Unlock()
 		if d.inline {
 			c.sendEndAnd(func() {}) // answerAlone continues
@@ -301,11 +299,10 @@ func (d *down) responseEnds(last bool) bool {
 		return false
 	case refusal != nil:
 		c.in.stats.CountRefused(refusal.Status)
-		e := same(refusal, accesslog.InvalidHTTP1)
-		c.endBy(&e)
+		c.endFor(cause{onRefused, refusal, accesslog.InvalidHTTP1})
 		return false
 	case leave:
-		c.endBy(&endDrained)
+		c.endBy(onAnswered)
 		return false
 	}
 	return true

@@ -44,14 +44,13 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		}
 		c.mu.Lock()
 		old := c.app != nil
-		isH2 := c.mode == modeH2 && !c.end.done()
 		c.mu.Unlock()
 		if !old { // it is waiting for the new container
 			continue
 		}
 		c.restart.leaves.Store(true)
-		if !c.endIfIdle(justUsed) && isH2 {
-			c.h2.finishIfDrained()
+		if !c.endIfIdle(justUsed) {
+			c.announceClose()
 		}
 	}
 	return r

@@ -1,16 +1,11 @@
 package pipe
 
 import (
-	"context"
 	"errors"
-	"io"
 	"os"
-	"syscall"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // serve runs a connection from its first byte to its last.
@@ -18,7 +13,7 @@ func (c *conn) serve() {
 	switch {
 	case !c.up.begin():
 		c.cleanUp()
-	case c.up.state == upOpaque: // connecting takes a deep stack, which a tunnel, never idle, would keep
+	case c.up.mode == opaque: // connecting takes a deep stack, which a tunnel, never idle, would keep
 		go c.up.serveUp()
 	default:
 		c.up.serveUp()
@@ -33,15 +28,15 @@ func (u *up) begin() bool {
 	}
 	switch c.in.Protocol {
 	case HTTP:
-		u.state = upHead // it recognises the preface of HTTP/2
+		u.mode = modeHTTP1 // it recognises the preface of HTTP/2
 		if c.overLimit {
 			u.awaitRequest()
 		}
 	case TCP:
-		u.state = upOpaque
+		u.mode = opaque
 		return u.dial() == nil
 	case Postgres, Redis:
-		u.state = upDatabase
+		u.mode = modeDatabase
 		return u.dial() == nil
 	case Auto:
 		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {
@@ -108,7 +103,7 @@ func (u *up) dial() error {
 	}
 	app.SetNoDelay()
 	c.ended = make(chan struct{})
-	if u.state == upHead {
+	if u.isAtHead() {
 		c.p.start(c.serveDown)
 	} else {
 		go c.serveDown() // it may become a tunnel
@@ -166,7 +161,7 @@ func (d *down) partIfLate(err error) bool { return errors.Is(err, os.ErrDeadline
 // drain waits until its clients have acknowledged everything, for which it needs their sockets.
 func (c *conn) isFinished() bool {
 	c.mu.Lock()
-	answered := c.end.by == &endDrained && !c.end.resets
+	answered := c.end.on == onAnswered && !c.end.resets
 	c.mu.Unlock()
 	return answered && c.in.tls == nil && !c.p.draining.holds() && c.client.Unread() == 0
 }
@@ -186,8 +181,8 @@ func (c *conn) setArriving(arriving bool) {
 // cleanUp closes both sockets, after both sides have ended.
 func (c *conn) cleanUp() {
 	c.mu.Lock()
-	if c.end.by == nil {
-		c.end.by = &endClientGone
+	if c.end.on == noEvent {
+		c.end.on = onClientGone
 	}
 	c.end.phase = closed
 	c.uploads = false
@@ -216,102 +211,6 @@ func (c *conn) cleanUp() {
 	c.holdsNothing()
 	c.p.remove(c)
 	c.p.freeFiles()
-}
-
-// appHasEnded reports whether down has returned. Only up may ask.
-func (u *up) appHasEnded() bool {
-	select {
-	case <-u.c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// carry forwards the rest of one direction, and its end as it was: a FIN ends the direction, a reset the connection. It
-// returns how many bytes.
-func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
-	to.GuardStream()
-	came := c.cameFromClient
-	if from == c.app {
-		came = c.cameFromApp
-	}
-	for {
-		n, err := tcp.Move(to, from, came)
-		carried += uint64(n)
-		switch {
-		case err == nil:
-			if from == c.app {
-				c.noteAppEnd(nil)
-			} else {
-				c.turns.set(&c.turns.left, true)
-			}
-			if from == c.app || !c.up.appHasEnded() { // else both are closed at once
-				_ = to.CloseWrite()
-			}
-			return carried
-		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
-			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
-		case from == c.client && c.turns.is(&c.turns.halved): // after our half-close: the app's end is the answer
-			c.up.noteSilentRace()
-			_, _ = io.Copy(io.Discard, c.client)
-			return carried
-		case isBroken(err) && !c.hasEnded():
-			var sending tcp.SendError
-			if from == c.app && !errors.As(err, &sending) {
-				c.noteAppEnd(err)
-			}
-			c.passReset(to)
-			return carried
-		default:
-			if from == c.app {
-				c.noteAppEnd(err)
-			}
-			switch {
-			case c.isReset(): // a FIN would overtake it
-			case c.hasEnded(): // the client has our FIN, and time to answer it
-				to.Shut()
-			default:
-				to.Shut()
-				from.Shut()
-			}
-			return carried
-		}
-	}
-}
-
-// isBroken reports whether a connection has been reset, or has been given up by the kernel.
-func isBroken(err error) bool {
-	_, ok := errors.AsType[syscall.Errno](err)
-	return ok
-}
-
-// passReset ends both connections of an opaque one with a reset: after a FIN, a part of a transfer would look whole.
-// What has been sent to the other side before is delivered first.
-func (c *conn) passReset(to *tcp.Socket) {
-	c.mu.Lock()
-	if c.end.done() {
-		c.mu.Unlock()
-		return
-	}
-	c.end.phase, c.end.by, c.end.resets = ended, &endClientGone, true
-	c.recountLocked()
-	c.mu.Unlock()
-	wait, cancel := context.WithTimeout(c.p.ctx, stuckTime)
-	defer cancel()
-	_ = poll.Until(wait, time.Millisecond, func() bool { return to.Unsent() == 0 })
-	c.resetBoth()
-}
-
-// resetBoth lets both connections end by a reset, and wakes their goroutines.
-func (c *conn) resetBoth() {
-	c.mu.Lock()
-	both := [...]*tcp.Socket{c.client, c.app}
-	c.mu.Unlock()
-	for _, s := range both {
-		_ = s.SetLinger(0)
-		_ = s.SetDeadline(time.Now())
-	}
 }
 
 // isReset reports whether the connection ends by a reset.

@@ -52,11 +52,10 @@ func (p *Pipe) shedStacks() {
 	p.stacks.due.Store(false)
 	left, now := false, 0
 	for _, c := range p.all() {
-		switch c.shed() {
-		case shedDone:
+		if shed, later := c.shed(); shed {
 			now++
-		case shedNotYet:
-			left = true
+		} else {
+			left = left || later
 		}
 	}
 	collected := &p.stacks.collected
@@ -75,23 +74,15 @@ func (p *Pipe) shedStacks() {
 	}
 }
 
-type shedding uint8
-
-const (
-	shedNothing shedding = iota
-	shedNotYet
-	shedDone
-)
-
-// shed makes the connection shed its stacks if they have grown and it is idle.
-func (c *conn) shed() shedding {
+// shed makes the connection shed its stacks if they have grown and it is idle, and reports whether it may later.
+func (c *conn) shed() (shed, later bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case !c.stacksGrown || c.end.done():
-		return shedNothing
+		return false, false
 	case c.hasWorkLocked() || time.Since(c.idleSince) < shedAfter:
-		return shedNotYet
+		return false, true
 	}
 	c.stacksGrown = false
 	c.queue.shrink()
@@ -100,5 +91,5 @@ func (c *conn) shed() shedding {
 	if c.app != nil {
 		c.app.Wake()
 	}
-	return shedDone
+	return true, false
 }

@@ -100,7 +100,7 @@ func (u *up) awaitSniff() bool {
 // sniffedEnough ends the wait for a first line, unless the app has shown since that it speaks HTTP. It reports whether
 // it was one.
 func (u *up) sniffedEnough() bool {
-	if !u.timed || u.state != upSniff || u.buf == nil || u.endAwaitFirst() {
+	if !u.timed || u.mode != undecided || u.buf == nil || u.endAwaitFirst() {
 		return false
 	}
 	if !u.c.speaksHTTP() {
@@ -114,5 +114,5 @@ func (u *up) sniffedEnough() bool {
 
 // isShortWord reports whether all that the client sends are first bytes that do not decide. They pass as bytes.
 func (u *up) isShortWord() bool {
-	return u.state == upSniff && errors.Is(u.err, io.EOF) && u.buf != nil && u.buf.R < u.buf.W && !u.c.hasEnded()
+	return u.mode == undecided && errors.Is(u.err, io.EOF) && u.buf != nil && u.buf.R < u.buf.W && !u.c.hasEnded()
 }

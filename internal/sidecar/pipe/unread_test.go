@@ -2,10 +2,15 @@ package pipe
 
 import (
 	"bufio"
+	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // What an app can write to a client that does not read is bounded, as without a sidecar: an app that streams, such as a
@@ -61,4 +66,43 @@ func fillUnread(t *testing.T, head string, ask func(app net.Addr)) (wrote int64)
 	}))
 	<-full
 	return wrote
+}
+
+// A client of HTTP/2 that does not read holds up neither the drain nor the closing of idle connections. It gets the
+// GOAWAY when it reads again.
+func TestDrainWithAnUnreadStream(t *testing.T) {
+	full := make(chan struct{})
+	p, c := startRaw(t, startApp(t, func(app net.Conn) {
+		f := serveFrames(app)
+		respond(f, nextRequest(f), false, ":status", "200")
+		var frames bytes.Buffer
+		for part := http2.NewFramer(&frames, nil); frames.Len() < 16<<20; {
+			must(t, part.WriteData(1, false, make([]byte, 16<<10)))
+		}
+		n := 0
+		for err := error(nil); err == nil; {
+			_ = app.SetWriteDeadline(time.Now().Add(time.Second)) // without any byte of it written
+			var m int
+			m, err = app.Write(frames.Bytes()[n : n+64<<10])
+			n += m
+		}
+		close(full)
+		_ = app.SetWriteDeadline(time.Time{})
+		_, _ = app.Write(frames.Bytes()[n:])
+		_, _ = io.Copy(io.Discard, app)
+	}), HTTP)
+	c.request(1, true, ":path", "/")
+	<-full
+	drained := make(chan error, 1)
+	go func() {
+		ctx := context.Background()
+		drained <- errors.Join(p.Drain(ctx), p.CloseIdle(ctx, 0))
+	}()
+	select {
+	case err := <-drained:
+		must(t, err)
+	case <-time.After(patience):
+		t.Error("the drain waits for the client")
+	}
+	c.until(func(f http2.Frame) bool { return f.Header().Type == http2.FrameGoAway })
 }

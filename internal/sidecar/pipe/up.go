@@ -1,14 +1,12 @@
 package pipe
 
 import (
-	"io"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
@@ -18,7 +16,6 @@ import (
 type up struct {
 	c *conn
 	reader
-	state     upState
 	body      http1.Body
 	waits     bool        // this request asks for an upgrade
 	ends      bool        // the bytes that are being forwarded are the request's last
@@ -38,29 +35,18 @@ type up struct {
 	hasStreams bool // of HTTP/2, at the last frame
 }
 
-type upState uint8
-
-const (
-	upSniff    upState = iota // protocol unknown
-	upHead                    // between messages, or within a head
-	upBody                    // within a request's body
-	upH2                      // frames
-	upWS                      // frames of a WebSocket
-	upDatabase                // messages of a database
-	upDecide                  // after an upgrade request: the answer decides what follows
-	upOpaque                  // bytes
-	upDiscard                 // nothing is forwarded any longer
-)
+// discard makes up drop what else the client sends.
+func (u *up) discard() { u.mode, u.within = modeOver, false }
 
 // run reads from the client until either side has ended. It reports whether it has, or whether to continue in a new
 // goroutine; neither if another one has taken over.
 func (u *up) run() (ended, again bool) {
-	if u.state == upOpaque {
+	if u.mode == opaque {
 		u.carryUp()
 		return true, false
 	}
 	read := u.readClient
-	for u.state != upOpaque {
+	for u.mode != opaque {
 		u.err = nil
 		if err := u.c.client.WhenReadable(read); err != nil {
 			u.err = err
@@ -94,7 +80,7 @@ func (u *up) run() (ended, again bool) {
 	if u.isShortWord() {
 		u.passAsBytes()
 	}
-	if u.state == upOpaque {
+	if u.mode == opaque {
 		return false, true
 	}
 	u.release()
@@ -132,7 +118,7 @@ func (u *up) readClient(fd uintptr) bool {
 		}
 		if u.buf == nil {
 			// Heads are small, and few are forwarded ahead of their responses.
-			u.buf = tcp.GetBuffer(u.large && u.state != upHead)
+			u.buf = tcp.GetBuffer(u.large && !u.isAtHead())
 		}
 		if u.buf.IsFull() && !u.accountGrowth() {
 			u.endUnfinished()
@@ -191,14 +177,14 @@ func (c *conn) resumeReadingLocked() {
 func (u *up) fromClient() bool {
 	b := u.buf
 	for b.R < b.W {
-		switch u.state {
-		case upDiscard:
+		switch u.mode {
+		case modeOver:
 			u.c.noteRace()
 			b.R = b.W
 			return true
-		case upOpaque:
+		case opaque:
 			return false
-		case upSniff:
+		case undecided:
 			switch u.sniff(b.Bytes()) {
 			case modeH2:
 				u.becomeH2()
@@ -218,24 +204,24 @@ func (u *up) fromClient() bool {
 				u.passAsBytes()
 				return false
 			}
-			if u.state = upHead; !u.endAwaitFirst() {
+			if u.mode = modeHTTP1; !u.endAwaitFirst() {
 				u.clearDeadline() // the head has its own
 			}
-		case upDecide:
+		case modeUpgrade:
 			if u.decide() {
 				return true
 			}
-		case upH2:
+		case modeH2:
 			if u.forwardFrames() {
 				return true
 			}
-		case upWS:
+		case modeWS:
 			u.forwardWebSocket()
-		case upDatabase:
+		case modeDatabase:
 			if !u.forwardDatabase() {
 				return false
 			}
-		case upHead, upBody:
+		case modeHTTP1:
 			if done, leave := u.forwardRequests(); leave {
 				return false
 			} else if done {
@@ -254,26 +240,6 @@ func (u *up) dialOwed() {
 	u.owes = false
 }
 
-// passAsBytes makes the connection opaque.
-func (u *up) passAsBytes() {
-	c := u.c
-	u.clearDeadline()
-	u.state = upOpaque
-	c.mu.Lock()
-	isCounted := c.mode == opaque // the app spoke first
-	c.mode, c.arriving = opaque, false
-	c.recountLocked()
-	c.mu.Unlock()
-	switch {
-	case isCounted:
-	case c.hello.Load() != nil && c.in.tls == nil:
-		c.noteOpaque(counters.OpaqueTLS)
-	default:
-		c.noteOpaque(counters.OpaqueUnknown)
-	}
-	u.dialOwed()
-}
-
 // decide handles what the client has sent behind an upgrade: if the app refuses it, that is the next request. Until the
 // app has answered, only bytes that begin no request are forwarded, since an app may need them for its answer; a
 // refusal is then the connection's last response, and nothing that follows is forwarded. Others wait; wait is true
@@ -283,15 +249,15 @@ func (u *up) decide() (wait bool) {
 	c.mu.Lock()
 	switch {
 	case c.mode == opaque:
-		u.state = upOpaque
+		u.mode = opaque
 	case c.mode == modeWS:
-		if u.state = upWS; c.ahead {
+		if u.mode = modeWS; c.ahead {
 			c.ws.up = u.early
 		}
 	case c.end.last():
-		u.state = upDiscard
+		u.discard()
 	case c.decided:
-		u.state = upHead
+		u.mode = modeHTTP1
 	case !c.ahead && http1.MayBeRequest(b.Bytes()):
 		c.paused, u.paused, wait = true, true, true
 	default:
@@ -303,34 +269,11 @@ func (u *up) decide() (wait bool) {
 			u.early.Lose()
 		}
 		if err := c.app.Send(b.Bytes(), false); err != nil {
-			u.state = upDiscard
+			u.discard()
 		}
 		b.R = b.W
 		return false
 	}
 	c.mu.Unlock()
 	return wait
-}
-
-// carryUp forwards the bytes that have been read, and then everything.
-func (u *up) carryUp() {
-	c := u.c
-	if b := u.buf; b != nil {
-		u.carried += uint64(b.W - b.R)
-		if c.app != nil && b.R < b.W {
-			c.cameFromClient(int64(b.W - b.R))
-			if err := c.app.Send(b.Bytes(), false); err != nil {
-				c.client.Shut()
-			}
-		}
-		u.release()
-	}
-	if c.app == nil { // the app is unreachable, and no protocol has a reply for that
-		_ = c.client.CloseWrite()
-		return
-	}
-	u.carried += c.carry(c.app, c.client)
-	if c.hasEnded() { // read on, so that no reset overtakes our last bytes
-		_, _ = io.Copy(io.Discard, c.client)
-	}
 }

@@ -1,8 +1,11 @@
 package pipe
 
 import (
+	"strconv"
 	"sync/atomic"
+	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
@@ -63,10 +66,59 @@ func (u *up) forwardWebSocket() {
 		n = b.W - b.R
 	}
 	if err := u.c.app.Send(b.B[b.R:b.R+n], false); err != nil {
-		u.state = upDiscard // the end of the app's connection decides how to continue
+		u.discard() // the end of the app's connection decides how to continue
 	}
 	b.R += n
 	if f.IsClosed() && u.c.ws.closeSent.Load() {
 		u.endWebSocket()
 	}
+}
+
+// sendClose sends a close frame between messages, with force also between frames (RFC 6455, 5.4). wmu is held.
+func (w *webSocket) sendClose(force bool) {
+	c := w.c
+	if w.closeSent.Load() || c.hasEnded() || !w.down.BetweenMessages() && !(force && w.down.BetweenFrames()) {
+		return
+	}
+	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
+	w.closeSent.Store(true)
+	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
+		_ = c.client.SetReadDeadline(time.Now())
+		return
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime)) // for its close frame; then up ends the connection
+}
+
+// endWebSocket ends the connection after the client has answered our close frame, or has not in time. up calls it.
+func (u *up) endWebSocket() {
+	c := u.c
+	c.mu.Lock()
+	if c.end.done() {
+		c.mu.Unlock()
+		return
+	}
+	c.endLocked(onLastCall)
+	if c.end.word != nil {
+		c.end.word.ending = c.ws.endingName()
+	}
+	c.mu.Unlock()
+	u.discard()
+	if c.ws.up.BetweenFrames() {
+		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
+		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
+	}
+	// Read on: the app may still write, and a reset would discard its unread bytes.
+	_ = c.app.CloseWrite()
+	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
+	_ = c.client.CloseWrite()
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
+	u.logLastWord()
+}
+
+// endingName is how the report describes the end.
+func (w *webSocket) endingName() string {
+	if w.closeSent.Load() {
+		return "close " + strconv.Itoa(w.c.p.cfg.WebSocketCode)
+	}
+	return drain.EndingTruncated
 }

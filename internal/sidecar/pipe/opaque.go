@@ -1,0 +1,225 @@
+package pipe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+)
+
+// passAsBytes makes the connection opaque.
+func (u *up) passAsBytes() {
+	c := u.c
+	u.clearDeadline()
+	u.mode = opaque
+	c.mu.Lock()
+	isCounted := c.mode == opaque // the app spoke first
+	c.mode, c.arriving = opaque, false
+	c.recountLocked()
+	c.mu.Unlock()
+	switch {
+	case isCounted:
+	case c.hello.Load() != nil && c.in.tls == nil:
+		c.noteOpaque(counters.OpaqueTLS)
+	default:
+		c.noteOpaque(counters.OpaqueUnknown)
+	}
+	u.dialOwed()
+}
+
+// carryUp forwards the bytes that have been read, and then everything.
+func (u *up) carryUp() {
+	c := u.c
+	if b := u.buf; b != nil {
+		u.carried += uint64(b.W - b.R)
+		if c.app != nil && b.R < b.W {
+			c.cameFromClient(int64(b.W - b.R))
+			if err := c.app.Send(b.Bytes(), false); err != nil {
+				c.client.Shut()
+			}
+		}
+		u.release()
+	}
+	if c.app == nil { // the app is unreachable, and no protocol has a reply for that
+		_ = c.client.CloseWrite()
+		return
+	}
+	u.carried += c.carry(c.app, c.client)
+	if c.hasEnded() { // read on, so that no reset overtakes our last bytes
+		_, _ = io.Copy(io.Discard, c.client)
+	}
+}
+
+// carryDown forwards the bytes that have been read, and then everything.
+func (d *down) carryDown() {
+	c := d.c
+	if b := d.buf; b != nil {
+		d.carried += uint64(b.W - b.R)
+		if b.R < b.W {
+			d.sawServerHello(b.Bytes())
+			c.cameFromApp(int64(b.W - b.R))
+			_ = c.toClient(b.Bytes(), false)
+		}
+		d.release()
+	}
+	d.carried += c.carry(c.client, c.app)
+}
+
+// appHasEnded reports whether down has returned. Only up may ask.
+func (u *up) appHasEnded() bool {
+	select {
+	case <-u.c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// carry forwards the rest of one direction, and its end as it was: a FIN ends the direction, a reset the connection. It
+// returns how many bytes.
+func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
+	to.GuardStream()
+	came := c.cameFromClient
+	if from == c.app {
+		came = c.cameFromApp
+	}
+	for {
+		n, err := tcp.Move(to, from, came)
+		carried += uint64(n)
+		switch {
+		case err == nil:
+			if from == c.app {
+				c.noteAppEnd(nil)
+			} else {
+				c.turns.set(&c.turns.left, true)
+			}
+			if from == c.app || !c.up.appHasEnded() { // else both are closed at once
+				_ = to.CloseWrite()
+			}
+			return carried
+		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
+			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
+		case from == c.client && c.turns.is(&c.turns.halved): // after our half-close: the app's end is the answer
+			c.up.noteSilentRace()
+			_, _ = io.Copy(io.Discard, c.client)
+			return carried
+		case isBroken(err) && !c.hasEnded():
+			var sending tcp.SendError
+			if from == c.app && !errors.As(err, &sending) {
+				c.noteAppEnd(err)
+			}
+			c.passReset(to)
+			return carried
+		default:
+			if from == c.app {
+				c.noteAppEnd(err)
+			}
+			switch {
+			case c.isReset(): // a FIN would overtake it
+			case c.hasEnded(): // the client has our FIN, and time to answer it
+				to.Shut()
+			default:
+				to.Shut()
+				from.Shut()
+			}
+			return carried
+		}
+	}
+}
+
+// isBroken reports whether a connection has been reset, or has been given up by the kernel.
+func isBroken(err error) bool {
+	_, ok := errors.AsType[syscall.Errno](err)
+	return ok
+}
+
+// passReset ends both connections of an opaque one with a reset: after a FIN, a part of a transfer would look whole.
+// What has been sent to the other side before is delivered first.
+func (c *conn) passReset(to *tcp.Socket) {
+	c.mu.Lock()
+	if c.end.done() {
+		c.mu.Unlock()
+		return
+	}
+	c.endLocked(onClientGone)
+	c.recountLocked()
+	c.mu.Unlock()
+	wait, cancel := context.WithTimeout(c.p.ctx, stuckTime)
+	defer cancel()
+	_ = poll.Until(wait, time.Millisecond, func() bool { return to.Unsent() == 0 })
+	c.resetBoth()
+}
+
+// resetBoth lets both connections end by a reset, and wakes their goroutines.
+func (c *conn) resetBoth() {
+	c.mu.Lock()
+	both := [...]*tcp.Socket{c.client, c.app}
+	c.mu.Unlock()
+	for _, s := range both {
+		_ = s.SetLinger(0)
+		_ = s.SetDeadline(time.Now())
+	}
+}
+
+// splicesDown is how many of the app's next bytes move within the kernel, within a body or frame: the pipe sends none.
+func (d *down) splicesDown() int64 {
+	c := d.c
+	switch {
+	case d.buf.R < d.buf.W || d.copies:
+	case d.within && d.body.Kind == http1.LengthBody:
+		return tcp.Spliceable(d.body.Left, c.client, c.app)
+	case d.mode == modeWS && !c.ws.closeSent.Load() && !c.ws.down.IsLost():
+		return tcp.Spliceable(c.ws.down.Left(), c.client, c.app)
+	}
+	return 0
+}
+
+// spliceDown moves n bytes. An error shows again with the next read or write; the rest is copied.
+func (d *down) spliceDown(n int64) {
+	c := d.c
+	d.release()
+	moved, err := tcp.Splice(c.client, c.app, n)
+	d.copies = err != nil
+	c.wmu.Lock()
+	if d.within {
+		d.body.Left -= uint64(moved)
+	} else {
+		c.ws.down.Skip(uint64(moved))
+	}
+	c.wmu.Unlock()
+	if d.within {
+		d.noteSent(int(moved))
+	}
+}
+
+// splicesUp is the same for the client.
+func (u *up) splicesUp() int64 {
+	c := u.c
+	switch {
+	case u.buf.R < u.buf.W || u.copies:
+	case u.within && u.body.Kind == http1.LengthBody:
+		return tcp.Spliceable(u.body.Left, c.app, c.client)
+	case u.mode == modeWS && !c.ws.up.IsLost():
+		return tcp.Spliceable(c.ws.up.Left(), c.app, c.client)
+	}
+	return 0
+}
+
+// spliceUp moves n bytes, as spliceDown does.
+func (u *up) spliceUp(n int64) {
+	u.release()
+	moved, err := tcp.Splice(u.c.app, u.c.client, n)
+	u.copies = err != nil
+	if u.within {
+		u.body.Left -= uint64(moved)
+	} else {
+		u.c.ws.up.Skip(uint64(moved))
+	}
+}
