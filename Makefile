@@ -20,6 +20,9 @@ comma   := ,
 # The sidecar's build tag: it does not use net/http's HTTP/2, and is 0.4 MB smaller without it.
 SIDECAR := -tags nethttpomithttp2
 
+# Under nohup and in background jobs SIGHUP and SIGINT are ignored, and tests of signals would inherit that.
+SIGNALS = $(shell env --default-signal=HUP,INT true 2>/dev/null && echo env --default-signal=HUP,INT)
+
 # Peers take precedence over the machine's programs: tests, rehearsals and benchmarks then use the pinned versions.
 WITH_PEERS = set -a; [ ! -e "$(PEERS)/peers.env" ] || . "$(PEERS)/peers.env"; PATH="$(PEERS)/bin:$$PATH";
 
@@ -90,12 +93,12 @@ PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/a
 test: ## all tests with the race detector; downloads their peers, lists skipped tests
 	@lab/peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
-	@$(WITH_PEERS) go tool gotestsum --format standard-quiet --post-run-command lab/noskips -- $(RACE) $(or $(PKG),$(ALL))
+	@$(WITH_PEERS) $(SIGNALS) go tool gotestsum --format standard-quiet --post-run-command lab/noskips -- $(RACE) $(or $(PKG),$(ALL))
 	@$(if $(PKG),,go test -count=1 ./lab/chart/...)
 
 flaky: build ## every package TIMES (20) times with the race detector, alone and next to LOAD (20) busy loops
 	@lab/peers/install -q
-	@$(WITH_PEERS) lab/flaky $(or $(TIMES),20) $(or $(LOAD),20) $(RACE) $(or $(PKG),$(ALL))
+	@$(WITH_PEERS) $(SIGNALS) lab/flaky $(or $(TIMES),20) $(or $(LOAD),20) $(RACE) $(or $(PKG),$(ALL))
 	@$(if $(PKG),,$(WITH_PEERS) go test -count=1 -tags busy -run TestRehearseOnABusyMachine ./rehearsal/cmd/rehearse)
 
 rehearse: ## the experiment: the effect of each way of stopping on a request in flight
@@ -146,11 +149,11 @@ fuzz: ## each fuzz target for TIME (10s)
 
 conformance: ## h2spec, gRPC's interop suite and client libraries through the pipe, and what clients observe behind it
 	@lab/peers/install -q
-	@$(WITH_PEERS) go test -count=1 -timeout 30m ./lab/conformance/...
+	@$(WITH_PEERS) $(SIGNALS) go test -count=1 -timeout 30m ./lab/conformance/...
 
 cover: ## cover.html: which lines the tests reach
 	@lab/peers/install -q
-	@$(WITH_PEERS) go test -coverpkg=./... -coverprofile=cover.out $(or $(PKG),$(ALL))
+	@$(WITH_PEERS) $(SIGNALS) go test -coverpkg=./... -coverprofile=cover.out $(or $(PKG),$(ALL))
 	go tool cover -html=cover.out -o cover.html
 	@go tool cover -func=cover.out | tail -1
 

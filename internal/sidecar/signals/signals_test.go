@@ -2,6 +2,7 @@ package signals
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -9,6 +10,15 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
+
+// TestDefaults: a program that is started with ignored signals ignores them, and so do its children.
+func TestDefaults(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(sig) {
+			t.Errorf("%v is ignored here, as under nohup and in background jobs: use make test, which restores it", sig)
+		}
+	}
+}
 
 func TestParse(t *testing.T) {
 	for text, want := range map[string]syscall.Signal{
