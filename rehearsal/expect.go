@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -126,4 +128,76 @@ func statusWanted(lost bool) int {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusOK
+}
+
+// clockError is a tolerance for the clock.
+const clockError = 20 * time.Millisecond
+
+// span is the range of times in which an event is expected, from the scale-down or the pod's SIGTERM.
+type span struct{ from, to time.Duration }
+
+// exactly is a span of one moment.
+func exactly(t time.Duration) span { return span{t, t} }
+
+// between is the span from one moment to another.
+func between(from, to time.Duration) span { return span{from, to} }
+
+// atMost is the span with no moment after d.
+func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
+
+// atLeast is the span of the later of two events.
+func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
+
+// union is the smallest span that contains both.
+func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
+
+// holds reports whether an event at d is in the span, or no later than slack after it.
+func (s span) holds(d, slack time.Duration) bool { return d >= s.from-clockError && d <= s.to+slack }
+
+func (s span) String() string {
+	if s.to-s.from < 10*time.Millisecond {
+		return "after " + terminal.Measured(s.from)
+	}
+	return fmt.Sprintf("after %s to %s", terminal.Measured(s.from), terminal.Measured(s.to))
+}
+
+// expectIstio: the app's exit or the sidecar's cuts the request, or neither. Polls make the times uncertain.
+func expectIstio(p *podend.Pod, s strategy.Strategy, c circumstances) expectation {
+	// An idle connection counts for the sidecar. Envoy closes it, if that comes before SIGKILL.
+	isCounted := s.Sidecar == strategy.ExitOnZero && s.Idle
+	isClosed := isCounted && c.envoy && p.Grace > envoyIdleFrom
+	tr := podend.Traffic{Busy: c.left, Idle: s.Idle && !isClosed, Polls: podend.Late}
+	late := p.Course(tr)
+	tr.Polls = podend.Early
+	early := p.Course(tr)
+
+	e := expectation{lost: c.left > early.Cut, answered: exactly(c.left)}
+	if e.lost {
+		e.answered = between(early.Cut, late.Cut)
+	}
+	app, side := early.Containers[0], early.Containers[len(p.Containers)-1]
+	if e.lost {
+		e.body = terminationBody
+		if late.Containers[len(p.Containers)-1].Cut < app.Cut-killTogether-c.allowance {
+			e.log = terminationDetails
+		}
+	}
+	// The app may notice that the client of a lost request is gone, or continue the request.
+	tr.Busy = min(c.left, early.Cut)
+	noticed := p.Course(tr)
+	if noticed.Killed || e.lost && early.Killed && early.Cut >= min(app.Kill, side.Kill) {
+		yes := true
+		e.killed = &yes
+	}
+	goneOf := func(i int) span { return between(noticed.Containers[i].Gone, late.Containers[i].Gone) }
+	sideGone := goneOf(len(p.Containers) - 1)
+	switch {
+	case isClosed:
+		e.why = "an idle connection counts, and Envoy closes it in the last third of its drain time"
+		sideGone = between(envoyIdleFrom, envoyIdleTo+time.Second).atLeast(e.answered).atMost(side.Kill)
+	case isCounted:
+		e.why = "an idle connection counts"
+	}
+	e.gone = goneOf(0).atLeast(sideGone)
+	return e
 }

@@ -91,3 +91,77 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 func (o *Options) isTCP() bool {
 	return slices.ContainsFunc(o.Requests, func(r load.Request) bool { return r.Protocol == traffic.TCP })
 }
+
+// Pod has a manifest's settings for the end of its pods.
+type Pod struct {
+	strategy.Service
+	Workload  string        // "Deployment shop/web"; empty: no manifest
+	Grace     time.Duration // terminationGracePeriodSeconds
+	Container string        // the one that serves
+	Missing   []string      // variables whose values the manifest lacks
+	Notes     []string      // settings of the manifest that the rehearsal leaves out
+}
+
+// DefaultGrace is terminationGracePeriodSeconds' default.
+const DefaultGrace = 30 * time.Second
+
+// AsIs is the strategy of the manifest itself.
+const AsIs = "as-is"
+
+// lastcallName is the strategy of lastcall's injection.
+const lastcallName = "lastcall"
+
+// Strategies returns the ways to stop the pods, the manifest's own first.
+func Strategies() []strategy.Strategy {
+	const joined = "; its hook joins the manifest's"
+	sleep := func(d time.Duration) strategy.Strategy {
+		words := "a preStop sleep of " + d.String() + " in place of the manifest's hook"
+		return strategy.Strategy{Name: "sleep-" + d.String(), Sidecar: strategy.NoSidecar, Sleep: d, Words: words}
+	}
+	return []strategy.Strategy{
+		{Name: AsIs, Sidecar: strategy.NoSidecar, Words: "the manifest's own hook and timers"},
+		{Name: lastcallName, Sidecar: strategy.Lastcall, Words: "lastcall's sidecar" + joined},
+		{Name: "lastcall-native", Sidecar: strategy.LastcallNative, Words: "lastcall's native sidecar" + joined},
+		{Name: "lastcall-hook", Sidecar: strategy.NoSidecar, SocketWait: true,
+			Words: "lastcall wait --ports as the preStop hook, without a sidecar"},
+		sleep(5 * time.Second),
+		sleep(15 * time.Second),
+		{Name: "istio", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second,
+			Words: "Istio's sidecar with its defaults, imitated by lastcall agent --compat istio"},
+		{Name: "istio-exit-on-zero", Sidecar: strategy.ExitOnZero,
+			Words: "Istio's sidecar with EXIT_ON_ZERO_ACTIVE_CONNECTIONS, imitated"},
+		{Name: "istio-native", Sidecar: strategy.IstioNative, Words: "Istio's native sidecar, imitated"},
+	}
+}
+
+// Span is a range of propagation delays: the fastest client learns of a change after From, the slowest after To.
+type Span struct{ From, To time.Duration }
+
+const maxPropagation = 5 * time.Minute
+
+// ParseSpan parses "4s" (0s to 4s) or "1s..4s".
+func ParseSpan(text string) (s Span, err error) {
+	from, to, found := strings.Cut(text, "..")
+	if !found {
+		from, to = "0s", text
+	}
+	if s.From, err = time.ParseDuration(from); err == nil {
+		s.To, err = time.ParseDuration(to)
+	}
+	if err != nil || s.From < 0 || s.To < s.From || s.To > maxPropagation {
+		return Span{}, fmt.Errorf("propagation delay is %q: must be a duration or FROM..TO, as 0s..4s, at most %v",
+			text, maxPropagation)
+	}
+	return s, nil
+}
+
+// String is the span as ParseSpan reads it.
+func (s Span) String() string { return s.From.String() + ".." + s.To.String() }
+
+// at is the delay of client i of n.
+func (s Span) at(i, n int) time.Duration {
+	if n < 2 {
+		return s.To
+	}
+	return s.From + (s.To-s.From)*time.Duration(i)/time.Duration(n-1)
+}
