@@ -12,17 +12,14 @@ import (
 	"time"
 )
 
-// machine describes the machine of the measurement, in one line.
+// machine describes the machine of the measurements, in one line. The document has it once, by hand.
 func machine() string {
-	parts := []string{firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), fmt.Sprintf("%d cores", cores()),
-		"Linux " + firstMatch("/proc/sys/kernel/osrelease", `^([\d.]+)`)}
-	parts = append(parts, runtime.Version())
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		// Others' work on the machine is the first thing to look for behind odd numbers.
-		parts = append(parts, "load average before: "+strings.Fields(string(load))[0])
-	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s", firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), cores(),
+		firstMatch("/proc/sys/kernel/osrelease", `^([\d.]+)`), runtime.Version())
 }
+
+// busyBefore is the load average. Others' work on the machine is the first thing to look for behind odd numbers.
+func busyBefore() string { return firstMatch("/proc/loadavg", `^(\S+)`) }
 
 // cores is how many the machine has; this process may be bound to one of them.
 func cores() int {
@@ -45,8 +42,8 @@ func firstMatch(file, pattern string) string {
 	return strings.TrimSpace(string(found[1]))
 }
 
-// sign makes the line with the command, time and machine of a table.
-func (b *bench) sign(o *outcome, machine string) string {
+// sign makes the line with the command and time of a table, and the load average before.
+func (b *bench) sign(o *outcome, before string) string {
 	command := "make bench ARGS=" + o.name
 	if len(b.given) > 0 || b.quick {
 		command = fmt.Sprintf("make bench ARGS=%q", b.args)
@@ -58,7 +55,7 @@ func (b *bench) sign(o *outcome, machine string) string {
 	if o.timed {
 		rounds += " of " + b.duration.String()
 	}
-	return fmt.Sprintf("`%s`, %s; %s. %s.", command, time.Now().UTC().Format(time.DateOnly), rounds, machine)
+	return fmt.Sprintf("`%s`, %s; %s, load %s.", command, time.Now().UTC().Format(time.DateOnly), rounds, before)
 }
 
 // version is that of each lastcall that took part. The document has the peers' once, by hand.

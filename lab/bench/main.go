@@ -196,18 +196,19 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return fmt.Errorf("make a folder for configurations: %w", err)
 	}
 	defer os.RemoveAll(b.dir)
+	fmt.Printf("%s\n\n", machine())
 	var problems []error
 	for _, t := range b.tables {
 		settings := b.with(t)
 		if len(settings.of(t)) == 0 {
 			continue
 		}
-		heading := machine()
+		before := busyBefore()
 		o, err := settings.measure(ctx, t)
 		var record, ratios strings.Builder // for the document; printed after it
 		fmt.Fprintf(&record, "%s\n\n", t.how(settings))
 		o.write(&record)
-		fmt.Fprintf(&record, "%s %s.\n", settings.sign(o, heading), settings.version(context.WithoutCancel(ctx), o))
+		fmt.Fprintf(&record, "%s %s.\n", settings.sign(o, before), settings.version(context.WithoutCancel(ctx), o))
 		for _, kase := range o.cases {
 			o.writeRatios(&ratios, kase)
 		}
