@@ -283,7 +283,7 @@ func (d *down) appEnded() {
 	case isInvalid && due:
 		d.noteInvalid("invalid response from the app; its client gets 502, or a part")
 		c.endBy(onAppInvalid)
-	case due && !responding && d.scanned > 0 && isEnd(d.err): // without a part of the head, its client would repeat the request
+	case due && !responding && d.scanned > 0 && isEnd(d.err): // without a part of the head, its client would repeat it
 		d.noteInvalid("the app has ended its connection within a response head")
 		_ = c.toClient(d.buf.Bytes(), false)
 		c.endBy(onAppClosed)
