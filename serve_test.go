@@ -337,7 +337,7 @@ func TestServeErrors(t *testing.T) {
 		var log bytes.Buffer
 		report, err := Serve(t.Context(), &http.Server{Addr: tt.address}, WithLogger(slog.New(slog.NewTextHandler(&log, nil))), tt.opt)
 		if tt.address != "" && strings.Contains(log.String(), "msg=serving") {
-			t.Errorf("want %q, but it is said to serve:\n%s", want, &log)
+			t.Errorf("want %q, but it logs that it serves:\n%s", want, &log)
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), "lastcall: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error about %q, got: %v", want, err)

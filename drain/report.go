@@ -160,7 +160,7 @@ func (r Report) Publish(log *slog.Logger, file string) {
 		"mode", r.Mode,
 		"trigger", r.Trigger,
 		"duration_ms", time.Duration(r.Duration).Milliseconds(),
-		"phases", told{r.Phases, inWords(r.Phases, Span.sentence)},
+		"phases", logValue{r.Phases, inWords(r.Phases, Span.sentence)},
 		"late", r.Late,
 	}
 	if r.DeadlineFrom != "" {
@@ -171,14 +171,14 @@ func (r Report) Publish(log *slog.Logger, file string) {
 		isSet bool
 		value any
 	}{
-		{"finish", r.Finish != nil, told{r.Finish, r.Finish.sentence()}},
+		{"finish", r.Finish != nil, logValue{r.Finish, r.Finish.sentence()}},
 		{"raced", r.Raced > 0, r.Raced},
 		{"failed", r.Failed > 0, r.Failed},
-		{"held_by", len(r.HeldBy) > 0, told{r.HeldBy, inWords(r.HeldBy, Conversation.aged)}},
-		{"open", len(r.Open) > 0, told{logged.Open, inWords(logged.Open, Conversation.aged)}},
+		{"held_by", len(r.HeldBy) > 0, logValue{r.HeldBy, inWords(r.HeldBy, Conversation.aged)}},
+		{"open", len(r.Open) > 0, logValue{logged.Open, inWords(logged.Open, Conversation.aged)}},
 		{"left_out", logged.LeftOut > 0, logged.LeftOut},
-		{"assumed", len(r.Assumed) > 0, told{r.Assumed, strings.Join(r.Assumed, "; ")}},
-		{"faults", len(r.Faults) > 0, told{r.Faults, strings.Join(r.Faults, "; ")}},
+		{"assumed", len(r.Assumed) > 0, logValue{r.Assumed, strings.Join(r.Assumed, "; ")}},
+		{"faults", len(r.Faults) > 0, logValue{r.Faults, strings.Join(r.Faults, "; ")}},
 	} {
 		if f.isSet {
 			attrs = append(attrs, f.name, f.value)
@@ -269,14 +269,14 @@ func ParseMessage(text string) (Report, bool) {
 	return Report{}, false
 }
 
-// told is a value that JSON logs have as it is, and text logs in words.
-type told struct {
+// logValue is a value that JSON logs have as it is, and text logs in words.
+type logValue struct {
 	value any
 	words string
 }
 
-func (t told) MarshalJSON() ([]byte, error) { return json.Marshal(t.value) }
-func (t told) MarshalText() ([]byte, error) { return []byte(t.words), nil }
+func (v logValue) MarshalJSON() ([]byte, error) { return json.Marshal(v.value) }
+func (v logValue) MarshalText() ([]byte, error) { return []byte(v.words), nil }
 
 func inWords[T any](all []T, words func(T) string) string {
 	var text []string

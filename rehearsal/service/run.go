@@ -19,7 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
-// around is what the start of the pods and the requests without load take, about.
+// around is about how long the start of the pods and the requests without load take.
 const around = 10 * time.Second
 
 // Run rehearses the end of a service's pod under each strategy, all at the same time. When it returns, all processes

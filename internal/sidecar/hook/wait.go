@@ -98,8 +98,8 @@ func (n *narrator) see(a drain.Activity) {
 	}
 }
 
-// Config is the configuration of a hook without an agent. LASTCALL_LAST_CALL_MARGIN, or --last-call-margin, is what it leaves of
-// the grace period. A worker has no clients that have to notice its end. timeout is --timeout; 0: none.
+// Config is the configuration of a hook without an agent. It leaves LASTCALL_LAST_CALL_MARGIN, or --last-call-margin,
+// of the grace period. A worker has no clients that have to notice its end. timeout is --timeout; 0: none.
 func Config(s *meshconfig.Settings, isWorker bool, timeout time.Duration) drain.Config {
 	c, leave := s.Drain(), timers.DefaultLeave
 	if isWorker && !s.MinimumDrain.IsSet() {
