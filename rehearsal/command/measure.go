@@ -20,7 +20,8 @@ type result interface {
 	Passed() bool // every row is as expected
 }
 
-// Measure runs an experiment until it or the process is ended, and prints its result. run gets the path of this program.
+// Measure runs an experiment until it or the process is ended, and prints its result. run gets the path of this
+// program.
 func Measure[R result](cmd *cobra.Command, output cli.Format,
 	run func(ctx context.Context, self string) (R, error)) error {
 	ctx, stop := cli.SignalContext(cmd.Context())
