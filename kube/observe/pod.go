@@ -167,8 +167,8 @@ func earlier(a, b Deadline) Deadline {
 	return a
 }
 
-// leastGrace is the least that the kubelet gives a pod (calculateEffectiveGracePeriod in its pod workers); drain.LeastGrace
-// is the least that it gives a container after its hook.
+// leastGrace is the least that the kubelet gives a pod (calculateEffectiveGracePeriod in its pod workers);
+// drain.LeastGrace is the least that it gives a container after its hook.
 const leastGrace = time.Second
 
 // The texts by which the kubelet and the eviction API say why a pod ends, in its condition DisruptionTarget.

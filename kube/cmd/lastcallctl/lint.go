@@ -118,7 +118,8 @@ func finding(f lint.Found, s console.Style) string {
 	if f.Severity == lint.Error {
 		paint = s.Bad
 	}
-	return terminal.Printable(f.Place()) + ": " + paint(fmt.Sprint(f.Severity, " ", f.ID)) + "\n" + s.Wrap("  ", f.Message())
+	head := terminal.Printable(f.Place()) + ": " + paint(fmt.Sprint(f.Severity, " ", f.ID))
+	return head + "\n" + s.Wrap("  ", f.Message())
 }
 
 func asJSON(out io.Writer, value any) error {

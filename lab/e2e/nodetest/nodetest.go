@@ -60,12 +60,14 @@ func Install(top, tag string, patience time.Duration, values ...string) error {
 		err = Release(System, "restricted", manifests)
 	}
 	if err == nil {
-		_, err = Kubectl("", "rollout", "status", "deployment", Webhook, "--namespace", System, "--timeout", patience.String())
+		_, err = Kubectl("", "rollout", "status", "deployment", Webhook, "--namespace", System,
+			"--timeout", patience.String())
 	}
 	return err
 }
 
-// Chart renders the chart of the checkout in the folder top for a namespace, with images of a tag and the chart's values.
+// Chart renders the chart of the checkout in the folder top for a namespace, with images of a tag and the chart's
+// values.
 func Chart(top, tag, namespace string, values ...string) (manifests string, err error) {
 	args := []string{"template", filepath.Join(top, "deploy/chart"), "--namespace", namespace, "--version", tag,
 		"--set", "registry=localhost"}
