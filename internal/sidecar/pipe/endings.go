@@ -183,7 +183,7 @@ func (c *conn) placeLocked() place {
 		return unanswered
 	case c.uploads && c.end.refusal == nil:
 		return answered
-	case c.arriving:
+	case c.arriving, c.uploads:
 		return atRequest
 	}
 	return atRest

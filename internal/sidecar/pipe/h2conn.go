@@ -202,7 +202,7 @@ func (u *up) forwardFrames() (wait bool) {
 		return false
 	}
 	u.timeHeaders(slow)
-	c.h2.finishIfDrained()
+	c.h2.finishIfDrained(false)
 	return true
 }
 
@@ -290,7 +290,7 @@ func (d *down) passFrames() bool {
 		d.err = http1.Malformed(err.Error())
 		return false
 	}
-	return !c.h2.finishIfDrained()
+	return !c.h2.finishIfDrained(true)
 }
 
 // clock returns the time of the present batch.

@@ -179,13 +179,13 @@ func (h *h2) endInvalidH2(err error) {
 // nextLocked returns what is due. A client that has sent no request yet gets the first GOAWAY with the first one, as
 // with HTTP/1.1: clients of nghttp2 fail a request of their own if a GOAWAY comes before they have sent it, and those
 // that the load balancer still sends here would never be served. wmu and mu are held.
-func (h *h2) nextLocked() http2.Step {
+func (h *h2) nextLocked(mayWait bool) http2.Step {
 	c := h.c
 	hasRequest := !c.end.last() && !h.finishing && h.last > 0 // before the last call
 	if c.end.done() || !h.down.Spoke || !h.canSend() || !hasRequest && !h.closing.Begun() {
 		return http2.Wait
 	}
-	if c.client.IsFull() {
+	if !mayWait && c.client.IsFull() {
 		h.checkLaterLocked(fullPause)
 		return http2.Wait
 	}
@@ -230,12 +230,12 @@ func (h *h2) checkLaterLocked(after time.Duration) {
 		h.check.Reset(after)
 		return
 	}
-	h.check = time.AfterFunc(after, func() { h.finishIfDrained() })
+	h.check = time.AfterFunc(after, func() { h.finishIfDrained(false) })
 }
 
 // finishIfDrained sends the GOAWAY that is due, between two frames of the app and after its SETTINGS. It reports
-// whether the connection has ended. It waits for no client: down, which may be writing, calls it after each write.
-func (h *h2) finishIfDrained() bool {
+// whether the connection has ended. Only down, which calls it after each write, may wait for the client to read.
+func (h *h2) finishIfDrained(mayWait bool) bool {
 	c := h.c
 	if !c.announcesClose() && !c.p.closing.holds() {
 		return false
@@ -243,7 +243,7 @@ func (h *h2) finishIfDrained() bool {
 	h.due.Store(true)
 	for h.due.Load() && c.wmu.TryLock() {
 		h.due.Store(false)
-		ends := h.sendGoAwayDue()
+		ends := h.sendGoAwayDue(mayWait)
 		c.wmu.Unlock()
 		if ends {
 			c.sendEnd()
@@ -253,11 +253,11 @@ func (h *h2) finishIfDrained() bool {
 }
 
 // sendGoAwayDue reports whether the connection ends. wmu is held.
-func (h *h2) sendGoAwayDue() (ends bool) {
+func (h *h2) sendGoAwayDue(mayWait bool) (ends bool) {
 	c := h.c
 	c.mu.Lock()
 	var goAway []byte
-	due := h.nextLocked()
+	due := h.nextLocked(mayWait)
 	hasSubscriptions := len(h.streams) > 0
 	switch {
 	case due == http2.Announce && h.appLast == http2.MaxStreamID: // otherwise the app's GOAWAY had its last stream
@@ -282,7 +282,7 @@ func (h *h2) sendGoAwayDue() (ends bool) {
 // announceClose announces the close of the connection, if it is of HTTP/2. HTTP/1 does so in its next response.
 func (c *conn) announceClose() {
 	if c.modeNow() == modeH2 {
-		c.h2.finishIfDrained()
+		c.h2.finishIfDrained(false)
 	}
 }
 

@@ -159,7 +159,7 @@ func (c *conn) requestLastWord(early bool) *lastWord {
 		c.mu.Unlock()
 		if isH2 && early {
 			c.lastWordRequested.Store(true)
-			c.h2.finishIfDrained()
+			c.h2.finishIfDrained(false)
 		}
 		return nil
 	}
