@@ -177,7 +177,7 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 	ctx, cancel := context.WithDeadline(r.ctx, until)
 	defer cancel()
 	got, previous, returned := new(result), r.returned, make(chan struct{})
-	go func() {
+	go func(got *result) { // an abandoned call still writes its result
 		defer close(returned)
 		if previous != nil && !hasEnded(previous) {
 			select {
@@ -188,7 +188,7 @@ func callFor[T any](r *run, until time.Time, f func(context.Context) (T, error))
 			}
 		}
 		got.value, got.err = f(ctx)
-	}()
+	}(got)
 	r.returned = returned
 
 	over, sigkill, wasHurried := false, r.graceEnds(), r.hurried()
