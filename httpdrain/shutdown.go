@@ -15,7 +15,7 @@ import (
 
 // beginClosing is called when idle connections are closed. It calls the functions of RegisterOnShutdown, as Shutdown
 // would: before, new clients might still come, which the functions would miss. If the program has called Shutdown,
-// net/http has called them.
+// net/http calls them.
 func (p *Plane) beginClosing() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,7 +23,7 @@ func (p *Plane) beginClosing() {
 		return
 	}
 	p.closeBegan = time.Now()
-	if !p.shut {
+	if !p.ownerEnds.Load() {
 		for _, f := range onShutdown(p.server) {
 			go f()
 		}
