@@ -254,11 +254,8 @@ func (d *down) appEnded() {
 	done, responding, due := c.end.done(), c.response.begun, c.queue.len() > 0
 	answered := c.uploads && !due // before the request had arrived
 	c.appHalf = errors.Is(d.err, io.EOF)
-	mode, streams := c.mode, 0
-	if mode == modeH2 {
-		streams = len(c.h2.streams)
-	}
-	c.appReset = isReset(d.err) && (mode != modeH2 || streams > 0) // else it would overtake the GOAWAY
+	mode, hasStreams := c.mode, c.h2 != nil && len(c.h2.streams) > 0
+	c.appReset = isReset(d.err) && (mode != modeH2 || hasStreams) // else it would overtake the GOAWAY
 	c.mu.Unlock()
 	_ = c.app.SetReadDeadline(time.Time{})
 	if done || d.leaveToUp() {
@@ -271,7 +268,7 @@ func (d *down) appEnded() {
 	case mode == modeH2 && isInvalid:
 		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
 		c.h2.endFor(cause{on: onAppInvalid}, http2.NoError)
-	case mode == modeH2 && streams > 0:
+	case mode == modeH2 && hasStreams:
 		c.h2.endAsApp()
 	case mode == modeH2:
 		c.h2.sendFinalGoAway()

@@ -67,9 +67,21 @@ const (
 	endsEvents                 // as the protocol of the events defines, or resetsStream
 )
 
-// usually has the bytes that the client gets at a place unless the event says otherwise.
-var usually = [places]sends{untilClose: sendsReset, answered: freesStream, withinStream: resetsStream,
-	withinEvents: resetsStream, withinCall: sendsTrailers}
+// usually has what the event does not say: the bytes that the client gets at a place, and its name in the report.
+var usually = [places]ending{
+	atRequest:    {report: drain.EndingReply},
+	unanswered:   {report: drain.EndingReply},
+	answered:     {sends: freesStream, report: drain.EndingAnswered},
+	within:       {report: drain.EndingTruncated},
+	untilClose:   {sends: sendsReset, report: drain.EndingTruncated},
+	inWebSocket:  {report: drain.EndingTruncated},
+	inDatabase:   {report: drain.EndingFIN},
+	inTunnel:     {report: drain.EndingFIN},
+	inHandshake:  {report: drain.EndingFIN},
+	withinStream: {sends: resetsStream, report: drain.EndingReset},
+	withinEvents: {sends: resetsStream, report: drain.EndingReset},
+	withinCall:   {sends: sendsTrailers, report: drain.EndingGRPC},
+}
 
 // ending is how a connection ends by an event at a place.
 type ending struct {
@@ -77,7 +89,7 @@ type ending struct {
 	reply  *accesslog.Reply  // sent by sendsReply and sendsTrailers
 	log    accesslog.Outcome // of the oldest request
 	behind accesslog.Outcome // of the requests behind it, which get no reply
-	report string            // its name in the report of the last call; "": its client has lost nothing
+	report string            // its name, if the client loses something: that of the last call
 	failed bool              // the app is why its request fails
 }
 
@@ -85,7 +97,7 @@ type ending struct {
 func row(log accesslog.Outcome, at [places]ending) [places]ending {
 	for i := range at {
 		e := &at[i]
-		e.sends = cmp.Or(e.sends, usually[i], sendsFIN)
+		e.sends, e.report = cmp.Or(e.sends, usually[i].sends, sendsFIN), usually[i].report
 		e.log, e.behind = cmp.Or(e.log, log), cmp.Or(e.behind, log)
 	}
 	return at
@@ -99,24 +111,16 @@ func replies(r *accesslog.Reply, log accesslog.Outcome, failed bool) [places]end
 }
 
 // endings is the table of endings. A connection also ends with the last response (responses.go), and by the GOAWAY of
-// a drain (h2end.go). At the last call, conversations of parts get their last word first (end.go). In place of
+// a drain (h2end.go). At the last call, conversations of parts get their last word first (lastcall.go). In place of
 // onAppClosed a request may be sent again, on another connection to the app (rejoin.go).
 var endings = [events][places]ending{
 	onIdle:     row(accesslog.ClientClosed, [places]ending{}),
 	onAnswered: row(accesslog.ClientClosed, [places]ending{untilClose: {sends: sendsFIN}}),
 	onLastCall: row(accesslog.LastCall, [places]ending{
-		atRequest:    {sends: sendsReply, reply: &replyLastCall, report: drain.EndingReply},
-		unanswered:   {sends: sendsReply, reply: &replyLastCall, report: drain.EndingReply},
-		answered:     {report: drain.EndingAnswered},
-		within:       {report: drain.EndingTruncated},
-		untilClose:   {report: drain.EndingTruncated},
-		inWebSocket:  {report: drain.EndingTruncated},
-		inDatabase:   {report: drain.EndingFIN},
-		inTunnel:     {report: drain.EndingFIN},
-		inHandshake:  {report: drain.EndingFIN},
-		withinStream: {report: drain.EndingReset},
-		withinEvents: {sends: endsEvents, report: drain.EndingReset},
-		withinCall:   {reply: &replyLastCall, report: drain.EndingGRPC},
+		atRequest:    {sends: sendsReply, reply: &replyLastCall},
+		unanswered:   {sends: sendsReply, reply: &replyLastCall},
+		withinEvents: {sends: endsEvents},
+		withinCall:   {reply: &replyLastCall},
 	}),
 	onKill:            row(accesslog.ClientClosed, [places]ending{inTunnel: {sends: sendsReset}}),
 	onResponseTimeout: replies(&replyResponseTimeout, accesslog.ResponseTimeout, false),

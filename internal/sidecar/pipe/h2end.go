@@ -77,7 +77,7 @@ func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 			block = append(block, 0x88) // :status 200, of the static table
 			block = http2.AppendField(block, "content-type", "application/grpc")
 		}
-		return drain.EndingGRPC, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.Message()))
+		return e.report, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.Message()))
 	case sendsReply:
 		status := strconv.Itoa(e.reply.Status)
 		block := http2.AppendStatus(nil, status)
@@ -92,7 +92,7 @@ func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 		}
 		return status, out
 	case freesStream:
-		return drain.EndingAnswered, http2.AppendReset(out, s.id, http2.NoError)
+		return e.report, http2.AppendReset(out, s.id, http2.NoError)
 	case endsEvents:
 		end := s.events.Ending()
 		fits := h.windows.Allow(s.window, len(end.Last))
@@ -108,7 +108,7 @@ func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 			return end.Name, http2.AppendReset(out, s.id, http2.InternalError)
 		}
 	}
-	return drain.EndingReset, http2.AppendReset(out, s.id, http2.InternalError)
+	return e.report, http2.AppendReset(out, s.id, http2.InternalError)
 }
 
 func appendGRPC(block []byte, message string) []byte {
@@ -185,10 +185,6 @@ func (h *h2) nextLocked(mayWait bool) http2.Step {
 	if c.end.done() || !h.down.Spoke || !h.canSend() || !hasRequest && !h.closing.Begun() {
 		return http2.Wait
 	}
-	if !mayWait && c.client.IsFull() {
-		h.checkLaterLocked(fullPause)
-		return http2.Wait
-	}
 	m := http2.Moment{Open: h.awaited(), Draining: c.p.draining.lasted(), Closing: c.p.closing.lasted()}
 	if m.Open == 0 {
 		m.Idle = time.Since(c.idleSince)
@@ -196,7 +192,13 @@ func (h *h2) nextLocked(mayWait bool) http2.Step {
 			return http2.Wait
 		}
 	}
-	due, again := h.closing.Next(m)
+	next := h.closing
+	due, again := next.Next(m)
+	if due != http2.Wait && !mayWait && c.client.IsFull() {
+		due, again = http2.Wait, fullPause
+	} else {
+		h.closing = next
+	}
 	if again > 0 {
 		h.checkLaterLocked(again)
 	}
@@ -279,8 +281,8 @@ func (h *h2) sendGoAwayDue(mayWait bool) (ends bool) {
 	return due == http2.End
 }
 
-// announceClose announces the close of the connection, if it is of HTTP/2. HTTP/1 does so in its next response.
-func (c *conn) announceClose() {
+// continueClosing sends the GOAWAY that is due, if any. HTTP/1 announces the close in its next response.
+func (c *conn) continueClosing() {
 	if c.modeNow() == modeH2 {
 		c.h2.finishIfDrained(false)
 	}

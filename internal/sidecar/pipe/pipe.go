@@ -130,7 +130,7 @@ func (p *Pipe) Drain(context.Context) error {
 	p.draining.begin()
 	p.changed()
 	for _, c := range p.all() {
-		c.announceClose()
+		c.continueClosing()
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		}
 		c.restart.leaves.Store(true)
 		if !c.endIfIdle(justUsed) {
-			c.announceClose()
+			c.continueClosing()
 		}
 	}
 	return r
