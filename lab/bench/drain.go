@@ -16,12 +16,9 @@ import (
 )
 
 var (
-	halfAnnounced  = &metric{title: "half of the FINs or GOAWAYs", show: milliseconds} // idle ones
 	allAnnounced   = &metric{title: "all FINs or GOAWAYs after the signal", show: milliseconds}
 	cutConnections = &metric{title: "connections cut", show: whole}
-	idleClosed     = &metric{title: "idle all closed", show: milliseconds}           // from the signal
-	answersEnd     = &metric{title: "answers to the last close", show: milliseconds} // from the app's answer
-	exitAfter      = &metric{title: "last close to exit", show: milliseconds}        // as the client sees it
+	exitAfter      = &metric{title: "last close to exit", show: milliseconds} // as the client sees it
 )
 
 // drainLimit is for all that a drain does.
@@ -38,13 +35,12 @@ var drainTable = &table{
 	apps: []subject{holdApp}, ownApps: true, many: true,
 	how: func(b *bench) string {
 		return fmt.Sprintf("%s connections, half idle, half with a request that the app answers once the idle ones are closed; no minimum drain. "+
-			"The columns of FINs and GOAWAYs are about idle ones. Envoy and HAProxy do what they do at SIGTERM. A connection is "+
+			"FINs and GOAWAYs are those of idle ones. A connection is "+
 			"cut if it ends without a FIN, or in HTTP/2 without a GOAWAY. The worst in brackets.", whole(float64(b.held)))
 	},
 	subjects: []string{"lastcall-http", "envoy", "haproxy-http"},
 	cases:    []string{protocol1.title, protocol2.title},
-	columns: []column{middleAndWorst(halfAnnounced), middleAndWorst(allAnnounced).titled("all"),
-		middleAndWorst(idleClosed), middleAndWorst(answersEnd),
+	columns: []column{middleAndWorst(allAnnounced),
 		total(lost), total(lostOf), total(cutConnections), middleAndWorst(exitAfter)},
 	aims: []aim{
 		{kase: protocol1.title, ours: "lastcall-http", of: allAnnounced, limit: 0.2},
@@ -111,7 +107,6 @@ var drainTable = &table{
 				<-c.closed
 			}
 		}
-		released := time.Now()
 		if _, err := callApp(ctx, http.MethodPost, app, releasePath); err != nil {
 			return nil, err
 		}
@@ -121,7 +116,7 @@ var drainTable = &table{
 		case <-ctx.Done():
 			return nil, errors.New("the process does not end")
 		}
-		return p.judge(clients, signalled, released, proxy.ended), nil
+		return p.judge(clients, signalled, proxy.ended), nil
 	},
 }
 

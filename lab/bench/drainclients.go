@@ -184,8 +184,8 @@ func (c *client) frame() error {
 
 // judge sums up the clients' results. A request is lost if its answer did not come whole. A connection is cut if it
 // ends without a FIN, in HTTP/2 without a GOAWAY, before it has a request or after the answer.
-func (p protocol) judge(clients []*client, signalled, released, ended time.Time) values {
-	v := values{lost: 0, lostOf: 0, cutConnections: 0, idleClosed: 0, answersEnd: 0}
+func (p protocol) judge(clients []*client, signalled, ended time.Time) values {
+	v := values{lost: 0, lostOf: 0, cutConnections: 0}
 	var announced []time.Duration
 	var last time.Time
 	for _, c := range clients {
@@ -198,21 +198,15 @@ func (p protocol) judge(clients []*client, signalled, released, ended time.Time)
 		if last.Before(c.closedAt) {
 			last = c.closedAt
 		}
-		switch {
-		case !c.busy:
-			v[idleClosed] = max(v[idleClosed], c.closedAt.Sub(signalled).Seconds())
-		case !c.answered:
+		if c.busy && !c.answered {
 			v[lost]++
-		default:
-			v[answersEnd] = max(v[answersEnd], c.closedAt.Sub(released).Seconds())
 		}
 		if (p.announcesToBusy || !c.busy) && !c.announcedAt.IsZero() {
 			announced = append(announced, c.announcedAt.Sub(signalled))
 		}
 	}
 	if len(announced) > 0 {
-		slices.Sort(announced)
-		v[halfAnnounced], v[allAnnounced] = announced[len(announced)/2].Seconds(), announced[len(announced)-1].Seconds()
+		v[allAnnounced] = slices.Max(announced).Seconds()
 	}
 	v[exitAfter] = ended.Sub(last).Seconds()
 	return v

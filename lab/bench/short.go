@@ -12,11 +12,10 @@ const shortClients = 32
 var shortTable = &table{
 	name: "short", what: "requests/s with a connection for each request", apps: []subject{backend}, tools: []string{"wrk"},
 	how: func(*bench) string {
-		return fmt.Sprintf("HTTP/1.1, a connection for each request (`Connection: close`), %d at a time (wrk), "+
-			"each proxy on one core; load and app share another.", shortClients)
+		return fmt.Sprintf("As above, with a connection for each request (`Connection: close`), %d at a time.", shortClients)
 	},
 	subjects: []string{"direct", "lastcall-http", "lastcall-tcp", "envoy", "haproxy-http", "haproxy-tcp", "nginx"},
-	columns: []column{middle(requestRate), extent(requestRate), middle(p50), middle(p99),
+	columns: []column{middle(requestRate), middle(p50), middle(p99),
 		middle(cpuPerRequest), middle(coreUsed)},
 	ratios: []*metric{requestRate, cpuPerRequest},
 	aims: []aim{
