@@ -98,7 +98,7 @@ func newSettings(opts []Option) (settings, error) {
 // RegisterOnShutdown are called when no new connections are expected. If the program calls the server's own
 // Shutdown, it waits as net/http's does, and Serve ends as at Ctrl-C.
 //
-// The error is not nil when the server could not be started, or failed before its end. A request that
+// The error is not nil when the server could not be started, or failed before its end (drain.Crashed). A request that
 // was cut is no error: see Report.Verdict.
 func Serve(ctx context.Context, server *http.Server, opts ...Option) (Report, error) {
 	return configured(ctx, opts, func(s *settings) (Report, error) {
@@ -145,6 +145,9 @@ func configured(ctx context.Context, opts []Option, f func(*settings) (Report, e
 	}
 	if err == nil {
 		report, err = f(&s)
+	}
+	if err == nil && report.Verdict == drain.Crashed {
+		err = errors.New("a data plane ended by itself; the error of its Serve says why")
 	}
 	if err != nil {
 		err = fmt.Errorf("lastcall: %w", err)

@@ -46,8 +46,8 @@ func play(t *testing.T, script dt.Script, signals []signalAt, opts ...Option) (R
 		}
 		opts = append([]Option{WithSignals(ch), WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}, opts...)
 		var err error
-		if report, err = Run(t.Context(), plane, opts...); err != nil {
-			t.Error(err)
+		if report, err = Run(t.Context(), plane, opts...); (err != nil) != (report.Verdict == drain.Crashed) {
+			t.Errorf("%s: %v", report.Verdict, err)
 		}
 		ended = time.Since(began)
 		plane.Kill()
@@ -135,7 +135,7 @@ func TestOneEndsByItself(t *testing.T) {
 		defer other.Stop()
 		began := time.Now()
 		r, err := Run(t.Context(), one, With(other), WithSignals(make(chan drain.Signal)), WithLogger(slog.New(slog.DiscardHandler)))
-		if took := time.Since(began); err != nil || r.Verdict != drain.Crashed || took != 68*s {
+		if took := time.Since(began); err == nil || r.Verdict != drain.Crashed || took != 68*s {
 			t.Errorf("of two: %+v after %v, %v", r, took, err)
 		}
 		if got := other.Endings(dt.Answered); len(got) != 1 {

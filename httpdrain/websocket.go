@@ -70,7 +70,7 @@ func (w *webSocket) lastCall() string {
 			w.sendClose()
 		}
 	})
-	return "close " + strconv.Itoa(ws.CloseGoingAway)
+	return "close " + strconv.Itoa(ws.CloseAtLastCall)
 }
 
 // sendClose is called with mu held.
@@ -79,5 +79,5 @@ func (w *webSocket) sendClose() {
 		return
 	}
 	w.isClosed = true
-	_, _ = w.Conn.Write(ws.AppendClose(nil, ws.CloseGoingAway, drain.MessageLastCall, false))
+	_, _ = w.Conn.Write(ws.AppendClose(nil, ws.CloseAtLastCall, drain.MessageLastCall, false))
 }

@@ -26,7 +26,7 @@ func expectLastcall(p *podend.Pod, s strategy.Strategy, c circumstances) expecta
 			gone.to += limit
 		}
 		return expectation{
-			answered: exactly(c.left), gone: gone, lag: limit, stays: min(strategy.MinimumDrain, p.LastCall), killed: &no,
+			answered: exactly(c.left), gone: gone, lag: limit, stays: min(drain.DefaultMinimumDrain, p.LastCall), killed: &no,
 			appAfter: true, idle: s.Idle,
 		}
 	}

@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
@@ -30,7 +31,7 @@ func podOf(s strategy.Strategy, c circumstances) podend.Pod {
 	case strategy.Fixed:
 		side.Reaction, side.Drain = podend.FixedDrain, s.TerminationDrain
 	case strategy.ExitOnZero:
-		side.Reaction, side.Drain = podend.PollsZero, strategy.MinimumDrain
+		side.Reaction, side.Drain = podend.PollsZero, istio.MinimumDrain
 	case strategy.IstioNative, strategy.HooksNative:
 		side.Hook.Kind = podend.NotifyHook
 	case strategy.Hooks:

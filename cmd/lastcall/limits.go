@@ -49,7 +49,7 @@ func (f *limitsFlags) register(flags *pflag.FlagSet) {
 	})
 	flags.IntVar(&f.MaxConnections, "max-connections", 0,
 		"limit of connections at once for each inbound that does not set max-connections=N itself; then 503. "+
-			"0 for no limit (default one for each 40 KiB of --memory-limit; "+
+			"0 for no limit (default one for each 48 KiB that --memory-limit leaves for connections; "+
 			"beyond it the oldest that is unfinished or idle is ended)")
 }
 

@@ -34,7 +34,7 @@ func (j *injection) linkerdFlags() []string {
 	const key = "config.linkerd.io/admin-port"
 	port := cmp.Or(j.pod.Annotations[key], j.Namespace.Annotations[key])
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		port = "4191"
+		port = strconv.Itoa(pod.LinkerdAdminPort)
 	}
 	if j.pod.Annotations[annotationLinkerdShutdown] == "true" {
 		return []string{"--linkerd", port, "--linkerd-shutdown"}

@@ -98,7 +98,7 @@ var statusPorts = map[string][]uint16{
 	// sockets show the clients.
 	"istio-ambient": {istio.OutboundPort, istio.InboundPort, istio.HBONEPort, istio.DNSPort, 15080, 15088},
 	CarrierLastcall: {istio.AdminPort, istio.StatusPort, istio.HealthPort},
-	"linkerd":       {4190, 4191}, // its admin ports
+	"linkerd":       {4190, LinkerdAdminPort}, // policies of its control plane and admin
 }
 
 // ProxyPorts are the listening ports at which a mesh's sidecar accepts what its pod's clients and its app send, by a

@@ -54,6 +54,10 @@ var meshes = []mesh{
 	},
 }
 
+// LinkerdAdminPort of linkerd's proxy, unless config.linkerd.io/admin-port is set. It counts connections and takes
+// POST /shutdown.
+const LinkerdAdminPort = 4191
+
 // Annotations by which other meshes time the end of their proxies.
 const (
 	LinkerdGrace = "config.linkerd.io/shutdown-grace-period"                // the longest drain

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
@@ -218,7 +219,7 @@ var ends = regexp.MustCompile(`(?i)^(?:(?:graceful|force|do|server|app)?[-_]?(?:
 	`(?:[-_]?(?:now|gracefully|server|app))?|abortabortabort)$`)
 
 // admins are ports of meshes' proxies, whose end is not the app's.
-var admins = []int{15000, 15020, 15021, 4190, 4191, 19000, 3500}
+var admins = []int{istio.AdminPort, istio.StatusPort, istio.HealthPort, 4190, LinkerdAdminPort, 19000, 3500}
 
 // request reads an HTTP request.
 func (r *reading) request(host string, port int, at string, isGet bool, text string) result {

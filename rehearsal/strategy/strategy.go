@@ -33,9 +33,6 @@ const (
 	shortGrace      = 7 * time.Second // of the rows with a short grace period
 )
 
-// MinimumDrain is MINIMUM_DRAIN_DURATION's default, Istio's and lastcall's.
-const MinimumDrain = 5 * time.Second
-
 // IsLastcall reports whether lastcall ends the pod, in its own mode.
 func (s Sidecar) IsLastcall() bool { return s == Lastcall || s == LastcallNative || s.IsHooks() }
 

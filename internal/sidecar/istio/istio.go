@@ -2,7 +2,10 @@
 // "Ports used by Istio").
 package istio
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Ports.
 const (
@@ -16,6 +19,9 @@ const (
 	DNSPort      = 15053
 	MetricsPort  = 15090 // Envoy's
 )
+
+// MinimumDrain is the default of MINIMUM_DRAIN_DURATION. lastcall's own is drain.DefaultMinimumDrain.
+const MinimumDrain = 5 * time.Second
 
 // ProxyID is the user and the group of the sidecar: its connections are not captured.
 const ProxyID = 1337

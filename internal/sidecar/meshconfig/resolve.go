@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
@@ -97,6 +98,9 @@ func Resolve(in Input) (*Settings, error) {
 	}
 	if !s.ExitOnZero.IsSet() { // Istio's default is the fixed wait
 		s.ExitOnZero.Value = s.Compat.Value != CompatIstio
+	}
+	if s.Compat.Value == CompatIstio && !s.MinimumDrain.IsSet() {
+		s.MinimumDrain.Value = istio.MinimumDrain
 	}
 	s.ScrapeTarget = r.scrapeTarget(s.StatusPort.Value)
 	r.adviseCombination(s)

@@ -8,6 +8,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/timers"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // Setting describes one thing that users configure. The table of all of them is the single source of --help, of
@@ -44,19 +45,23 @@ var Leave = Setting{Name: VariableMargin, Flag: "last-call-margin", Type: "durat
 func Table() []Setting { return table }
 
 var table = []Setting{
-	{Name: VariableMinimumDrain, Flag: "minimum-drain", Type: "duration", Default: "5s", Group: GroupTimers,
+	{Name: VariableMinimumDrain, Flag: "minimum-drain", Type: "duration",
+		Default: drain.DefaultMinimumDrain.String(), Group: GroupTimers,
 		Usage: "accept new connections for at least this long after SIGTERM",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.MinimumDrain })},
-	{Name: VariableQuietTime, Flag: "quiet-time", Type: "duration", Default: "2s", Group: GroupTimers,
+	{Name: VariableQuietTime, Flag: "quiet-time", Type: "duration",
+		Default: drain.DefaultQuietTime.String(), Group: GroupTimers,
 		Usage: "end the draining phase once no connection or request has arrived for this long; extends the minimum drain, up to a third of the grace period",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.QuietTime })},
-	{Name: VariableIdleGrace, Flag: "idle-grace", Type: "duration", Default: "2s", Group: GroupTimers,
+	{Name: VariableIdleGrace, Flag: "idle-grace", Type: "duration",
+		Default: drain.DefaultIdleGrace.String(), Group: GroupTimers,
 		Usage: "close a keep-alive connection that has been idle for this long",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.IdleGrace })},
 	{Name: VariableGracePeriod, Flag: "grace-period", Type: "duration", Default: "30", Group: GroupTimers,
 		Usage: "the pod's terminationGracePeriodSeconds: the time from SIGTERM to SIGKILL; the variable takes seconds without a unit",
 		kind:  gracePeriod(func(s *Settings) *Value[time.Duration] { return &s.GracePeriod })},
-	{Name: VariableMargin, Flag: "last-call-margin", Type: "duration", Default: "2s", Group: GroupTimers,
+	{Name: VariableMargin, Flag: "last-call-margin", Type: "duration",
+		Default: drain.DefaultMargin.String(), Group: GroupTimers,
 		Usage: "end the remaining requests this long before SIGKILL; at most a quarter of the grace period",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.Margin })},
 	{Name: variableSpread, Flag: "last-call-spread", Type: "duration", Default: "0s", Group: GroupTimers,
@@ -69,8 +74,8 @@ var table = []Setting{
 		Group: GroupTimers,
 		Usage: "exit as soon as no connection is busy; false: wait for --termination-drain-duration, then exit",
 		kind:  boolean(func(s *Settings) *Value[bool] { return &s.ExitOnZero })},
-	{Name: fieldTerminationDrain, Field: true, Flag: "termination-drain-duration", Type: "duration", Default: "5s",
-		Group: GroupTimers,
+	{Name: fieldTerminationDrain, Field: true, Flag: "termination-drain-duration", Type: "duration",
+		Default: drain.DefaultTerminationDrain.String(), Group: GroupTimers,
 		Usage: "how long to wait with --exit-on-zero=false",
 		kind:  duration(func(s *Settings) *Value[time.Duration] { return &s.TerminationDrain })},
 	{Name: fieldDrain, Field: true, Flag: "drain-duration", Type: "duration", Default: "45s", Group: GroupTimers,
@@ -91,7 +96,7 @@ var table = []Setting{
 		Usage: "when a drain closes WebSockets: wait (at the last call) or close (when the draining phase ends)",
 		kind:  endless(func(s *Settings) *Value[string] { return &s.WebSocket })},
 	{Name: variableWebSocketClose, Flag: "websocket-close", Type: "1001|1012", Values: []string{"1001", "1012"},
-		Default: "1001", Group: GroupEndings,
+		Default: strconv.Itoa(ws.CloseAtLastCall), Group: GroupEndings,
 		Usage: "status code of the close frame: 1001 (going away) or 1012 (service restart)",
 		kind:  closeCode(func(s *Settings) *Value[int] { return &s.WebSocketClose })},
 	{Name: variableEventStreams, Flag: "event-streams", Type: "wait|close", Values: []string{"wait", "close"},

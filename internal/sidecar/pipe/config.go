@@ -97,7 +97,7 @@ const (
 
 func (c *Config) setDefaults() {
 	c.Limits.setDefaults()
-	c.WebSocketCode = cmp.Or(c.WebSocketCode, ws.CloseGoingAway)
+	c.WebSocketCode = cmp.Or(c.WebSocketCode, ws.CloseAtLastCall)
 	c.H2.SetDefaults()
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.open == nil {

@@ -32,6 +32,8 @@ const (
 const (
 	CloseGoingAway      = 1001
 	CloseServiceRestart = 1012
+
+	CloseAtLastCall = CloseGoingAway // by default
 )
 
 // AppendClose appends a close frame with a status code (RFC 6455, 7.4) and a reason of at most 123 bytes, which may be
