@@ -147,7 +147,7 @@ func configured(ctx context.Context, opts []Option, f func(*settings) (Report, e
 		report, err = f(&s)
 	}
 	if err == nil && report.Verdict == drain.Crashed {
-		err = errors.New("a data plane ended by itself; the error of its Serve says why")
+		err = errors.New("a data plane ended by itself: its Serve has returned the reason")
 	}
 	if err != nil {
 		err = fmt.Errorf("lastcall: %w", err)
