@@ -3,6 +3,7 @@ package inject
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -32,8 +33,8 @@ type addition struct {
 	old   *yaml.Node
 }
 
-// editNodes applies operations to a YAML document. It returns false for a document with anchors, whose nodes stand for
-// several places, and for one whose lines are not where the parser counts them.
+// editNodes applies operations to a YAML document. It returns false if they change what stands for several places, and
+// for a document whose lines are not where the parser counts them.
 func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bool, error) {
 	whole := text
 	if i := bytes.Index(text, []byte("\n...")); i >= 0 && string(bytes.TrimSpace(text[i:])) == "..." {
@@ -41,7 +42,7 @@ func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bo
 	}
 	has := func(odd string) bool { return bytes.Contains(text, []byte(odd)) }
 	returns := bytes.Count(text, []byte("\r"))
-	if root == nil || hasAnchors(root) || slices.ContainsFunc(otherBreaks, has) ||
+	if root == nil || slices.ContainsFunc(otherBreaks, has) ||
 		returns != bytes.Count(text, []byte("\r\n")) {
 		return nil, false, nil
 	}
@@ -53,7 +54,9 @@ func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bo
 	}
 	e.at, e.lines[0] = 0, len(text)-len(bytes.TrimPrefix(text, []byte("\ufeff")))
 	for _, o := range operations {
-		if err := e.apply(root, o); err != nil {
+		if err := e.apply(root, o); errors.Is(err, errShared) {
+			return nil, false, nil
+		} else if err != nil {
 			return nil, false, err
 		}
 	}
@@ -75,6 +78,11 @@ func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bo
 // otherBreaks end lines in YAML 1.1 too, or the document.
 var otherBreaks = []string{"\u0085", "\u2028", "\u2029", "\n..."}
 
+// errShared: an anchor, an alias or a merge is where the change is.
+var errShared = errors.New("it may stand for several places")
+
+func isMerge(n *yaml.Node) bool { return n.Tag == "!!merge" }
+
 func hasAnchors(n *yaml.Node) bool {
 	return n.Anchor != "" || n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAnchors)
 }
@@ -88,6 +96,9 @@ func (e *editing) apply(n *yaml.Node, o Operation) error {
 	for isLast := false; !isLast; {
 		var more bool
 		key, rest, more = strings.Cut(rest, "/")
+		if n.Kind == yaml.AliasNode || n.Anchor != "" {
+			return errShared
+		}
 		if isLast = !more; strings.Contains(key, "~") {
 			key = outOfPointer.Replace(key)
 		}
@@ -97,15 +108,20 @@ func (e *editing) apply(n *yaml.Node, o Operation) error {
 			e.current[n] = content
 		}
 		at := child(n.Kind, content, key)
-		if !isLast && at >= 0 {
+		isMap, isAdd := n.Kind == yaml.MappingNode, isLast && o.Op == "add"
+		switch {
+		case at < 0 && !isAdd && slices.ContainsFunc(content, isMerge),
+			at >= 0 && isLast && (isMap || !isAdd) && hasAnchors(content[at]):
+			return errShared
+		case !isLast && at >= 0:
 			n = content[at]
 			continue
-		} else if !isLast {
+		case !isLast:
 			return fmt.Errorf("no %s at %s", key, o.Path)
 		}
 		value := &yaml.Node{}
 		e.added[value] = addition{value: o.Value}
-		switch isMap := n.Kind == yaml.MappingNode; {
+		switch {
 		case at >= 0 && o.Op == "remove" && isMap:
 			content = slices.Delete(content, at-1, at+1)
 		case at >= 0 && o.Op == "remove":

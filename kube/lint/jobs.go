@@ -44,8 +44,9 @@ var injectors = []struct{ annotation, value, unless, remedy string }{
 	{"dapr.io/enabled", "true", "", "POST :3500/v1.0/shutdown at the end of the main container"},
 	{"vault.hashicorp.com/agent-inject", "true", "vault.hashicorp.com/agent-pre-populate-only",
 		"set vault.hashicorp.com/agent-pre-populate-only: \"true\""},
-	{"linkerd.io/inject", "enabled", "config.alpha.linkerd.io/proxy-enable-native-sidecar",
-		"set config.alpha.linkerd.io/proxy-enable-native-sidecar: \"true\", or run linkerd-await --shutdown"},
+	{"linkerd.io/inject", "enabled", "",
+		"set config.linkerd.io/proxy-enable-native-sidecar: \"true\", or run linkerd-await --shutdown"},
+	{"sidecar.istio.io/nativeSidecar", "false", "", "POST :15020/quitquitquit at the end of the main container, or \"true\""},
 }
 
 const neverEndsText = "a Job's pod ends when all its ordinary containers have ended"
@@ -56,6 +57,10 @@ func (l *linting) neverEnds() {
 		return
 	}
 	for _, i := range injectors {
+		if pod.LinkerdNative(l.pod) == "true" && i.annotation == "linkerd.io/inject" ||
+			i.value == "false" && l.end.Mesh != pod.MeshIstio {
+			continue
+		}
 		if l.pod.Annotations[i.annotation] == i.value && l.pod.Annotations[i.unless] != "true" && !l.quitsBeside("") {
 			l.find("LC039", Warning, "metadata.annotations["+i.annotation+"]",
 				"adds a container that does not exit, and %s: %s", neverEndsText, i.remedy)

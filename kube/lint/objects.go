@@ -3,6 +3,7 @@ package lint
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +30,10 @@ func (e *examination) read(o *manifest.Object) {
 		if mesh, ok := c.Data["mesh"]; ok {
 			e.useMesh(o, mesh, "data.mesh")
 		}
-	case o.Is("install.istio.io", "IstioOperator"), o.Is("sailoperator.io", "Istio"):
+	case o.Is("networking.istio.io", "ProxyConfig"):
+		e.readProxyConfig(o)
+	case o.Is("install.istio.io", "IstioOperator"), o.Is("sailoperator.io", "Istio"),
+		o.Is("helm.toolkit.fluxcd.io", "HelmRelease"):
 		e.readOperator(o)
 	case o.Is("", "Service"):
 		e.result.Examined++
@@ -152,7 +156,31 @@ func (e *examination) readScaler(o *manifest.Object) {
 	}
 }
 
-// readOperator takes the MeshConfig of an IstioOperator, or of the sail operator's Istio.
+// readProxyConfig: its variables are those of proxyMetadata, and it has none of the fields of defaultConfig.
+func (e *examination) readProxyConfig(o *manifest.Object) {
+	var c struct {
+		Spec map[string]any `json:"spec"`
+	}
+	e.result.Examined++
+	if err := o.Decode(&c); err != nil {
+		e.unreadable(o, err)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Spec)) {
+		if !slices.Contains([]string{"selector", "concurrency", "environmentVariables", "image"}, name) {
+			e.found(o, o.String(), nil, Finding{ID: "LC007", Severity: Warning, Path: "spec." + name,
+				Text: "is not a field of ProxyConfig: it belongs to meshConfig.defaultConfig, " +
+					"or to the pods' annotation " + meshconfig.AnnotationConfig})
+		}
+	}
+	variables, _ := c.Spec["environmentVariables"].(map[string]any)
+	if variables[meshconfig.VariableExitOnZero] == "true" && e.Istio != inject.Classic {
+		e.found(o, o.String(), nil, Finding{ID: "LC005", Severity: Warning,
+			Path: "spec.environmentVariables." + meshconfig.VariableExitOnZero, Text: ignoredByMesh})
+	}
+}
+
+// readOperator takes the MeshConfig of an IstioOperator, of the sail operator's Istio, or of a chart's values.
 func (e *examination) readOperator(o *manifest.Object) {
 	type meshConfig struct {
 		MeshConfig map[string]any `json:"meshConfig"`
@@ -177,6 +205,9 @@ func (e *examination) readOperator(o *manifest.Object) {
 	}
 }
 
+const ignoredByMesh = ignoredByNative + "; give the apps a preStop sleep, or use lastcall " +
+	"(with --istio-sidecar classic this finding ends)"
+
 // useMesh examines a MeshConfig of the input.
 func (e *examination) useMesh(o *manifest.Object, text, path string) {
 	e.result.Examined++
@@ -195,9 +226,7 @@ func (e *examination) useMesh(o *manifest.Object, text, path string) {
 		found("LC007", Warning, "."+w.Field, w.Text)
 	}
 	if s := settings.ExitOnZero; s.IsSet() && s.Value && e.Istio != inject.Classic && err == nil {
-		found("LC005", Warning, "."+s.Path,
-			ignoredByNative+"; give the apps a preStop sleep, or use lastcall "+
-				"(with --istio-sidecar classic this finding ends)")
+		found("LC005", Warning, "."+s.Path, ignoredByMesh)
 	}
 	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
 	if s := settings.TerminationDrain; s.IsSet() && !settings.ExitOnZero.Value && s.Value >= grace {

@@ -2,6 +2,8 @@ package lint
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 	"github.com/lastcall-dev/lastcall/kube/termination"
@@ -34,7 +37,24 @@ func (e *examination) examineWorkload(w *workload) {
 	for _, s := range w.Strays(w.object) {
 		w.findings = append(w.findings, Finding{ID: "LC007", Severity: Warning, Path: s.Path, Text: s.Text, isOfObject: true})
 	}
+	w.aboveTemplate()
 	e.found(w.object, w.String(), w, w.findings...)
+}
+
+// aboveTemplate: annotations and labels of a pod's end that the workload has, and its pods do not.
+func (w *workload) aboveTemplate() {
+	known := slices.Concat(inject.Keys(), meshTimers, []string{meshconfig.AnnotationConfig})
+	check := func(place string, above, below map[string]string) {
+		for _, name := range slices.Sorted(maps.Keys(above)) {
+			if _, isSet := below[name]; !isSet && len(w.Path) > 0 && slices.Contains(known, name) {
+				w.findings = append(w.findings, Finding{ID: "LC007", Severity: Warning, isOfObject: true,
+					Path: "metadata." + place + "[" + name + "]",
+					Text: "has no effect here: it belongs to the pods, " + strings.Join(w.Path, ".") + ".metadata." + place})
+			}
+		}
+	}
+	check("labels", w.object.Labels, w.Pod.Labels)
+	check("annotations", w.object.Annotations, w.Pod.Annotations)
 }
 
 // isForRequests reports whether users' requests reach the Service.
@@ -59,6 +79,10 @@ var ownDelayImages = []string{
 	"stefanprodan/podinfo",   // 3 s (pkg/signals)
 }
 
+// finishing matches the settings with which frameworks finish requests, and accept no new ones meanwhile.
+var finishing = regexp.MustCompile(`^(?:--?d?)?(?:server[-.]shutdown|spring[-.]lifecycle|quarkus[-.]shutdown[-.]timeout|` +
+	`(?:aspnetcore|dotnet)-shutdowntimeout)`)
+
 // delaysItself reports whether a container has a setting or default of its own for its end.
 func delaysItself(c *corev1.Container) bool {
 	if _, source := pod.StopSignal(c); source == pod.FromLifecycle ||
@@ -74,7 +98,8 @@ func delaysItself(c *corev1.Container) bool {
 	}
 	return slices.ContainsFunc(all, func(word string) bool {
 		word = strings.ToLower(strings.ReplaceAll(word, "_", "-"))
-		return slices.ContainsFunc(ownDelay, func(part string) bool { return strings.Contains(word, part) })
+		isPart := func(part string) bool { return strings.Contains(word, part) }
+		return slices.ContainsFunc(ownDelay, isPart) && !finishing.MatchString(word)
 	})
 }
 

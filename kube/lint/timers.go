@@ -123,10 +123,14 @@ func (l *linting) drains() {
 	}
 }
 
+// meshTimers are annotations of other meshes.
+var meshTimers = []string{
+	pod.LinkerdGrace, pod.LinkerdWait, pod.KumaDrain, pod.ConsulGrace, pod.DaprGrace, pod.DaprBlock,
+}
+
 // otherMeshes: the timers of other meshes' proxies.
 func (l *linting) otherMeshes() {
-	all := []string{pod.LinkerdGrace, pod.LinkerdWait, pod.KumaDrain, pod.ConsulGrace, pod.DaprGrace, pod.DaprBlock}
-	for _, name := range all {
+	for _, name := range meshTimers {
 		if d, ok := pod.MeshTimer(name, l.pod.Annotations[name]); ok && d >= l.grace {
 			l.find("LC011", Error, "metadata.annotations["+name+"]",
 				"%v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds above %v",

@@ -9,7 +9,7 @@ import (
 
 // Balancer is a load balancer whose targets are the addresses of pods, or the nodes of a Service's pods (Local).
 type Balancer struct {
-	*Object // that makes it so: a Service, an Ingress or a route of a Gateway
+	*Object // that makes it so: a Service, an Ingress, a TargetGroupBinding or a route of a Gateway
 
 	Name     string
 	Field    string        // that selects it
@@ -28,6 +28,7 @@ var balancers = []struct {
 	{"an NLB", 190 * time.Second, annotationNLB + "nlb-target-type", regexp.MustCompile(`^ip$`)},
 	{"an NLB", 190 * time.Second, annotationNLB + "type", regexp.MustCompile(`^nlb-ip$`)},
 	{"an ALB", 15 * time.Second, "alb.ingress.kubernetes.io/target-type", regexp.MustCompile(`^ip$`)},
+	{"an AWS target group", 15 * time.Second, fieldTarget, regexp.MustCompile(`^ip$`)},
 	{"Azure's Application Gateway", 90 * time.Second, annotationClass, azureClass},
 	{"Azure's Application Gateway", 90 * time.Second, fieldClass, azureClass},
 	{"GKE's load balancer", 15 * time.Second, "cloud.google.com/neg",
@@ -44,6 +45,7 @@ const (
 	annotationClass = "kubernetes.io/ingress.class"
 	fieldClass      = "spec.ingressClassName"
 	fieldParents    = "spec.parentRefs"
+	fieldTarget     = "spec.targetType"
 	fieldPolicy     = "spec.externalTrafficPolicy"
 	gatewayGroup    = "gateway.networking.k8s.io"
 )
@@ -62,10 +64,12 @@ func Balancers(objects []*Object) (found []Balancer) {
 		isService, isIngress := o.Is("", "Service"), o.Is("networking.k8s.io", "Ingress")
 		isRoute := o.Group() == gatewayGroup && strings.HasSuffix(o.Kind, "Route")
 		var t traffic
-		if !isService && !isIngress && !isRoute || o.Decode(&t) != nil {
+		isBinding := o.Is("elbv2.k8s.aws", "TargetGroupBinding") || o.Is("eks.amazonaws.com", "TargetGroupBinding")
+		if !isService && !isIngress && !isRoute && !isBinding || o.Decode(&t) != nil {
 			continue
 		}
-		fields := map[string]string{fieldClass: t.Spec.IngressClassName, fieldPolicy: t.Spec.Policy}
+		fields := map[string]string{fieldClass: t.Spec.IngressClassName, fieldPolicy: t.Spec.Policy,
+			fieldTarget: t.Spec.TargetType}
 		for _, p := range t.Spec.ParentRefs {
 			class := classes[named{cmp.Or(p.Namespace, o.Namespace), p.Name}]
 			fields[fieldParents] = cmp.Or(class, fields[fieldParents])
@@ -89,7 +93,7 @@ func Balancers(objects []*Object) (found []Balancer) {
 	return found
 }
 
-// traffic has the fields of a Service, an Ingress, a Gateway or a route of one that select a load balancer.
+// traffic has the fields of these objects that select a load balancer.
 type traffic struct {
 	Spec struct {
 		Type             string  `json:"type"`
@@ -97,6 +101,8 @@ type traffic struct {
 		IngressClassName string  `json:"ingressClassName"`
 		GatewayClassName string  `json:"gatewayClassName"`
 		ParentRefs       []named `json:"parentRefs"`
+		TargetType       string  `json:"targetType"`
+		ServiceRef       named   `json:"serviceRef"`
 		DefaultBackend   backend `json:"defaultBackend"`
 		Rules            []struct {
 			BackendRefs []named `json:"backendRefs"`
@@ -120,7 +126,7 @@ type backend struct {
 
 // services are the Services that get the requests.
 func (t *traffic) services() []string {
-	names := []string{t.Spec.DefaultBackend.Service.Name}
+	names := []string{t.Spec.DefaultBackend.Service.Name, t.Spec.ServiceRef.Name}
 	for _, rule := range t.Spec.Rules {
 		for _, ref := range rule.BackendRefs {
 			names = append(names, ref.Name)

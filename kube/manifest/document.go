@@ -109,6 +109,9 @@ func (d *Document) problem(err error) *Problem {
 		n, _ := strconv.Atoi(m[1])
 		p.Line, p.Err = d.Line-1+n, errors.New(strings.TrimPrefix(err.Error(), m[0]))
 	}
+	if p.IsTemplate {
+		p.Err = errors.New("it is a template: render it first, as by helm template")
+	}
 	return p
 }
 

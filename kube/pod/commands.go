@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
@@ -71,8 +72,10 @@ func (r *reading) call(args []string) result {
 		return r.unknown(text)
 	}
 	if body := r.funcs[args[0]]; body != nil {
+		outer := r.args
+		r.args = args
 		out := r.statement(body)
-		if r.returns {
+		if r.args = outer; r.returns {
 			r.exits, r.returns = false, false
 		}
 		return out
@@ -127,6 +130,9 @@ func (r *reading) call(args []string) result {
 	case program == "curl", program == "wget":
 		return r.fetch(rest, text)
 	case slices.Contains(pure, program):
+		if program == "shift" || program == "set" {
+			r.args, r.vars["\x00args"] = nil, program // a loop's next round differs
+		}
 		return succeeds
 	case slices.Contains(quick, program):
 		r.add(Step{Do: Runs, Text: text})
@@ -218,6 +224,8 @@ func (r *reading) shell(program string, args []string, text string) result {
 				rest = rest[1:]
 			}
 			switch {
+			case strings.ContainsFunc(a[1:], func(c rune) bool { return !unicode.IsLetter(c) }):
+				return r.fail("the shell has no option " + a)
 			case len(rest) == 0:
 				return r.fail("the shell's -c has no script")
 			case strings.Contains(rest[0], dynamic):
@@ -225,6 +233,9 @@ func (r *reading) shell(program string, args []string, text string) result {
 			}
 			return r.inside(func(child *reading) result {
 				child.errexit = strings.Contains(a, "e")
+				if child.args = rest[1:]; len(rest) == 1 {
+					child.args = []string{program}
+				}
 				return child.script(rest[0], program)
 			})
 		case strings.HasPrefix(a, "-"):

@@ -68,11 +68,13 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 	case h.HTTPGet != nil:
 		get := h.HTTPGet
 		text := "GET :" + get.Port.String() + get.Path
-		if get.Port.Type == intstr.String && !hasPort(spec, get.Port.StrVal) {
-			return known(podend.HTTPHook, text, Step{Do: Fails, Text: "port " + get.Port.StrVal + " is no port of the pod"})
+		port := int(PortOf(c, get.Port))
+		if port == 0 {
+			why := "port " + get.Port.String() + " is no port of its container"
+			return known(podend.HTTPHook, text, Step{Do: Fails, Text: why})
 		}
 		r := newReading(spec, c)
-		r.request(get.Host, get.Port.IntValue(), get.Path, true, text)
+		r.request(get.Host, port, get.Path, true, text)
 		return known(podend.HTTPHook, text, r.steps...)
 	case h.TCPSocket != nil:
 		return known(podend.TCPHook, "tcpSocket", Step{Do: Fails, Text: "the kubelet does not support tcpSocket"})
@@ -117,16 +119,12 @@ func refused(h *corev1.LifecycleHandler) string {
 		return "it has more than one of exec, httpGet, tcpSocket and sleep: the API server refuses it"
 	case h.Exec != nil && len(h.Exec.Command) == 0:
 		return "exec has no command: the API server refuses it"
+	case h.Sleep != nil && h.Sleep.Seconds < 0:
+		return "sleep has a negative time: the API server refuses it"
 	case h.HTTPGet != nil && h.HTTPGet.Port == (intstr.IntOrString{}):
 		return "httpGet has no port: the API server refuses it"
 	}
 	return ""
-}
-
-func hasPort(spec *corev1.PodSpec, name string) bool {
-	return slices.ContainsFunc(Containers(spec), func(c *corev1.Container) bool {
-		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == name })
-	})
 }
 
 // summarize sums up steps alone.

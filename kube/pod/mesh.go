@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,6 +70,14 @@ const (
 
 	DaprPort = "dapr.io/app-port" // at which dapr reaches the app; no timer
 )
+
+// LinkerdNative is the setting of linkerd's form, true or false, or empty: its name has lost alpha and then beta.
+func LinkerdNative(p *corev1.Pod) (value string) {
+	for _, stage := range []string{"", "beta.", "alpha."} {
+		value = cmp.Or(value, p.Annotations["config."+stage+"linkerd.io/proxy-enable-native-sidecar"])
+	}
+	return value
+}
 
 // MeshTimer reads such an annotation: a duration, or seconds if its name ends so.
 func MeshTimer(name, text string) (time.Duration, bool) {

@@ -29,7 +29,7 @@ func reacts(term, interrupt, quit podend.Reaction) map[string]podend.Reaction {
 var servers = []server{
 	{[]string{"nginx", "openresty", "tengine"}, []string{"nginx", "nginx-unprivileged", "openresty"}, "QUIT",
 		reacts(podend.Exits, podend.Exits, podend.Finishes)},
-	{[]string{"php-fpm"}, nil, "", reacts(podend.Exits, podend.Exits, podend.ClosesPort)},
+	{[]string{"php-fpm"}, nil, "QUIT", reacts(podend.Exits, podend.Exits, podend.ClosesPort)},
 	// process_control_timeout decides
 	{[]string{"httpd", "apache2", "httpd-foreground", "apache2-foreground"}, []string{"httpd"}, "WINCH",
 		map[string]podend.Reaction{"TERM": podend.Exits, "INT": podend.Exits, "WINCH": podend.Finishes}},
@@ -51,6 +51,10 @@ var servers = []server{
 	{[]string{"traefik"}, []string{"traefik"}, "", reacts(podend.Unsure, podend.Unsure, podend.Exits)},
 	// lifeCycle decides
 }
+
+// phps are Docker's official images of PHP: by the tag with PHP-FPM, or with Apache, which all but php itself have by
+// default.
+var phps = []string{"php", "wordpress", "nextcloud", "drupal", "joomla", "matomo", "mediawiki", "phpmyadmin"}
 
 // runners are package managers that start the app below a shell of their own: npm's sh -c receives the signal and does
 // not pass it on.
@@ -106,21 +110,26 @@ func StopSignal(c *corev1.Container) (signal, source string) {
 	if s := serverOf(c, nil); s != nil && s.stop != "" {
 		return "SIG" + s.stop, "image " + c.Image
 	}
-	if name, tag := split(c.Image); name == "php" && strings.Contains(tag, "fpm") {
-		return "SIGQUIT", "image " + c.Image
-	}
 	return "SIGTERM", "default"
 }
 
 // serverOf is the server that a container runs: by its command, or else by its image; nil if that is unknown.
 func serverOf(c *corev1.Container, command []string) *server {
 	name, tag := split(c.Image)
+	php := ""
+	switch {
+	case !slices.Contains(phps, name):
+	case strings.Contains(tag, "fpm"):
+		php = "php-fpm"
+	case strings.Contains(tag, "apache"), name != "php" && !strings.Contains(tag, "cli"):
+		php = "apache2-foreground"
+	}
 	i := slices.IndexFunc(servers, func(s server) bool {
 		if len(command) > 0 {
 			return slices.Contains(s.names, path.Base(command[0]))
 		}
 		isImage := slices.Contains(s.images, path.Base(name)) && !strings.Contains(name, "bitnami/")
-		return isImage || name == "php" && strings.Contains(tag, "fpm") && s.names[0] == "php-fpm"
+		return isImage || php != "" && slices.Contains(s.names, php)
 	})
 	if i < 0 {
 		return nil

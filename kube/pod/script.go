@@ -39,6 +39,7 @@ type reading struct {
 	spec      *corev1.PodSpec
 	container *corev1.Container
 	vars      map[string]string
+	args      []string // $0, $1 and so on; nil if they are unknown
 	funcs     map[string]*syntax.Stmt
 	commands  *int // read so far
 

@@ -62,8 +62,8 @@ var timers = []timer{
 	row("", `quarkus-shutdown-timeout|quarkus-shutdown-delay`, time.Second, "Quarkus, All configuration options"),
 	row("", `(?:aspnetcore|dotnet)-shutdowntimeoutseconds`, time.Second, "ASP.NET Core, Web Host: Shutdown timeout"),
 	row("",
-		`(?:.*-)?(?:graceful-shutdown|shutdown|graceful-stop|termination)(?:-grace)?(?:-timeout|-period|-duration|-delay|-wait)`+
-			`(?:-period|-time|-seconds|-secs|-s)?`, 0, "its own name"),
+		`(?:.*-)?(?:graceful-shutdown|shutdown|graceful-stop|termination)(?:-grace)?(?:-timeout|-period|-duration|-delay|-wait|-limit)`+
+			`(?:-period|-time|-seconds|-secs|-s|-ms|-millis)?`, 0, "its own name"),
 }
 
 // sequential are programs whose timers follow each other.
@@ -72,6 +72,9 @@ var sequential = []string{"traefik", "daprd", "ingress"}
 var (
 	dashes    = strings.NewReplacer("_", "-", ".", "-")
 	inSeconds = regexp.MustCompile(`-(?:seconds|secs|s)$`)
+	inMillis  = regexp.MustCompile(`-(?:ms|millis)$`)
+	// isArguments matches the variables with more arguments, such as JAVA_OPTS_APPEND.
+	isArguments = regexp.MustCompile(`_(?:ARGS|OPTS|OPTIONS)(?:_|$)`)
 )
 
 // TimersOf are the timers that a container's arguments and variables set.
@@ -84,19 +87,23 @@ func TimersOf(c *corev1.Container) (found []Timer) {
 		words = append(words, strings.FieldsFunc(arg, func(c rune) bool { return strings.ContainsRune(" \t\n;'\"", c) })...)
 	}
 	for _, e := range c.Env {
-		if strings.HasSuffix(e.Name, "_ARGS") || strings.HasSuffix(e.Name, "_OPTS") || strings.HasSuffix(e.Name, "_OPTIONS") {
+		if isArguments.MatchString(e.Name) {
 			words, name = append(words, strings.Fields(e.Value)...), name+" "+strings.ToLower(e.Name)
 		}
 	}
 	add := func(setting, value string) {
-		key := dashes.Replace(strings.ToLower(strings.TrimPrefix(strings.TrimLeft(setting, "-"), "D")))
+		key := dashes.Replace(strings.ToLower(strings.TrimLeft(strings.TrimPrefix(setting, "-D"), "-")))
 		for _, t := range timers {
 			if t.program != "" && !strings.Contains(name, t.program) || !t.name.MatchString(key) {
 				continue
 			}
 			unit := t.unit
-			if unit == 0 && inSeconds.MatchString(key) {
+			switch {
+			case unit > 0:
+			case inSeconds.MatchString(key):
 				unit = time.Second
+			case inMillis.MatchString(key):
+				unit = time.Millisecond
 			}
 			d, ok := duration(value, unit)
 			n := len(found) - 1

@@ -129,7 +129,19 @@ type environ struct {
 }
 
 func (e *environ) Get(name string) expand.Variable {
-	if value, ok := e.vars[name]; ok {
+	value, ok := e.vars[name]
+	switch i, err := strconv.Atoi(name); {
+	case e.args == nil || ok:
+	case name == "@", name == "*":
+		return expand.Variable{Set: true, Kind: expand.Indexed, List: e.args[1:]}
+	case name == "#":
+		value, ok = strconv.Itoa(len(e.args)-1), true
+	case err == nil && i >= len(e.args): // it is empty
+		return expand.Variable{}
+	case err == nil:
+		value, ok = e.args[i], true
+	}
+	if ok {
 		return expand.Variable{Set: true, Kind: expand.String, Str: value}
 	}
 	e.missed = e.missed || name != "IFS" && name != "PWD" && !slices.Contains(e.defaults, name)

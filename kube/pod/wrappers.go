@@ -250,14 +250,7 @@ func (r *reading) request(host string, port int, at string, isGet bool, text str
 	return open
 }
 
-// isOthers reports whether a port is another container's.
+// isOthers reports whether a port seems to be another container's: of several it is not declared by this one.
 func (r *reading) isOthers(port int) bool {
-	for _, c := range Containers(r.spec) {
-		for _, p := range c.Ports {
-			if int(p.ContainerPort) == port && c.Name != r.container.Name {
-				return true
-			}
-		}
-	}
-	return false
+	return port != 0 && len(r.spec.Containers) > 1 && !hasNumber(r.container, strconv.Itoa(port))
 }

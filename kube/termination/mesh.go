@@ -40,7 +40,7 @@ func (r *reader) expect() {
 			c.Hook = podend.Hook{Kind: podend.NotifyHook, IsKnown: true}
 		}
 	case pod.MeshLinkerd:
-		c.Native = r.pod.Annotations["config.beta.linkerd.io/proxy-enable-native-sidecar"] != "false"
+		c.Native = pod.LinkerdNative(r.pod) != "false"
 		if d, ok := r.duration(pod.LinkerdWait); ok && !c.Native {
 			c.Hook = podend.Hook{Kind: podend.SleepHook, Duration: d, IsKnown: true}
 		}

@@ -234,7 +234,8 @@ func (r *reader) settings(mesh string, annotations map[string]string, c *corev1.
 func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 	s := r.settings(r.options.MeshConfig, r.pod.Annotations, from)
 	timers := s.Drain()
-	if !s.GracePeriod.IsSet() {
+	if _, isSet := pod.Variable(from, meshconfig.VariableGracePeriod); !s.GracePeriod.IsSet() &&
+		(isSet || len(from.EnvFrom) > 0) { // from elsewhere
 		timers.GracePeriod = r.Grace
 	}
 	r.SetDrain(timers)

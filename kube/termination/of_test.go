@@ -253,3 +253,19 @@ func TestOwnHookAfterTheDrain(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentByHand: lastcall's agent knows the pod's grace period only if it is told, and takes its default otherwise.
+func TestAgentByHand(t *testing.T) {
+	for env, want := range map[string]time.Duration{
+		"": 28 * time.Second,
+		"env: [{name: TERMINATION_GRACE_PERIOD_SECONDS, value: '60'}], ":                             58 * time.Second,
+		"env: [{name: TERMINATION_GRACE_PERIOD_SECONDS, valueFrom: {fieldRef: {fieldPath: a.b}}}], ": 58 * time.Second,
+		"envFrom: [{configMapRef: {name: timers}}], ":                                                58 * time.Second,
+	} {
+		p := read(t, `{spec: {terminationGracePeriodSeconds: 60, initContainers: [{name: lastcall, image: lastcall, restartPolicy: Always, `+env+
+			`args: [agent, --sidecar, native]}], containers: [{name: web, ports: [{containerPort: 80}]}]}}`)
+		if got := termination.Of(p, termination.Options{}).LastCall; got != want {
+			t.Errorf("%q: last call at %v, want %v", env, got, want)
+		}
+	}
+}
