@@ -44,6 +44,7 @@ spec:
 func TestCommentsStay(t *testing.T) {
 	for name, text := range map[string]string{
 		"as it is":       commented,
+		"anchors":        strings.Replace("x-label: &label {a: b}\n"+commented, "\nmetadata:", "\nx-labels:\n  <<: *label # both\nmetadata:", 1),
 		"lists indented": strings.NewReplacer("\n      - ", "\n        -   ", "\n        ", "\n            ").Replace(commented),
 		"CRLF":           strings.ReplaceAll(commented, "\n", "\r\n"),
 		"a BOM":          "\ufeff" + commented,
@@ -166,6 +167,30 @@ func laidOut(t *testing.T, random *rand.Rand, pod any, i int) []byte {
 	return []byte(result)
 }
 
+// TestSharedNodes: what an anchor, an alias or a merge stands for is changed only where it is meant.
+func TestSharedNodes(t *testing.T) {
+	for name, text := range map[string]string{
+		"an anchored image":       shared("- name: web\n        image: &image web # all\n        ports: [{containerPort: 80}]") + "x: *image\n",
+		"an aliased template":     strings.Replace(shared("- {name: web, image: web, ports: [{containerPort: 80}]}"), "template:", "template: &pod", 1) + "x: *pod\n",
+		"a merged container":      "x: &base {image: web, ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 9}}}}\n" + shared("- {<<: *base, name: web}"),
+		"a merge that stays":      "x: &base {imagePullPolicy: Always}\n" + shared("- <<: *base # all\n        name: web\n        image: web\n        ports: [{containerPort: 80}]"),
+		"a list that is shared":   "x: &ports [{containerPort: 80}]\n" + shared("- {name: web, image: web, ports: *ports}"),
+		"a hook that is an alias": "x: &hook {sleep: {seconds: 9}}\n" + shared("- {name: web, image: web, ports: [{containerPort: 80}], lifecycle: {preStop: *hook}}"),
+	} {
+		if got := editsAgree(t, []byte(text)); got == nil {
+			t.Errorf("%s: no edit", name)
+		} else if isKept := strings.Contains(string(got), "# all"); isKept != strings.Contains(text, "# all") {
+			t.Errorf("%s: the comment is lost:\n%s", name, got)
+		}
+	}
+}
+
+// shared is a Deployment with a container.
+func shared(container string) string {
+	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n" +
+		"  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      " + container + "\n"
+}
+
 // editsAgree returns a document with its edits, if there are any.
 func editsAgree(t *testing.T, text []byte) []byte {
 	t.Helper()
@@ -178,9 +203,9 @@ func editsAgree(t *testing.T, text []byte) []byte {
 	if bytes.Equal(got, text) || len(problems) > 0 {
 		return nil
 	}
-	// An anchor makes the other way the only one.
+	// A separator of lines makes the other way the only one.
 	_, rest, _ := bytes.Cut(append([]byte("\n"), bytes.TrimPrefix(text, []byte("---"))...), []byte("\n"))
-	want, _, err := inject(&manifest.Document{Text: append([]byte("x-anchor: &a b\n"), rest...)}, objects, offline)
+	want, _, err := inject(&manifest.Document{Text: append([]byte("x-other: \"\u2028\"\n"), rest...)}, objects, offline)
 	if err != nil {
 		return nil // the document is not in block style
 	}
@@ -191,7 +216,7 @@ func editsAgree(t *testing.T, text []byte) []byte {
 	if err := yaml.Unmarshal(want, &b); err != nil {
 		t.Fatal(err)
 	}
-	delete(b, "x-anchor")
+	delete(b, "x-other")
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("the two ways differ:\n%s\n%s\nof\n%s", got, want, text)
 	}

@@ -151,7 +151,8 @@ type Join struct {
 func JoinOf(p *corev1.Pod, c *corev1.Container) Join {
 	word, err := preStopWord(p)
 	own := pod.HookOf(c)
-	isIdle := own == nil || own.Sleep == nil && own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0)
+	isIdle := own == nil || own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0) &&
+		(own.Sleep == nil || own.Sleep.Seconds < 0 || own.TCPSocket != nil) // or the API server refuses it
 	runs := Join{Merge: MergeRuns}
 	if p.Annotations[annotationUntil] != "" {
 		runs.Merge = MergeRunsFirst

@@ -34,6 +34,8 @@ func TestJoinOf(t *testing.T) {
 		"none, none":            {nil, "none", keeps},
 		"tcpSocket":             {&h{TCPSocket: &corev1.TCPSocketAction{}}, "", adds},
 		"no command":            {execOf(), "", adds},
+		"a negative sleep":      {&h{Sleep: &corev1.SleepAction{Seconds: -5}}, "", adds},
+		"two at once":           {&h{Sleep: &corev1.SleepAction{Seconds: 5}, TCPSocket: &corev1.TCPSocketAction{}}, "", adds},
 		"sleep":                 {&h{Sleep: &corev1.SleepAction{Seconds: 5}}, "", replaced(5 * time.Second)},
 		"sleep, keep":           {&h{Sleep: &corev1.SleepAction{Seconds: 5}}, "keep", keeps},
 		"sleep, replace":        {&h{Sleep: &corev1.SleepAction{Seconds: 5}}, "replace", replaced(0)},
