@@ -141,11 +141,6 @@ func hasEnded(c <-chan struct{}) bool {
 	}
 }
 
-func hasExited(p DataPlane) bool { return hasEnded(p.Exited()) }
-
-// namesTimeout is shorter than callTimeout, since names only improve the report.
-const namesTimeout = callTimeout / 4
-
 // errInterrupted is the error of a call that a request or the end of the data plane has interrupted. It is not a fault
 // of the data plane.
 var errInterrupted = errors.New("interrupted")
@@ -257,5 +252,64 @@ func (r *run) do(what string, f func(context.Context) error) {
 	}
 }
 
-// resumeTimeout bounds Resume: an Envoy has to be replaced, which takes seconds with thousands of clusters.
-const resumeTimeout = 12 * time.Second
+// look updates the activity. A failed call is never taken for no activity.
+func (r *run) look() {
+	if r.cfg.Mode != ExitOnZero {
+		return // Istio's modes poll when Istio does
+	}
+	if _, over := r.interrupted(); over {
+		return // the activity no longer matters
+	}
+	r.triedAt = time.Now()
+	began := r.triedAt
+	a, err := callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
+	switch {
+	case errors.Is(err, errInterrupted):
+	case err != nil:
+		r.lookFailed(err.Error())
+	case !a.Known:
+		r.lookFailed("not known to the data plane")
+	default:
+		r.unknown, r.lookedAt = false, began
+		r.record(a)
+	}
+}
+
+// lookFailed logs, at most once a second, that the activity has become unknown.
+func (r *run) lookFailed(why string) {
+	r.activity.Known = false
+	if r.unknown {
+		return
+	}
+	r.note("activity unknown: " + why)
+	if now := time.Now(); now.Sub(r.unknownLogged) >= time.Second {
+		r.unknown, r.unknownLogged = true, now
+		r.log.Warn(lineUnknown, "error", why)
+	}
+}
+
+// record takes the result of a successful call of Activity.
+func (r *run) record(a Activity) {
+	switch {
+	case !r.looked:
+		r.looked, r.firstSeen, r.firstRaced, r.firstFailed = true, a.Arrivals, a.Raced, a.Failed
+	case a.Arrivals != r.activity.Arrivals:
+		r.lastArrival = time.Now()
+	}
+	r.report.Late, r.report.Raced = a.Arrivals-r.firstSeen, a.Raced-r.firstRaced
+	r.report.Failed = a.Failed - r.firstFailed
+	if f := r.report.Finish; f != nil {
+		f.OpaqueEnds = a.OpaqueEnds.since(r.beforeFinish)
+	}
+	changed := a != r.activity
+	r.activity = a
+	if !changed {
+		return
+	}
+	if r.phase == Waiting || r.phase == Finishing {
+		r.noteHolders()
+	}
+	if r.watch.Activity != nil {
+		r.watch.Activity(a)
+	}
+}

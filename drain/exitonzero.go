@@ -1,8 +1,8 @@
 package drain
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -45,32 +45,6 @@ func (r *run) exitOnZero() {
 	r.leave()
 }
 
-// hookAlone is a hook without an agent, from start to end. The app's SIGTERM, which follows, ends the connections that
-// only an app can end, if it finishes its requests.
-func (r *run) hookAlone() {
-	if !r.acceptLast() {
-		return
-	}
-	r.closeIdle()
-	onlyOpaque := func() bool {
-		a := r.activity
-		return r.cfg.App == AppFinishes && a.Known && a.Opaque > 0 && a.Busy <= a.Opaque
-	}
-	why := r.await(r.deadline, func(now time.Time) (bool, time.Time) {
-		free, at := r.free(now)
-		return free || onlyOpaque(), at
-	})
-	switch {
-	case why != conditionMet:
-		r.end(why)
-	case onlyOpaque():
-		r.report.Finish = &Finish{After: Millis(time.Since(r.start)), Opaque: r.activity.Opaque}
-		r.report.Verdict = Clean
-	default:
-		r.leave()
-	}
-}
-
 // acceptLast is the draining phase. Endpoints and load balancers learn late that the pod ends: clients are accepted
 // until none has connected for the quiet time, but not without limit. It returns false if the termination has ended.
 func (r *run) acceptLast() bool {
@@ -105,23 +79,6 @@ func (r *run) closeIdle() {
 	r.noteHolders()
 }
 
-// drained waits, after a hook, for SIGTERM. It returns false if the termination has ended otherwise, or was cancelled.
-func (r *run) drained() bool {
-	r.enter(Drained)
-	if r.ending && !r.requested.Container {
-		r.reopen() // the hook has returned already
-	}
-	switch why := r.await(r.cancelAt, r.hasTerminate); why {
-	case conditionMet:
-		return true
-	case reached:
-		r.resume()
-	default:
-		r.end(why)
-	}
-	return false
-}
-
 // leave ends the data plane when no connection is busy. A client that connects now is refused, which is safe to retry;
 // one that has connected just before is still served.
 func (r *run) leave() {
@@ -136,7 +93,7 @@ func (r *run) leave() {
 		return
 	}
 	err := r.call(r.callDeadline(r.cfg.GracePeriod), r.dp.Close)
-	if err == nil || hasExited(r.dp) {
+	if err == nil || hasEnded(r.dp.Exited()) {
 		r.report.Verdict = Clean
 		return
 	}
@@ -150,22 +107,153 @@ func (r *run) leave() {
 	r.lastCall()
 }
 
-// resume cancels the drain.
-func (r *run) resume() {
-	r.log.Warn(lineCancelled, "after", time.Since(r.start).Round(time.Millisecond))
-	r.ending = false
-	if _, over := r.interrupted(); !over {
-		if !r.terminating() { // if SIGTERM arrives meanwhile, Resume has no more time than any other call
-			r.resuming = cancelling
+// free is true when no connection is busy, and no idle one is so new that its client may be about to use it.
+func (r *run) free(now time.Time) (bool, time.Time) {
+	if none, _ := r.noneBusy(now); !none {
+		return false, never()
+	}
+	at := r.lastArrival.Add(r.cfg.IdleGrace)
+	return r.activity.Connections == 0 || !now.Before(at), at
+}
+
+// noneBusy is true when no more connections are busy than the exit allows.
+func (r *run) noneBusy(time.Time) (bool, time.Time) {
+	return r.activity.Known && r.activity.Busy <= r.cfg.ExitAt, never()
+}
+
+// hasTerminate is true after SIGTERM.
+func (r *run) hasTerminate(time.Time) (bool, time.Time) { return r.terminating(), never() }
+
+// drainEnds is when the draining phase ends, unless a client connects before: after the minimum drain and the quiet
+// time since the last arrival, but no later than the cap.
+func (r *run) drainEnds() time.Time {
+	ends, most := r.quietFrom(), r.start.Add(r.cfg.DrainCap())
+	if !r.lookedAt.Before(ends) && r.mayHaveMissed(ends) {
+		return most // unless a later Activity is complete
+	}
+	return earlier(ends, most)
+}
+
+// quietFrom is when the quiet time will have passed, unless a client connects before.
+func (r *run) quietFrom() time.Time {
+	return later(r.lastArrival.Add(r.cfg.QuietTime), r.start.Add(r.cfg.MinimumDrain))
+}
+
+// mayHaveMissed is true if clients may have connected before at without being counted yet.
+func (r *run) mayHaveMissed(at time.Time) bool {
+	return r.cfg.QuietTime > 0 && !r.activity.ArrivalsAsOf.IsZero() && r.activity.ArrivalsAsOf.Before(at)
+}
+
+// end ends the data plane for the reason that ended a wait. reached means the deadline.
+func (r *run) end(why reason) {
+	switch why {
+	case exited:
+		r.istio.Warn(lineDiedEarly)
+		r.report.Verdict = Crashed
+	case stopNow:
+		if r.requested.Exit == Quit {
+			r.istio.Info(lineQuit)
 		}
-		err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume)
-		if r.resuming = notResuming; err != nil && !errors.Is(err, errInterrupted) {
-			r.faultf("resume: %v", err)
-		}
+		r.report.Verdict = r.atOnce()
+		r.killDataPlane()
+	default: // reached or lastCallNow
+		r.lastCall()
+	}
+}
+
+// lastCall ends the open conversations, each in the way of its protocol.
+func (r *run) lastCall() {
+	r.enter(LastCall)
+	r.log.Warn(lineLastCall, "busy", r.activity.Busy, "known", r.activity.Known)
+	r.ending = true
+
+	// Half of the time left is for the endings, a quarter for a data plane that is slow to return, the rest for the last
+	// bytes to reach the clients. It is at most the margin: with ExitAt there may be minutes left.
+	left := min(max(0, time.Until(r.killBy())), r.cfg.margin())
+	open, err := callFor(r, time.Now().Add(left*3/4), func(ctx context.Context) ([]Conversation, error) {
+		return r.dp.LastCall(ctx, left/2)
+	})
+	r.report.Open = append(r.report.Open, open...) // a hook's last call may have been before
+	verdict := Clean
+	if len(r.report.Open) > 0 {
+		verdict = Cut
 	}
 	if why, over := r.interrupted(); over {
-		r.end(why)
+		if r.end(why); why == stopNow && verdict == Cut {
+			r.report.Verdict = Cut // a cut remains a cut
+		}
 		return
 	}
-	r.report.Verdict = Resumed
+	if err != nil {
+		r.faultf("last call: %v", err)
+		verdict = Cut // or unknown
+	}
+
+	// Only a hook has begun this. Its container is killed in a moment, with its open connections, but the pod may remain.
+	if !r.terminating() {
+		if !r.drained() {
+			return
+		}
+		if r.reopened { // a last call for later connections, too
+			r.reopened = false
+			r.lastCall()
+			return
+		}
+	}
+	r.finish(verdict)
+}
+
+// finish closes the data plane in an orderly way within the rest of the grace period, and kills it if that fails.
+func (r *run) finish(v Verdict) {
+	err := r.call(r.killBy(), r.dp.Close)
+	switch {
+	case err == nil || hasEnded(r.dp.Exited()):
+	case r.requested.Exit != "" || r.ctx.Err() != nil:
+		if v == Clean {
+			v = r.atOnce()
+		}
+		r.killDataPlane()
+	default:
+		r.faultf(faultClose, err)
+		r.log.Warn(lineCloseFailed)
+		r.killDataPlane()
+	}
+	r.report.Verdict = v
+}
+
+// cutBy lists the conversations that the program of the data plane has cut.
+func cutBy(p DataPlane) []Conversation {
+	if c, ok := p.(Cutter); ok {
+		return c.Cut()
+	}
+	return nil
+}
+
+// atOnce is the verdict of an end without a drain: Quit also when ctx has ended.
+func (r *run) atOnce() Verdict { return cmp.Or(r.requested.Exit, Quit) }
+
+// hookAlone is a hook without an agent, from start to end. The app's SIGTERM, which follows, ends the connections that
+// only an app can end, if it finishes its requests.
+func (r *run) hookAlone() {
+	if !r.acceptLast() {
+		return
+	}
+	r.closeIdle()
+	onlyOpaque := func() bool {
+		a := r.activity
+		return r.cfg.App == AppFinishes && a.Known && a.Opaque > 0 && a.Busy <= a.Opaque
+	}
+	why := r.await(r.deadline, func(now time.Time) (bool, time.Time) {
+		free, at := r.free(now)
+		return free || onlyOpaque(), at
+	})
+	switch {
+	case why != conditionMet:
+		r.end(why)
+	case onlyOpaque():
+		r.report.Finish = &Finish{After: Millis(time.Since(r.start)), Opaque: r.activity.Opaque}
+		r.report.Verdict = Clean
+	default:
+		r.leave()
+	}
 }

@@ -51,7 +51,7 @@ func (j *joined) each(f func(i int, m *member) error) error {
 	errs := make([]error, len(j.members))
 	var calls sync.WaitGroup
 	for i, m := range j.members {
-		if !hasExited(m) {
+		if !hasEnded(m.Exited()) {
 			calls.Go(func() { errs[i] = f(i, m) })
 		}
 	}
@@ -86,7 +86,7 @@ func (j *joined) Activity(ctx context.Context) (Activity, error) {
 		sum.Raced += m.last.Raced
 		sum.Failed += m.last.Failed
 		sum.OpaqueEnds = sum.OpaqueEnds.plus(m.last.OpaqueEnds)
-		if hasExited(m) {
+		if hasEnded(m.Exited()) {
 			continue
 		}
 		sum.Known = sum.Known && m.last.Known
@@ -101,7 +101,7 @@ func (j *joined) Activity(ctx context.Context) (Activity, error) {
 // Changes merges the signals of all planes.
 func (j *joined) Changes() <-chan struct{} {
 	for _, m := range j.members {
-		if m.Changes() == nil && !hasExited(m) {
+		if m.Changes() == nil && !hasEnded(m.Exited()) {
 			return nil
 		}
 	}

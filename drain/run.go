@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 )
 
@@ -164,15 +163,6 @@ type run struct {
 	returned      <-chan struct{} // closed when the latest call, and all before it, have returned
 }
 
-// resumption is why the data plane resumes.
-type resumption uint8
-
-const (
-	notResuming resumption = iota
-	reopening              // the listeners are being reopened, which SIGTERM interrupts
-	cancelling             // the drain is being cancelled, and no SIGTERM had come when that began
-)
-
 // terminating reports whether SIGTERM has come.
 func (r *run) terminating() bool { return !r.requested.Terminated.IsZero() }
 
@@ -204,10 +194,85 @@ func (r *run) enter(p Phase) {
 	}
 }
 
-// note keeps a fault for the report: each once, and a limited number, because the report has to fit into a termination
-// message.
-func (r *run) note(fault string) {
-	if len(r.report.Faults) < maxFaults && !slices.Contains(r.report.Faults, fault) {
-		r.report.Faults = append(r.report.Faults, fault)
+// deadline is the moment of the last call.
+func (r *run) deadline() time.Time { return r.start.Add(r.cfg.LastCallAfter()) }
+
+// graceEnds is the moment of the kubelet's SIGKILL.
+func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
+
+// shorten moves SIGKILL forward to the moment that Termination.Deadline returns. All other moments follow from it.
+func (r *run) shorten() {
+	if r.sigkill == nil || r.cfg.Mode != ExitOnZero {
+		return
 	}
+	at, from := r.sigkill()
+	if grace := at.Sub(r.start); grace > 0 && grace < r.cfg.GracePeriod {
+		r.cfg.GracePeriod = grace
+		r.cfg.Deadline = min(r.cfg.Deadline, grace-r.cfg.margin())
+		r.report.Deadline, r.report.DeadlineFrom = Millis(grace), from
+		r.log.Warn(lineSooner, "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
+	}
+}
+
+// least is LeastGrace, but no more than the margin.
+func (r *run) least() time.Duration { return min(r.cfg.margin(), LeastGrace) }
+
+// killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so
+// that the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.
+// Istio's modes have no grace period: they need it only after a hurry.
+func (r *run) killBy() time.Time {
+	by := later(r.graceEnds(), r.requested.Terminated.Add(r.least()))
+	if r.hurried() {
+		soon := r.hurriedAt.Add(r.cfg.margin())
+		if by = earlier(by, soon); r.cfg.Mode != ExitOnZero {
+			by = soon
+		}
+	}
+	return by.Add(-r.cfg.margin() / 8)
+}
+
+// killDeadline is when a Kill that does not return is abandoned: in time for the report before SIGKILL.
+func (r *run) killDeadline() time.Time {
+	now := time.Now()
+	until, least := now.Add(callTimeout), max(r.cfg.margin()/16, overrun)
+	if r.cfg.Mode != ExitOnZero {
+		return until
+	}
+	return earlier(until, later(r.graceEnds().Add(-least), now.Add(least)))
+}
+
+// callDeadline is when a call that may take at most d is abandoned: no call may use up the time of the last call. After
+// the deadline, or in a hurry, a call has an eighth of the shortest time that the last call can have.
+func (r *run) callDeadline(d time.Duration) time.Time {
+	now := time.Now()
+	until, short := now.Add(d), now.Add(r.least()/8)
+	switch {
+	case r.hurried():
+		return earlier(until, short)
+	case r.cfg.Mode != ExitOnZero:
+		return until
+	}
+	return earlier(until, later(r.deadline(), short))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// sooner is earlier for times of which zero means never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.IsZero() {
+		return later(a, b)
+	}
+	return earlier(a, b)
 }

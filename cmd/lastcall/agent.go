@@ -18,7 +18,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
@@ -161,7 +160,7 @@ func (f *agentFlags) run(o agent.Options) error {
 // options are those that lastcall agent and lastcall run have in common.
 func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, closeOptions func(), err error) {
 	log, written := cli.Log(cmd, f.logFormat, slog.LevelInfo)
-	inbound, err := f.parseInbound(!f.envoy.isEnvoy() && !isRun)
+	inbound, err := f.listeners(!f.envoy.isEnvoy() && !isRun)
 	if err != nil {
 		return o, nil, err
 	}
@@ -233,7 +232,7 @@ func (f *agentFlags) admin(s *meshconfig.Settings, isRun bool) agent.Admin {
 	return agent.Admin{Address: address, Optional: f.adminAddress == ""}
 }
 
-func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
+func (f *agentFlags) listeners(needed bool) ([]pipe.Inbound, error) {
 	captured, err := f.capture.inbound()
 	if err != nil {
 		return nil, err
@@ -243,7 +242,7 @@ func (f *agentFlags) parseInbound(needed bool) ([]pipe.Inbound, error) {
 	}
 	out := captured
 	for _, s := range f.inbound {
-		in, err := inbound.Parse(s)
+		in, err := parseInbound(s)
 		if err != nil {
 			return nil, usage(err)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/inbound"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
@@ -195,7 +194,7 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if listen == "" {
 		return nil, nil
 	}
-	protocol, err := inbound.Protocol(f.protocol)
+	protocol, err := parseProtocol(f.protocol)
 	if err != nil {
 		return nil, usagef("--inbound-captured-protocol: %w", err)
 	}

@@ -4,28 +4,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/admin"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/systemd"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // Exit codes.
@@ -35,72 +26,6 @@ const (
 	CodeCut      = 3 // requests or connections were cut, with FailOnCut
 )
 
-// Options of an agent, by the part that needs them.
-type Options struct {
-	Settings *meshconfig.Settings
-	Log      *slog.Logger
-	Terminal *terminal.Terminal // where a person watches; may be nil
-
-	Pipe     PipeOptions
-	Envoy    *envoy.Options // if set, the data plane instead of the pipe, with its own inbound listeners
-	Outbound string         // host:port that receives captured outbound connections; empty: none
-	Admin    Admin          // Envoy's admin API for the pipe; a real Envoy has its own
-	Status   StatusOptions
-	Pod      Pod
-	App      AppOptions
-
-	Stop     Stop
-	Notifier *systemd.Notifier // nil: no service manager
-
-	TerminationLog string // file for the container's termination message; empty: none
-	FailOnCut      bool   // end with CodeCut when requests or connections were cut
-}
-
-// PipeOptions configure the embedded proxy.
-type PipeOptions struct {
-	Inbound         []pipe.Inbound
-	Limits          pipe.Limits
-	H2              http2.Limits
-	Endings         pipe.Endings
-	AccessLog       io.Writer // nil: none
-	AccessLogFormat accesslog.Format
-}
-
-// StatusOptions configure the status port, which is Settings.StatusPort.
-type StatusOptions struct {
-	Address string // host; empty: all addresses
-
-	// HookToken is the TOKEN of GET /wait/TOKEN, the preStop hook of app containers by httpGet, which arrives from the
-	// node. SidecarToken is that of the sidecar's own hook. Empty: no such path.
-	HookToken, SidecarToken string
-
-	Probes   Probes                 // the app's, and hooks, that an injector redirected to the status port; nil: none
-	Metrics  []prometheus.Collector // scraped in addition to the agent's own
-	Profiles bool                   // serve Go's profiles, for requests from this pod
-}
-
-// Pod describes the agent's pod.
-type Pod struct {
-	Sidecar       Sidecar // kind of container in which the agent runs
-	AppContainers int     // 0 means one
-	ExitWithApp   bool    // end a sidecar when the app has exited by itself, as a job does
-}
-
-// AppOptions are for an app that the agent starts.
-type AppOptions struct {
-	Command    *exec.Cmd      // starts with the agent and is stopped after the drain, see end; may be nil
-	StopSignal syscall.Signal // 0: the one that stops the agent, but SIGTERM after Ctrl-C and the end of a terminal
-
-	SignalChildOnly bool // the command's process alone gets the stop signal; what it has started may outlive the agent
-}
-
-// Stop are the signals to the agent.
-type Stop struct {
-	Requests *drain.Requests       // gets them, and all else that begins or ends a drain; nil: the agent makes its own
-	First    func() syscall.Signal // the first signal that arrived, 0 for none yet; nil: SIGTERM
-	Reload   <-chan struct{}       // makes the agent read its certificates, or Envoy's configuration, again
-}
-
 // agent is one run.
 type agent struct {
 	Options
@@ -108,8 +33,8 @@ type agent struct {
 	plane    drain.DataPlane
 	app      *process.Child // nil without an app
 	status   *status
-	outbound *outbound.Proxy // nil without one
-	admin    *admin.Server   // nil when it is not answered
+	outbound *outboundProxy // nil without one
+	admin    *admin.Server  // nil when it is not answered
 	phases   *phases
 
 	requests *drain.Requests // everything that begins or ends a drain
@@ -183,28 +108,6 @@ func newAgent(o Options) *agent {
 	}
 }
 
-// errStopped ends a start that a stop signal interrupts.
-var errStopped = errors.New("stopped while starting")
-
-// startUnlessStopped starts everything. A stop signal interrupts the start: an Envoy may take long until it serves, or
-// never serve.
-func (a *agent) startUnlessStopped(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		if a.awaitStop(ctx) {
-			cancel(errStopped)
-		}
-	})
-	defer waiting.Wait()
-	defer cancel(nil)
-	err := a.start(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), errStopped) {
-		return errStopped
-	}
-	return err
-}
-
 // awaitStop waits for a stop signal; it returns false if ctx ends before.
 func (a *agent) awaitStop(ctx context.Context) bool {
 	for {
@@ -216,124 +119,6 @@ func (a *agent) awaitStop(ctx context.Context) bool {
 		case <-changed:
 		case <-ctx.Done():
 			return false
-		}
-	}
-}
-
-func (a *agent) start(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			a.abandonStart()
-		}
-	}()
-	if a.status, err = a.startStatus(); err != nil {
-		return err
-	}
-	if a.Envoy != nil && a.App.Command != nil { // it cannot hold connections, and answers them with 503
-		if err := a.startApp(); err != nil {
-			return err
-		}
-		a.log.Info("Envoy starts when the app accepts connections", "app", a.appAddresses())
-		if a.appServes(ctx); ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
-	if err := a.startPlane(ctx); err != nil {
-		return err
-	}
-	a.status.watch(a.plane)
-	if err := errors.Join(a.startAdmin(), a.startOutbound()); err != nil {
-		return err
-	}
-	if a.App.Command != nil && a.app == nil {
-		if err := a.startApp(); err != nil {
-			return err
-		}
-	}
-	a.phases.ready()
-	return nil
-}
-
-// abandonStart ends the parts that have started. The app has served nothing yet, but it may have begun to work.
-func (a *agent) abandonStart() {
-	a.stopAdmin()
-	if a.plane != nil {
-		a.plane.Kill()
-	}
-	if a.app != nil {
-		a.endApp(context.Background(), time.Now().Add(a.Settings.GracePeriod.Value-killAhead))
-	}
-	if a.status != nil {
-		a.status.server.End()
-	}
-}
-
-// startPlane starts the data plane.
-func (a *agent) startPlane(ctx context.Context) error {
-	if a.Envoy != nil {
-		p, err := envoy.Start(ctx, *a.Envoy)
-		if err != nil {
-			return err
-		}
-		a.plane = p
-		return nil
-	}
-	cfg := pipe.Config{
-		Inbound: a.Pipe.Inbound, Limits: a.Pipe.Limits, H2: a.Pipe.H2, Endings: a.Pipe.Endings,
-		OwnPorts: a.ownPorts(), Log: a.log,
-	}
-	if a.App.Command != nil {
-		cfg.AppStarts = a.Settings.RestartWait.Value
-	}
-	if a.Pipe.AccessLog != nil {
-		cfg.AccessLog = accesslog.New(a.Pipe.AccessLog, a.Pipe.AccessLogFormat)
-	}
-	p, err := pipe.Start(cfg)
-	if err != nil {
-		return err
-	}
-	a.plane = p
-	for i, in := range a.Pipe.Inbound {
-		app := cmp.Or(in.App, "(original destination)")
-		a.log.Info("serving inbound", "listen", p.Addr(i).String(), "app", app, "protocol", in.Protocol.String())
-	}
-	return nil
-}
-
-// follow follows the app, and reloads at the signal for that.
-func (a *agent) follow(ctx context.Context) {
-	var appDone <-chan struct{}
-	if a.app != nil {
-		appDone = a.app.Done()
-	}
-	appGone := a.followApp(ctx)
-	for {
-		select {
-		case <-a.Stop.Reload:
-			a.reload()
-		case <-appGone:
-			appGone = nil
-			a.appExited(ctx)
-		case <-appDone:
-			if appDone = nil; !a.endingApp.Load() {
-				a.appExited(ctx, "code", a.app.Code())
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// reload reads the certificates, or Envoy's configuration, again. Changed files are read without this; the log line
-// confirms the signal.
-func (a *agent) reload() {
-	switch p := a.plane.(type) {
-	case *pipe.Pipe:
-		a.log.Info("reloading the certificates")
-		p.ReloadCertificates()
-	case *envoy.Plane:
-		if err := p.Reload(); err != nil {
-			a.log.Warn("nothing to reload", "error", err)
 		}
 	}
 }
@@ -439,7 +224,9 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	case drain.Quit, drain.Exited, drain.Crashed:
 		by = time.Now()
 	}
-	a.endOutbound(ctx, by)
+	if a.outbound != nil {
+		a.endOutbound(ctx, by)
+	}
 	switch {
 	case report.Verdict == drain.Cut && a.FailOnCut:
 		return CodeCut
@@ -451,25 +238,38 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	return CodeIntended
 }
 
-// reportAppEnd adds the end of the app to the report. That of a job is published only here, another one again.
-func (a *agent) reportAppEnd(report *drain.Report) {
-	report.Faults = append(report.Faults, a.faults...)
-	if a.isJob() {
-		if age := time.Since(report.Began); a.killedBy != "" && report.Verdict == drain.Clean {
-			report.Verdict, report.Open = drain.Cut, append(report.Open, a.jobConversation(age, a.killedBy))
-		}
-		report.Duration = drain.Millis(time.Since(report.Began))
-	} else if len(a.faults) == 0 {
-		return
-	}
-	report.Publish(a.log, a.TerminationLog)
+// phases is the state of the termination for hooks that wait for it, probes and metrics.
+type phases struct {
+	phase.State
+	isUp   bool
+	starts bool // the app is ours and does not accept connections yet
+	phase  drain.Phase
+	began  time.Time    // the latest termination; zero before the first
+	ended  time.Time    // zero during a termination
+	cfg    drain.Config // of the termination
+	hooked bool         // SIGTERM arrived after a hook's drain was complete
+
+	sigkill     time.Time // when the platform's SIGKILL comes, if that is sooner than the grace period's end
+	sigkillFrom string    // the source of that
 }
 
-// appCode is the agent's exit code that follows from the app's; see end.
-func (a *agent) appCode() int {
-	code := a.app.Code()
-	if code == process.SignalCode(a.appSignal) && a.endingApp.Load() && len(a.Pipe.Inbound) > 0 {
-		return CodeIntended
-	}
-	return code
+// ready enters Serving, at the start or after a cancelled drain.
+func (p *phases) ready() { p.Set(func() { p.isUp, p.phase = true, drain.Serving }) }
+
+// watcher records one termination.
+func (p *phases) watcher(cfg drain.Config) drain.Watcher {
+	p.Set(func() {
+		p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg
+		if left := time.Until(p.sigkill); left > 0 {
+			p.cfg.GracePeriod = min(cfg.GracePeriod, left)
+		}
+	})
+	return drain.Watcher{Phase: func(now drain.Phase) {
+		p.Set(func() {
+			if now == drain.Done {
+				p.ended, p.hooked = time.Now(), p.phase == drain.Drained
+			}
+			p.phase = now
+		})
+	}}
 }

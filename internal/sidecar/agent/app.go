@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"net"
-	"net/netip"
 	"slices"
 	"syscall"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
@@ -259,91 +257,49 @@ func (a *agent) endApp(ctx context.Context, by time.Time) {
 	}
 }
 
-// Outbound connections outlive inbound ones: the app's last queries, its commits of offsets, its own shutdown. Once the
-// inbound side is drained, outbound connections continue until the app has exited.
-
-func (a *agent) startOutbound() (err error) {
-	if a.Outbound == "" {
-		return nil
+// follow follows the app, and reloads at the signal for that.
+func (a *agent) follow(ctx context.Context) {
+	var appDone <-chan struct{}
+	if a.app != nil {
+		appDone = a.app.Done()
 	}
-	a.outbound, err = outbound.Start(a.Outbound, a.isOwn, a.log)
-	if err == nil {
-		a.status.metrics.outbound.Store(a.outbound)
-		a.log.Info("serving outbound", "listen", a.outbound.Addr().String())
+	appGone := a.followApp(ctx)
+	for {
+		select {
+		case <-a.Stop.Reload:
+			a.reload()
+		case <-appGone:
+			appGone = nil
+			a.appExited(ctx)
+		case <-appDone:
+			if appDone = nil; !a.endingApp.Load() {
+				a.appExited(ctx, "code", a.app.Code())
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
-	return err
 }
 
-// ownPorts are the ports of the status server and the admin API.
-func (a *agent) ownPorts() []uint16 {
-	ports := []uint16{uint16(a.Settings.StatusPort.Value), uint16(a.Settings.AdminPort.Value)}
-	if at, err := netip.ParseAddrPort(a.Admin.Address); err == nil {
-		ports = append(ports, at.Port())
-	}
-	return ports
-}
-
-// isOwn reports whether a destination is a port that receives captured connections.
-func (a *agent) isOwn(to netip.AddrPort) bool {
-	if to.Port() == netip.MustParseAddrPort(a.outbound.Addr().String()).Port() {
-		return true
-	}
-	p, ok := a.plane.(*pipe.Pipe)
-	return ok && slices.ContainsFunc(p.Listeners(), func(l pipe.Listener) bool {
-		return l.App == "" && netip.MustParseAddrPort(l.Addr.String()).Port() == to.Port()
-	})
-}
-
-// endOutbound waits until the app has exited, until the deadline by at most, and closes the outbound side. The app is
-// known to have exited
-//
-//  1. when it was our child;
-//  2. when SIGTERM arrived only after a hook's drain was complete: the kubelet ends a native sidecar after the app
-//     (KEP-753);
-//  3. by its processes, where the pod shares them;
-//  4. by the process that its exec hook has left in each container (presences).
-//
-// Otherwise it may run until the deadline. In Istio's modes the proxy ends as a whole, even if the app still needs it.
-func (a *agent) endOutbound(ctx context.Context, by time.Time) {
-	if a.outbound == nil {
+// reportAppEnd adds the end of the app to the report. That of a job is published only here, another one again.
+func (a *agent) reportAppEnd(report *drain.Report) {
+	report.Faults = append(report.Faults, a.faults...)
+	if a.isJob() {
+		if age := time.Since(report.Began); a.killedBy != "" && report.Verdict == drain.Clean {
+			report.Verdict, report.Open = drain.Cut, append(report.Open, a.jobConversation(age, a.killedBy))
+		}
+		report.Duration = drain.Millis(time.Since(report.Began))
+	} else if len(a.faults) == 0 {
 		return
 	}
-	defer a.outbound.Close()
-	defer a.presences.end()
-	if a.Settings.Mode() != drain.ExitOnZero || !a.awaitAppEnd(ctx, by) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(time.Until(by), lastBytes))
-	defer cancel()
-	a.outbound.Finish(ctx)
+	report.Publish(a.log, a.TerminationLog)
 }
 
-// lastBytes is how long bytes that an app wrote just before its exit may take, and how long the other side has to close
-// its connections.
-const lastBytes = time.Second
-
-// awaitAppEnd waits for the app's exit until the deadline by. It returns false when the exit was not seen.
-func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
-	if a.app != nil || a.phases.snapshot().hooked {
-		return true
+// appCode is the agent's exit code that follows from the app's; see end.
+func (a *agent) appCode() int {
+	code := a.app.Code()
+	if code == process.SignalCode(a.appSignal) && a.endingApp.Load() && len(a.Pipe.Inbound) > 0 {
+		return CodeIntended
 	}
-	ctx, cancel := context.WithDeadline(ctx, by)
-	defer cancel()
-	a.log.Info("inbound drained; outbound connections stay open until the app exits", "open", a.outbound.Stats().Open)
-	began := time.Now()
-	var err error
-	if process.AreShared() {
-		err = awaitAppGone(ctx, 0, true)
-	} else {
-		err = a.presences.awaitGone(ctx, max(1, a.Pod.AppContainers))
-	}
-	if err != nil {
-		a.log.Warn("app still running at the deadline; closing its outbound connections", "open", a.outbound.Stats().Open,
-			"error", err,
-			"hint", "a native sidecar ends after the app; a classic one detects its exit with "+
-				"shareProcessNamespace, or with lastcall wait as the preStop hook of every app container")
-		return false
-	}
-	a.log.Info("app exited", "after", time.Since(began).Round(time.Millisecond))
-	return true
+	return code
 }

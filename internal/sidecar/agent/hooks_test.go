@@ -18,7 +18,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
 )
 
 // Hooks of one container share a wait, which lasts until the last of them has gone.
@@ -213,7 +212,7 @@ func TestPresenceWanted(t *testing.T) {
 		{drain.Finishing, ClassicSidecar, true}, {drain.Drained, ClassicSidecar, true}, {drain.Done, ClassicSidecar, true},
 		{drain.Finishing, NativeSidecar, false}, {drain.Done, NativeSidecar, false},
 	} {
-		a := &agent{phases: new(phases), presences: newPresences(), hooks: newHooks(), outbound: new(outbound.Proxy)}
+		a := &agent{phases: new(phases), presences: newPresences(), hooks: newHooks(), outbound: new(outboundProxy)}
 		a.Settings, a.Pod.Sidecar = new(meshconfig.Settings), tt.sidecar
 		a.phases.phase = tt.phase
 		ln := nettest.Listen(t, "127.0.0.1:0")

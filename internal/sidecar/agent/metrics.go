@@ -11,7 +11,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/outbound"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -26,7 +25,7 @@ type metrics struct {
 	scrapeFailed *prometheus.CounterVec
 	hookRefused  prometheus.Counter
 	restarts     prometheus.Counter
-	outbound     atomic.Pointer[outbound.Proxy]
+	outbound     atomic.Pointer[outboundProxy]
 }
 
 func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
@@ -106,11 +105,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			max(0, now.remaining).Seconds())
 	}
 	if o := m.outbound.Load(); o != nil {
-		stats := o.Stats()
-		s.gauge("lastcall_outbound_connections", "Open outbound connections of the app.", float64(stats.Open))
-		s.counter("lastcall_outbound_connections_total", "Outbound connections of the app.", stats.Total)
+		s.gauge("lastcall_outbound_connections", "Open outbound connections of the app.", float64(o.open.Load()))
+		s.counter("lastcall_outbound_connections_total", "Outbound connections of the app.", o.total.Load())
 		s.counter("lastcall_outbound_failures_total", "Outbound connections whose destination was unreachable.",
-			stats.Failed)
+			o.failed.Load())
 	}
 	plane := m.plane.Load()
 	if plane == nil {

@@ -6,47 +6,10 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/phase"
 )
-
-// phases is the state of the termination for hooks that wait for it, probes and metrics.
-type phases struct {
-	phase.State
-	isUp   bool
-	starts bool // the app is ours and does not accept connections yet
-	phase  drain.Phase
-	began  time.Time    // the latest termination; zero before the first
-	ended  time.Time    // zero during a termination
-	cfg    drain.Config // of the termination
-	hooked bool         // SIGTERM arrived after a hook's drain was complete
-
-	sigkill     time.Time // when the platform's SIGKILL comes, if that is sooner than the grace period's end
-	sigkillFrom string    // the source of that
-}
-
-// ready enters Serving, at the start or after a cancelled drain.
-func (p *phases) ready() { p.Set(func() { p.isUp, p.phase = true, drain.Serving }) }
 
 // appAccepts makes an app that starts ready.
 func (p *phases) appAccepts() { p.Set(func() { p.starts = false }) }
-
-// watcher records one termination.
-func (p *phases) watcher(cfg drain.Config) drain.Watcher {
-	p.Set(func() {
-		p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg
-		if left := time.Until(p.sigkill); left > 0 {
-			p.cfg.GracePeriod = min(cfg.GracePeriod, left)
-		}
-	})
-	return drain.Watcher{Phase: func(now drain.Phase) {
-		p.Set(func() {
-			if now == drain.Done {
-				p.ended, p.hooked = time.Now(), p.phase == drain.Drained
-			}
-			p.phase = now
-		})
-	}}
-}
 
 // hasten records that SIGKILL comes at a moment. It returns false, and changes nothing, if the grace period ends no
 // later.
@@ -85,33 +48,6 @@ func (p *phases) drained(ctx context.Context) error { return p.Reached(ctx, &p.p
 // leftToApp waits until an app may receive its SIGTERM: the drain is complete, or only the app can complete it.
 func (p *phases) leftToApp(ctx context.Context) error {
 	return p.Reached(ctx, &p.phase, drain.Drained, drain.Finishing)
-}
-
-// snapshot is the state for metrics and probes.
-type snapshot struct {
-	up        bool
-	starts    bool // the app does not accept connections yet
-	phase     drain.Phase
-	draining  bool
-	hooked    bool          // SIGTERM arrived after a hook's drain was complete
-	duration  time.Duration // of the current drain, or of the latest
-	remaining time.Duration // until the platform's SIGKILL, negative after it; only while draining
-}
-
-func (p *phases) snapshot() (s snapshot) {
-	p.Get(func() {
-		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
-		switch {
-		case p.began.IsZero():
-		case p.ended.IsZero():
-			s.draining = true
-			s.duration = time.Since(p.began)
-			s.remaining = p.cfg.GracePeriod - s.duration
-		default:
-			s.duration = p.ended.Sub(p.began)
-		}
-	})
-	return s
 }
 
 // deadline is POST /deadline/TOKEN?at=TIME&from=SOURCE: SIGKILL comes at TIME (RFC 3339), sooner than the grace period

@@ -262,3 +262,30 @@ func (s *status) alive(ctx context.Context) error {
 	}
 	return nil
 }
+
+// snapshot is the state for metrics and probes.
+type snapshot struct {
+	up        bool
+	starts    bool // the app does not accept connections yet
+	phase     drain.Phase
+	draining  bool
+	hooked    bool          // SIGTERM arrived after a hook's drain was complete
+	duration  time.Duration // of the current drain, or of the latest
+	remaining time.Duration // until the platform's SIGKILL, negative after it; only while draining
+}
+
+func (p *phases) snapshot() (s snapshot) {
+	p.Get(func() {
+		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
+		switch {
+		case p.began.IsZero():
+		case p.ended.IsZero():
+			s.draining = true
+			s.duration = time.Since(p.began)
+			s.remaining = p.cfg.GracePeriod - s.duration
+		default:
+			s.duration = p.ended.Sub(p.began)
+		}
+	})
+	return s
+}

@@ -1,4 +1,4 @@
-package inbound
+package main
 
 import (
 	"crypto/tls"
@@ -8,7 +8,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 )
 
-func TestParse(t *testing.T) {
+func TestParseInbound(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		want string // of the error; "" for none
@@ -23,41 +23,41 @@ func TestParse(t *testing.T) {
 		{in: ":1=:2,protocol=udp", want: "must be auto, http, tcp, postgres or redis"},
 		{in: ":1=:2,proto=http", want: `unknown option "proto"`},
 	} {
-		_, err := Parse(tt.in)
+		_, err := parseInbound(tt.in)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v; want %q", tt.in, err, tt.want)
 		}
 	}
 }
 
-func TestParseName(t *testing.T) {
-	in, err := Parse(":8080=127.0.0.1:80,protocol=http,name=ingress_http")
+func TestParseInboundName(t *testing.T) {
+	in, err := parseInbound(":8080=127.0.0.1:80,protocol=http,name=ingress_http")
 	if err != nil || in.Name != "ingress_http" || in.Protocol != pipe.HTTP {
 		t.Errorf("%+v, %v", in, err)
 	}
 	for _, name := range []string{"", "a b", "a.b", "a:b", "ü", strings.Repeat("x", 61)} {
-		if in, err := Parse(":8080=127.0.0.1:80,name=" + name); err == nil {
+		if in, err := parseInbound(":8080=127.0.0.1:80,name=" + name); err == nil {
 			t.Errorf("name %q is accepted: %+v", name, in)
 		}
 	}
 }
 
-func TestParseMaxConnections(t *testing.T) {
-	if in, err := Parse(":1=:2,max-connections=7"); err != nil || in.MaxConnections != 7 {
+func TestParseInboundMaxConnections(t *testing.T) {
+	if in, err := parseInbound(":1=:2,max-connections=7"); err != nil || in.MaxConnections != 7 {
 		t.Errorf("%+v, %v", in, err)
 	}
-	if in, err := Parse(":1=:2,max-connections=0"); err != nil || in.MaxConnections != pipe.NoLimit {
+	if in, err := parseInbound(":1=:2,max-connections=0"); err != nil || in.MaxConnections != pipe.NoLimit {
 		t.Errorf("%+v, %v", in, err)
 	}
 	for _, bad := range []string{"", "-1", "many", "1.5"} {
-		if in, err := Parse(":1=:2,max-connections=" + bad); err == nil {
+		if in, err := parseInbound(":1=:2,max-connections=" + bad); err == nil {
 			t.Errorf("%q is accepted: %+v", bad, in)
 		}
 	}
 }
 
-func TestParseTLS(t *testing.T) {
-	in, err := Parse(":8443=127.0.0.1:80,tls-cert=/c/tls.crt,tls-key=/c/tls.key,tls-client-ca=/c/ca.crt,tls-alpn=h2+http/1.1,tls-min-version=1.3")
+func TestParseInboundTLS(t *testing.T) {
+	in, err := parseInbound(":8443=127.0.0.1:80,tls-cert=/c/tls.crt,tls-key=/c/tls.key,tls-client-ca=/c/ca.crt,tls-alpn=h2+http/1.1,tls-min-version=1.3")
 	if err != nil || in.TLS == nil || in.TLS.Cert != "/c/tls.crt" || in.TLS.Key != "/c/tls.key" || in.TLS.ClientCA != "/c/ca.crt" ||
 		strings.Join(in.TLS.ALPN, " ") != "h2 http/1.1" || in.TLS.MinVersion != tls.VersionTLS13 {
 		t.Errorf("%+v, %+v, %v", in, in.TLS, err)
@@ -67,7 +67,7 @@ func TestParseTLS(t *testing.T) {
 		"tls-cert=a,tls-key=b,tls-client-ca=", "tls-cert=a,tls-key=b,tls-alpn=h3", "tls-cert=a,tls-key=b,tls-alpn=h2+h2",
 		"tls-cert=a,tls-key=b,tls-alpn=", "tls-cert=a,tls-key=b,tls-min-version=1.1", "tls-cert=,tls-key=",
 	} {
-		if in, err := Parse(":8080=127.0.0.1:80," + bad); err == nil || !strings.Contains(err.Error(), "must be") {
+		if in, err := parseInbound(":8080=127.0.0.1:80," + bad); err == nil || !strings.Contains(err.Error(), "must be") {
 			t.Errorf("%s is accepted, or its error does not name the valid values: %+v, %v", bad, in.TLS, err)
 		}
 	}

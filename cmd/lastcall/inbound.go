@@ -1,28 +1,30 @@
-// Package inbound parses the command line's description of an inbound listener.
-package inbound
+package main
 
 import (
 	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
 )
 
-// Parse parses LISTEN=APP and its options, each after a comma:
+// parseInbound parses LISTEN=APP and its options, each after a comma:
 //
 //	protocol=auto|http|tcp|postgres|redis
 //	name=NAME
 //	max-connections=N
 //	tls-cert=FILE and tls-key=FILE, with tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.2|1.3
-func Parse(s string) (pipe.Inbound, error) {
-	in, err := parse(s)
+func parseInbound(s string) (pipe.Inbound, error) {
+	in, err := parseListener(s)
 	if err != nil {
 		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp|postgres|redis]"+
 			"[,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1]"+
@@ -31,7 +33,7 @@ func Parse(s string) (pipe.Inbound, error) {
 	return in, nil
 }
 
-func parse(s string) (in pipe.Inbound, err error) {
+func parseListener(s string) (in pipe.Inbound, err error) {
 	addresses, options, _ := strings.Cut(s, ",")
 	listen, app, found := strings.Cut(addresses, "=")
 	if !found {
@@ -50,7 +52,7 @@ func parse(s string) (in pipe.Inbound, err error) {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
 		case "protocol":
-			in.Protocol, err = Protocol(value)
+			in.Protocol, err = parseProtocol(value)
 		case "name":
 			in.Name, err = value, checkName(value)
 		case "max-connections":
@@ -69,8 +71,8 @@ func parse(s string) (in pipe.Inbound, err error) {
 	return in, err
 }
 
-// Protocol parses "auto", "http", "tcp", "postgres" or "redis".
-func Protocol(s string) (pipe.Protocol, error) {
+// parseProtocol parses "auto", "http", "tcp", "postgres" or "redis".
+func parseProtocol(s string) (pipe.Protocol, error) {
 	for _, p := range []pipe.Protocol{pipe.Auto, pipe.HTTP, pipe.TCP, pipe.Postgres, pipe.Redis} {
 		if s == p.String() {
 			return p, nil
@@ -141,4 +143,49 @@ func tlsVersion(s string) (uint16, error) {
 		return tls.VersionTLS13, nil
 	}
 	return 0, fmt.Errorf("tls-min-version %q: must be 1.2 or 1.3", s)
+}
+
+// freePort replaces port 0 with a free one. It avoids the kernel's range for outgoing connections, one of which could
+// take the port before the app listens; next to a busy service this has happened.
+func freePort(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port != "0" {
+		return address, nil
+	}
+	low, high := ephemeralPorts()
+	for range 200 {
+		at := lowestFree + rand.IntN(1<<16-lowestFree)
+		if at >= low && at <= high {
+			continue
+		}
+		free := net.JoinHostPort(host, strconv.Itoa(at))
+		ln, err := net.Listen("tcp", free)
+		if err == nil {
+			return free, ln.Close()
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return "", fmt.Errorf("find a free port for the app at %s: %w", address, err)
+		}
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("find a free port for the app at %s: %w", address, err)
+	}
+	defer ln.Close()
+	return ln.Addr().String(), nil
+}
+
+// lowestFree is above the usual ports of servers, including Istio's 15000 to 15090.
+const lowestFree = 20000
+
+// ephemeralPorts is the kernel's range for outgoing connections (ip(7)), or its default where it is not readable.
+func ephemeralPorts() (low, high int) {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &low, &high)
+	}
+	if err != nil {
+		return 32768, 60999
+	}
+	return low, high
 }

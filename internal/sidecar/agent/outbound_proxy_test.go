@@ -1,4 +1,4 @@
-package outbound
+package agent
 
 import (
 	"io"
@@ -13,12 +13,12 @@ import (
 
 // A connection to the capture port itself is closed: forwarding it would loop.
 func TestNotCaptured(t *testing.T) {
-	p, err := Start("127.0.0.1:0", func(netip.AddrPort) bool { return false }, slog.New(slog.DiscardHandler))
+	p, err := startOutboundProxy("127.0.0.1:0", func(netip.AddrPort) bool { return false }, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
-	c, err := net.Dial("tcp", p.Addr().String())
+	defer p.close()
+	c, err := net.Dial("tcp", p.ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +27,8 @@ func TestNotCaptured(t *testing.T) {
 	if b, err := io.ReadAll(c); err != nil || len(b) != 0 {
 		t.Fatalf("got %q, %v", b, err)
 	}
-	if s := p.Stats(); s.Total != 1 || s.Failed != 1 {
-		t.Errorf("stats %+v", s)
+	if total, failed := p.total.Load(), p.failed.Load(); total != 1 || failed != 1 {
+		t.Errorf("total %d, failed %d", total, failed)
 	}
 }
 
