@@ -18,7 +18,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
-	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // own is the command or request of wait --before and --after: the app's own preStop hook, whose place lastcall's has
@@ -54,22 +53,6 @@ func (b *own) check(cmd *cobra.Command, args []string) error {
 		return usagef("--%s %v: must be positive", flag, limit)
 	}
 	return nil
-}
-
-// around runs what is to run before or after wait, and wait, whatever has become of the first of them. The failure of
-// either is the result, which the kubelet reports as an Event.
-func (b *own) around(cmd *cobra.Command, wait func() error) error {
-	began := time.Now()
-	switch {
-	case len(b.args) == 0:
-		return wait()
-	case b.after > 0:
-		err := wait()
-		return errors.Join(err, b.run(cmd, max(b.after-time.Since(began), timers.LeastAfter)))
-	}
-	err := b.run(cmd, b.before)
-	b.took = time.Since(began)
-	return errors.Join(err, wait())
 }
 
 // run runs it for at most limit.

@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/printable"
@@ -25,6 +27,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 const waitHelp = `Begin the drain, and return when no inbound request is left.
@@ -80,12 +83,12 @@ func waitCommand() *cobra.Command {
   lastcall wait --ports 8080 --timeout 20s -o json   # by hand, or in a script`,
 		Args: f.own.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			given, err := f.check(cmd.Flags())
-			if err != nil {
+			watches := watched(cmd.Flags())
+			if err := f.check(cmd.Flags(), watches); err != nil {
 				return err
 			}
 			wait := f.wait
-			if given == "" {
+			if watches == "" {
 				wait = f.waitForAgent
 			}
 			return f.own.around(cmd, func() error { return wait(cmd) })
@@ -95,6 +98,16 @@ func waitCommand() *cobra.Command {
 	cli.Common(cmd, "until", "ports", "envoy", "linkerd", "sidecar", "after", "timeout",
 		"minimum-drain", "grace-period", "app-probes", "fail-on-busy")
 	return cmd
+}
+
+// watched is the flag that names what a hook without an agent watches: envoy, ports or until; it is empty with an agent.
+func watched(flags *pflag.FlagSet) string {
+	for _, name := range []string{"envoy", "ports", "until"} {
+		if flags.Changed(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // codeCut is the exit code of --fail-on-busy at the deadline.
@@ -255,4 +268,20 @@ func (f *waitFlags) writeReport(stdout io.Writer, log *slog.Logger, r drain.Repo
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
+}
+
+// around runs what is to run before or after wait, and wait, whatever has become of the first of them. The failure of
+// either is the result, which the kubelet reports as an Event.
+func (b *own) around(cmd *cobra.Command, wait func() error) error {
+	began := time.Now()
+	switch {
+	case len(b.args) == 0:
+		return wait()
+	case b.after > 0:
+		err := wait()
+		return errors.Join(err, b.run(cmd, max(b.after-time.Since(began), timers.LeastAfter)))
+	}
+	err := b.run(cmd, b.before)
+	b.took = time.Since(began)
+	return errors.Join(err, wait())
 }

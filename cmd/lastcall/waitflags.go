@@ -73,14 +73,8 @@ func (f *waitFlags) register(flags *pflag.FlagSet) {
 	cli.Group(flags, forEnvoyItself, f.mesh.registerSidecar)
 }
 
-// check refuses flags of another job. given names what the hook watches, envoy, ports or until; it is empty with an
-// agent.
-func (f *waitFlags) check(flags *pflag.FlagSet) (given string, err error) {
-	for _, name := range []string{"until", "ports", "envoy"} {
-		if flags.Changed(name) {
-			given = name
-		}
-	}
+// check refuses flags of another job than that of given, the result of watched.
+func (f *waitFlags) check(flags *pflag.FlagSet, given string) (err error) {
 	needs := map[string]string{} // by the heading
 	if given == "" {
 		needs[forWatch] = "--ports, such as --ports 8080"
@@ -116,7 +110,7 @@ func (f *waitFlags) check(flags *pflag.FlagSet) (given string, err error) {
 			err = usagef("--app-ports: %w", err)
 		}
 	}
-	return given, err
+	return err
 }
 
 // registerWatch registers the flags of every hook without an agent.

@@ -1,15 +1,12 @@
 package envoy
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -226,55 +223,20 @@ func (p *Plane) Shut() {
 	}
 }
 
-// signalGroup also reaches an Envoy behind a script: the script's children are in its process group. It reports whether
-// a process was there.
-func signalGroup(c *process.Child, s syscall.Signal) bool { return syscall.Kill(-c.Pid(), s) == nil }
-
-// dying reports whether Envoy is exiting: the kernel closes the sockets of a process some time before its parent is
-// notified, and connections that end this way were not complete.
-func dying(c *process.Child) bool {
-	fields := process.Stat(c.Pid())
-	if len(fields) == 0 {
-		_, err := os.Stat("/proc/self/stat")
-		return err == nil // reaped; otherwise there is no /proc here
-	}
-	const exiting = 0x4 // PF_EXITING
-	if len(fields) < 7 {
-		return false
-	}
-	flags, _ := strconv.ParseUint(fields[6], 10, 64)
-	return flags&exiting != 0
-}
-
-// groupLives reports whether a process of the group still runs after its leader has exited: only a script leaves one.
-func groupLives(c *process.Child) bool {
-	return signalGroup(c, 0) && len(groupOf(c)) > 0
-}
-
-// groupOf are the processes of the group. Zombies, which still count for kill(2), are not among them.
-func groupOf(c *process.Child) (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, name := range stats {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		fields := process.Stat(pid) // state, parent, group, …
-		if len(fields) > 2 && fields[2] == strconv.Itoa(c.Pid()) && fields[0] != "Z" {
-			pids = append(pids, pid)
+// Resume cancels the drain. Envoy itself cannot: it would send Connection: close on every response from now on, and not
+// listen again. So another Envoy takes over by a hot restart.
+func (p *Plane) Resume(ctx context.Context) error {
+	p.end()
+	if p.cannotReload != nil {
+		if p.o.FailHealthcheck {
+			if err := p.admin.Post(ctx, "/healthcheck/ok"); err != nil {
+				return err
+			}
 		}
+		return fmt.Errorf("undo the drain of Envoy, which sends Connection: close until it is restarted: %w", p.cannotReload)
 	}
-	return pids
-}
-
-// mainThreadTime is the processor time of Envoy's main thread, which serves its admin API; false where Envoy is not
-// ours, or /proc lacks it.
-func mainThreadTime(c *process.Child) (time.Duration, bool) {
-	if c == nil {
-		return 0, false
-	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(c.Pid()) + "/schedstat")
-	if err != nil {
-		return 0, false
-	}
-	first, _, _ := bytes.Cut(b, []byte(" "))
-	ns, err := strconv.ParseInt(string(first), 10, 64)
-	return time.Duration(ns), err == nil
+	p.mu.Lock()
+	p.draining = false
+	p.mu.Unlock()
+	return p.replace(ctx)
 }
