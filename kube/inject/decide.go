@@ -4,10 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -190,4 +195,86 @@ func choice[T ~string](pod *corev1.Pod, annotation string, words ...T) (T, error
 // isJob reports whether the pod is expected to end by itself.
 func isJob(pod *corev1.Pod, o Options) bool {
 	return o.Job || slices.ContainsFunc(pod.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Job" })
+}
+
+// mayCapture switches to sockets if the pod's traffic cannot or must not be captured.
+func (j *injection) mayCapture() error {
+	if !j.captures() {
+		return nil
+	}
+	c, err := capture.Resolve(capture.Input{Annotations: j.pod.Annotations})
+	if err != nil {
+		return err
+	}
+	mode := j.Namespace.Labels["pod-security.kubernetes.io/enforce"]
+	isNew := pod.Find(&j.pod.Spec, pod.Sidecar) == nil
+	if isNew && j.capture != CaptureCNI && (mode == "restricted" || mode == "baseline") {
+		j.proxy = Sockets
+		j.note("the namespace does not admit NET_ADMIN (pod security %s): "+
+			"nothing is captured, the app's preStop watches its sockets", mode)
+		return nil
+	}
+	if reason := redirected(&j.pod.Spec); reason != "" {
+		return unableError{reason + ": lastcall adds no second redirect; " +
+			"lastcall.dev/proxy: sockets lets the app's preStop watch its sockets instead"}
+	}
+	if c.Off {
+		j.proxy = Sockets
+		j.note("interceptionMode is NONE: nothing is captured, the app's preStop watches its sockets")
+		return nil
+	}
+	if j.sidecar == Classic && isJob(j.pod, j.Options) && !pod.SharesProcesses(&j.pod.Spec) {
+		return unableError{"it is a Job's, which a classic sidecar would keep from ending: " +
+			"a native one ends with it (annotation " + annotationSidecar +
+			", Kubernetes 1.29 and later), or with shareProcessNamespace: true lastcall sees the app end"}
+	}
+	s := j.settings
+	own := []int32{istio.InboundPort, istio.OutboundPort, int32(s.StatusPort.Value), int32(s.AdminPort.Value)}
+	if reason := portsTaken(&j.pod.Spec, own); reason != "" {
+		return unableError{reason}
+	}
+	return nil
+}
+
+// besideMesh is the note about a pod with the proxy of a mesh other than Istio's sidecar: the connections that its hook
+// does not see.
+func besideMesh(mesh string) string {
+	if mesh == pod.MeshAmbient {
+		return "the pod is in Istio's ambient mesh: ztunnel stays the only proxy, and the app's preStop watches its " +
+			"sockets; clients are not asked to close their kept connections"
+	}
+	return "the pod is in a mesh (" + mesh + "), whose proxy stays the only one: the app's preStop watches its sockets"
+}
+
+// redirectors are init containers of products that redirect a pod's traffic.
+var redirectors = []string{
+	"istio-init", "istio-validation", "linkerd-init", "linkerd-network-validator",
+	"kuma-init", "kuma-validation", "osm-init", "proxyinit",
+}
+
+// redirected returns a reason if another program seems to redirect the pod's traffic: two redirects leave a pod without
+// traffic, or its proxies in a loop.
+func redirected(spec *corev1.PodSpec) string {
+	for _, c := range pod.Each(spec.InitContainers) {
+		if c.Name == containerCapture || c.Name == pod.Sidecar {
+			continue
+		}
+		if slices.Contains(redirectors, c.Name) || strings.HasSuffix(c.Name, "-iptables") {
+			return fmt.Sprintf("init container %s redirects its traffic to another proxy", c.Name)
+		}
+		text := strings.Join(slices.Concat(c.Command, c.Args), " ")
+		if isNetAdmin(c) && (strings.Contains(text, "iptables") ||
+			strings.Contains(text, strconv.Itoa(istio.OutboundPort)) ||
+			strings.Contains(text, strconv.Itoa(istio.InboundPort))) {
+			return fmt.Sprintf("init container %s has NET_ADMIN and seems to redirect its traffic to another proxy", c.Name)
+		}
+	}
+	return ""
+}
+
+func isNetAdmin(c *corev1.Container) bool {
+	s := c.SecurityContext
+	isAdmin := func(name corev1.Capability) bool { return name == "NET_ADMIN" || name == "ALL" }
+	return s != nil && (ptr.Deref(s.Privileged, false) ||
+		s.Capabilities != nil && slices.ContainsFunc(s.Capabilities.Add, isAdmin))
 }

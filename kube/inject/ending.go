@@ -33,25 +33,6 @@ func AppEndOf(pod *corev1.Pod, learned Learned) (end drain.AppEnd, why string, e
 	return drain.AppAuto, "", nil
 }
 
-// readAppEnd passes it to the agent, or to the hook of a pod without one.
-func (j *injection) readAppEnd() error {
-	end, why, err := AppEndOf(j.pod, j.Learned)
-	if err != nil || end == drain.AppAuto {
-		return err
-	}
-	j.env.set(meshconfig.VariableApp, end.String())
-	isGuess := j.pod.Annotations[annotationApp] == "" && j.Learned.App == drain.AppAuto
-	if isGuess && len(TLSPorts(j.pod)) == 0 { // nothing that its owner has to know
-		return nil
-	}
-	consequence := "it gets SIGTERM while its own TLS and other connections that are passed through are still open"
-	if end == drain.AppExits {
-		consequence = "connections that are passed through hold it until the last call"
-	}
-	j.note("the app %s at SIGTERM (%s): %s", end, why, consequence)
-	return nil
-}
-
 // TLSPorts are the ports of a pod's apps whose TLS seems to be the app's own: lastcall passes it through and does not
 // see its requests. Ports are recognized by their names, or else by their numbers.
 func TLSPorts(pod *corev1.Pod) []corev1.ContainerPort {

@@ -273,3 +273,23 @@ func (j *injection) planeHook(c *corev1.Container, flags []string, ports []watch
 	limit := hook.Config(j.settings, false, 0).LastCallAfter()
 	return j.running(j.withProbes(j.waitCommand(c, flags, ports), c), c, limit)
 }
+
+// addPresence gives apps the hook by which a classic sidecar detects their end. It returns the number of such apps if
+// it is not one.
+func (j *injection) addPresence() (containers string) {
+	if !j.leavesPresence() {
+		return ""
+	}
+	all := apps(&j.pod.Spec)
+	for _, c := range all {
+		if !isExecHook(pod.HookOf(c)) {
+			j.note("the classic sidecar cannot detect the end of container %s, whose preStop is not lastcall's: "+
+				"it carries outbound connections until the grace period ends; "+
+				"a native sidecar, or shareProcessNamespace: true, spares that", c.Name)
+		}
+	}
+	if len(all) > 1 {
+		containers = strconv.Itoa(len(all))
+	}
+	return containers
+}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -169,45 +168,6 @@ func (j *injection) add() error {
 // captures reports whether the pod's traffic is redirected to the sidecar.
 func (j *injection) captures() bool { return j.proxy == Pipe || j.proxy == Envoy }
 
-// mayCapture switches to sockets if the pod's traffic cannot or must not be captured.
-func (j *injection) mayCapture() error {
-	if !j.captures() {
-		return nil
-	}
-	c, err := capture.Resolve(capture.Input{Annotations: j.pod.Annotations})
-	if err != nil {
-		return err
-	}
-	mode := j.Namespace.Labels["pod-security.kubernetes.io/enforce"]
-	isNew := pod.Find(&j.pod.Spec, pod.Sidecar) == nil
-	if isNew && j.capture != CaptureCNI && (mode == "restricted" || mode == "baseline") {
-		j.proxy = Sockets
-		j.note("the namespace does not admit NET_ADMIN (pod security %s): "+
-			"nothing is captured, the app's preStop watches its sockets", mode)
-		return nil
-	}
-	if reason := redirected(&j.pod.Spec); reason != "" {
-		return unableError{reason + ": lastcall adds no second redirect; " +
-			"lastcall.dev/proxy: sockets lets the app's preStop watch its sockets instead"}
-	}
-	if c.Off {
-		j.proxy = Sockets
-		j.note("interceptionMode is NONE: nothing is captured, the app's preStop watches its sockets")
-		return nil
-	}
-	if j.sidecar == Classic && isJob(j.pod, j.Options) && !pod.SharesProcesses(&j.pod.Spec) {
-		return unableError{"it is a Job's, which a classic sidecar would keep from ending: " +
-			"a native one ends with it (annotation " + annotationSidecar +
-			", Kubernetes 1.29 and later), or with shareProcessNamespace: true lastcall sees the app end"}
-	}
-	s := j.settings
-	own := []int32{istio.InboundPort, istio.OutboundPort, int32(s.StatusPort.Value), int32(s.AdminPort.Value)}
-	if reason := portsTaken(&j.pod.Spec, own); reason != "" {
-		return unableError{reason}
-	}
-	return nil
-}
-
 // The status of pods without a sidecar of lastcall's.
 const (
 	statusSockets = string(Injected) + ": preStop, no sidecar"
@@ -240,5 +200,89 @@ func (j *injection) mark() {
 	}
 	if len(notes) > 0 {
 		j.pod.Annotations[AnnotationNotes] = strings.Join(notes, "\n")
+	}
+}
+
+// environment has variables of a container, in their order in the manifest.
+type environment []corev1.EnvVar
+
+// set replaces or adds a variable.
+func (e *environment) set(name, value string) {
+	v := corev1.EnvVar{Name: name, Value: value}
+	if i := slices.IndexFunc(*e, func(v corev1.EnvVar) bool { return v.Name == name }); i >= 0 {
+		(*e)[i] = v
+	} else {
+		*e = append(*e, v)
+	}
+}
+
+// setDefault sets a variable that is set neither here nor in Istio's settings.
+func (e *environment) setDefault(name string, isSet bool, value string) {
+	if !isSet && e.get(name) == "" {
+		e.set(name, value)
+	}
+}
+
+// get is the value of a variable; empty if there is none.
+func (e environment) get(name string) string {
+	value, _ := pod.Variable(&corev1.Container{Env: e}, name)
+	return value
+}
+
+// pairs are the variables in the form of os.Environ.
+func (e environment) pairs() []string {
+	out := make([]string, 0, len(e))
+	for _, v := range e {
+		out = append(out, v.Name+"="+unescape(v.Value))
+	}
+	return out
+}
+
+// escape and unescape keep Kubernetes from expanding $(NAME).
+func escape(value string) string   { return strings.ReplaceAll(value, "$(", "$$(") }
+func unescape(value string) string { return strings.ReplaceAll(value, "$$(", "$(") }
+
+// apps are the containers that the kubelet ends when the pod ends: all except the
+// proxies, lastcall's and those of meshes. Init containers are not among them.
+func apps(spec *corev1.PodSpec) []*corev1.Container {
+	return slices.DeleteFunc(pod.Each(spec.Containers), func(c *corev1.Container) bool { return pod.IsProxy(spec, c) })
+}
+
+// isOwn reports whether lastcall has added a container, by its name.
+func isOwn(name string) bool {
+	return name == pod.Sidecar || name == containerCapture || name == containerCopy
+}
+
+// probed are the containers whose probes the kubelet runs: the apps and their own native sidecars.
+func probed(spec *corev1.PodSpec) []*corev1.Container {
+	out := apps(spec)
+	for _, c := range pod.Each(spec.InitContainers) {
+		if pod.IsNative(c) && !pod.IsProxy(spec, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// setVariable replaces or adds one variable; an empty value removes it.
+func setVariable(c *corev1.Container, name, value string) {
+	if value == "" {
+		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+		return
+	}
+	(*environment)(&c.Env).set(name, value)
+}
+
+// setDefault adds a variable unless the manifest has it.
+func setDefault(c *corev1.Container, name, value string) {
+	if _, isSet := pod.Variable(c, name); !isSet {
+		setVariable(c, name, value)
+	}
+}
+
+// addVolume adds a volume unless the pod has it.
+func addVolume(spec *corev1.PodSpec, volume corev1.Volume) {
+	if !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume.Name }) {
+		spec.Volumes = append(spec.Volumes, *volume.DeepCopy())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -101,45 +102,6 @@ func checkAnnotations(annotations map[string]string) error {
 func hasAlias(n *yaml.Node) bool {
 	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
-
-// environment has variables of a container, in their order in the manifest.
-type environment []corev1.EnvVar
-
-// set replaces or adds a variable.
-func (e *environment) set(name, value string) {
-	v := corev1.EnvVar{Name: name, Value: value}
-	if i := slices.IndexFunc(*e, func(v corev1.EnvVar) bool { return v.Name == name }); i >= 0 {
-		(*e)[i] = v
-	} else {
-		*e = append(*e, v)
-	}
-}
-
-// setDefault sets a variable that is set neither here nor in Istio's settings.
-func (e *environment) setDefault(name string, isSet bool, value string) {
-	if !isSet && e.get(name) == "" {
-		e.set(name, value)
-	}
-}
-
-// get is the value of a variable; empty if there is none.
-func (e environment) get(name string) string {
-	value, _ := pod.Variable(&corev1.Container{Env: e}, name)
-	return value
-}
-
-// pairs are the variables in the form of os.Environ.
-func (e environment) pairs() []string {
-	out := make([]string, 0, len(e))
-	for _, v := range e {
-		out = append(out, v.Name+"="+unescape(v.Value))
-	}
-	return out
-}
-
-// escape and unescape keep Kubernetes from expanding $(NAME).
-func escape(value string) string   { return strings.ReplaceAll(value, "$(", "$$(") }
-func unescape(value string) string { return strings.ReplaceAll(value, "$$(", "$(") }
 
 // own are lastcall's annotations that set a variable of the agent.
 var own = []struct{ annotation, variable string }{
@@ -259,5 +221,67 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 	}
 	j.note("%s %s: a response that begins when the draining phase ends has the time to end; "+
 		"terminationGracePeriodSeconds is %.0f", annotationStreams, text, pod.GraceOf(&j.pod.Spec).Seconds())
+	return nil
+}
+
+// aliases reads the settings of other meshes and returns the time for the pod's termination: they can shorten grace but
+// not extend it, because SIGKILL comes at its end. minimum is the variable for the minimum drain; empty if the pod sets
+// it with Istio's own setting, which has precedence.
+func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
+	for _, name := range []string{pod.LinkerdGrace, pod.KumaDrain, pod.ConsulGrace} {
+		text, isSet := j.pod.Annotations[name]
+		if !isSet || name == pod.ConsulGrace && j.pod.Annotations[consulOn] == "false" {
+			continue
+		}
+		limit, ok := pod.MeshTimer(name, text)
+		switch {
+		case !ok:
+			j.note("ignoring %s: %q is not a duration", name, text)
+		case limit < time.Second:
+			j.note("ignoring %s %s: lastcall exits as soon as no request is in flight", name, text)
+		case limit >= grace:
+			j.note("ignoring %s %s: the drain ends before the grace period of %v in any case", name, text, grace)
+		default:
+			grace = limit.Round(time.Second)
+			j.note("using %s: the drain lasts at most %v", name, grace)
+		}
+	}
+	if text, isSet := j.pod.Annotations[pod.LinkerdWait]; isSet {
+		wait, ok := pod.MeshTimer(pod.LinkerdWait, text)
+		switch {
+		case !ok:
+			j.note("ignoring %s: %q is not a duration", pod.LinkerdWait, text)
+		case minimum == "":
+			j.note("ignoring %s: %s is set", pod.LinkerdWait, meshconfig.VariableMinimumDrain)
+		case wait >= grace:
+			j.note("ignoring %s %v: it must be shorter than the grace period of %v, or no time would remain for the drain",
+				pod.LinkerdWait, wait, grace)
+		default:
+			j.env.set(minimum, wait.String())
+			j.note("using %s as %s %v", pod.LinkerdWait, minimum, wait)
+		}
+	}
+	return grace
+}
+
+// consulOn is the annotation that switches pod.ConsulGrace off if it is false.
+const consulOn = "consul.hashicorp.com/enable-sidecar-proxy-lifecycle"
+
+// readAppEnd passes it to the agent, or to the hook of a pod without one.
+func (j *injection) readAppEnd() error {
+	end, why, err := AppEndOf(j.pod, j.Learned)
+	if err != nil || end == drain.AppAuto {
+		return err
+	}
+	j.env.set(meshconfig.VariableApp, end.String())
+	isGuess := j.pod.Annotations[annotationApp] == "" && j.Learned.App == drain.AppAuto
+	if isGuess && len(TLSPorts(j.pod)) == 0 { // nothing that its owner has to know
+		return nil
+	}
+	consequence := "it gets SIGTERM while its own TLS and other connections that are passed through are still open"
+	if end == drain.AppExits {
+		consequence = "connections that are passed through hold it until the last call"
+	}
+	j.note("the app %s at SIGTERM (%s): %s", end, why, consequence)
 	return nil
 }
