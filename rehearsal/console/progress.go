@@ -3,10 +3,8 @@ package console
 import (
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
@@ -98,38 +96,4 @@ func (p *Progress) draw() {
 	}
 	p.drawn = text
 	_, _ = fmt.Fprint(p.f, "\r", p.style.Dim(text), "\x1b[K")
-}
-
-// Cut shortens text to width columns.
-func Cut(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	return strings.TrimRight(string([]rune(text)[:width-1]), " ,") + "…"
-}
-
-// Millis formats measured milliseconds as terminal.Measured does: "5.07 s".
-func Millis(ms float64) string { return fmt.Sprintf("%.2f s", ms/1000) }
-
-// Answer is a response's status, and after how many milliseconds it was complete or ended early; status 0 is none.
-func Answer(status int, isCut bool, tookMS float64) string {
-	took := Right(Millis(tookMS), 8)
-	switch {
-	case status == 0:
-		return "none after" + took
-	case isCut:
-		return fmt.Sprintf("%d cut at%s", status, took)
-	}
-	return fmt.Sprintf("%d after%s", status, took)
-}
-
-// Lag is how many milliseconds something came too late; negative is unknown.
-func Lag(ms float64) string {
-	switch {
-	case ms < 0:
-		return "-"
-	case ms < 1000:
-		return fmt.Sprintf("%.0f ms", ms)
-	}
-	return Millis(ms)
 }

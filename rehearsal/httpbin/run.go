@@ -1,3 +1,5 @@
+// Package httpbin is an app for rehearsals: go-httpbin's paths, which answer slowly, stream and fail, in a server that
+// stops in one of three ways (see OnTerm). It speaks HTTP/1.1, and HTTP/2 without TLS with prior knowledge.
 package httpbin
 
 import (
@@ -10,6 +12,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/mccutchen/go-httpbin/v2/httpbin"
 )
 
 // headTimeout limits how long a connection may take to send a request's head, as nginx's client_header_timeout does,
@@ -106,3 +110,14 @@ func Run(ctx context.Context, o Options) error {
 	}
 	return nil
 }
+
+// NewHandler returns the app's paths. maxDelay is the longest time that an answer may take.
+func NewHandler(maxDelay time.Duration) http.Handler {
+	return httpbin.New(httpbin.WithMaxDuration(maxDelay), httpbin.WithMaxBodySize(maxBody))
+}
+
+// DefaultMaxDelay is httpbin's own limit of /delay.
+const DefaultMaxDelay = 10 * time.Second
+
+// maxBody is the limit of bodies, bytes; httpbin's own is too small to fill a socket's buffers.
+const maxBody = 100 << 20

@@ -37,7 +37,7 @@ type trial struct {
 	pods    []*strategy.Pod // the oldest first; those that have ended, too
 	gateway *strategy.Gateway
 	load    *load.Load
-	views   []*traffic.Endpoints // of the gateway, and of the clients that connect to pods
+	views   []*endpoints // of the gateway, and of the clients that connect to pods
 
 	mu   sync.Mutex // guards done
 	done outcome.Rollout
@@ -74,7 +74,7 @@ func (t *trial) start(ctx context.Context) error {
 		var view atomic.Pointer[[]string]
 		delay := t.options.Propagation.at(i, callers)
 		change := func(list []string) { view.Store(&list) }
-		t.views = append(t.views, traffic.NewEndpoints(func() time.Duration { return delay }, addresses, change))
+		t.views = append(t.views, newEndpoints(func() time.Duration { return delay }, addresses, change))
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return *view.Load() }))
 	}
 	return nil
@@ -90,7 +90,7 @@ func (t *trial) startGateway(addresses []string) (err error) {
 		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
 	late := func() time.Duration { return rand.N(t.options.Propagation.To + 1) }
-	t.views = append(t.views, traffic.NewEndpoints(late, addresses, t.gateway.SetEndpoints))
+	t.views = append(t.views, newEndpoints(late, addresses, t.gateway.SetEndpoints))
 	for range callers {
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return []string{t.gateway.Address} }))
 	}
@@ -119,11 +119,11 @@ func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
 	for replaced := 0; ; replaced++ {
 		old := t.pods[replaced]
 		for _, v := range t.views {
-			v.Replace(ctx, old.Address, fresh.Address)
+			v.replace(ctx, old.Address, fresh.Address)
 		}
 		ending.Go(func() { t.end(ctx, old, replaced) })
 		for _, v := range t.views {
-			v.Wait()
+			v.wait()
 		}
 		if time.Since(t.done.Began) >= t.options.Lasting {
 			return context.Cause(ctx)
@@ -231,3 +231,39 @@ func rolloutStrategies() []strategy.Strategy {
 			Words: "no sidecar and no hook; the app exits at SIGTERM"},
 	}
 }
+
+// endpoints is a client's view of the pods' addresses, which changes late.
+type endpoints struct {
+	delay   func() time.Duration
+	publish func(addresses []string)
+
+	mu      sync.Mutex // guards list; held while publishing, so that lists come in order
+	list    []string
+	pending sync.WaitGroup
+}
+
+// newEndpoints returns a view that publishes its list at once, and again when a delay has passed after a change.
+func newEndpoints(delay func() time.Duration, addresses []string, publish func([]string)) *endpoints {
+	e := &endpoints{delay: delay, publish: publish, list: slices.Clone(addresses)}
+	publish(slices.Clone(e.list))
+	return e
+}
+
+// replace replaces an address after the delay, unless ctx ends before. The next change comes after all delays.
+func (e *endpoints) replace(ctx context.Context, old, next string) {
+	after := e.delay()
+	e.pending.Go(func() {
+		select {
+		case <-time.After(after):
+		case <-ctx.Done():
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.list = append(slices.DeleteFunc(e.list, func(a string) bool { return a == old }), next)
+		e.publish(slices.Clone(e.list))
+	})
+}
+
+// wait returns when no change is pending.
+func (e *endpoints) wait() { e.pending.Wait() }

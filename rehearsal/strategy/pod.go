@@ -3,29 +3,23 @@ package strategy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/printable"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
-
-// Env starts pods and gateways.
-type Env struct {
-	Node     *node.Node
-	Ports    *node.Ports
-	Programs Programs
-	Grace    time.Duration // of pods whose strategy has none; whole seconds
-	MaxDelay time.Duration // longest /delay of the built-in app
-	Proxy    string        // of the sidecars: ProxyPipe (also empty), ProxyEnvoy or ProxyIstioAgent
-	Service  *Service      // a manifest's settings for Programs.App; nil: none
-}
 
 // Pod is an app with its sidecar, if it has one.
 type Pod struct {
@@ -195,132 +189,84 @@ func (p *Pod) proxyConfig(more map[string]any) map[string]any {
 	return more
 }
 
-// hook sets the containers' preStop hooks.
-func (env *Env) hook(p *Pod) (err error) {
-	app := node.Member{Container: p.App}
-	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Sidecar.IsNative()}
-	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, p.granted(), args...) }
-	status := strconv.Itoa(p.statusPort)
-	switch s := p.Strategy; {
-	case s.Sidecar.IsHooks():
-		if app.Hook, sidecar.Hook, err = env.hooksNextToIstio(p); err != nil {
-			return err
-		}
-	case s.Sidecar.IsLastcall():
-		app.Hook = env.joined(p, "wait", "--status-port", status)
-	case s.Sidecar == IstioNative:
-		sidecar.Hook = exec("request", "--status-port", status, "POST", "drain")
-	case s.Netstat:
-		sidecar.Hook = netstatLoop(p.App)
-	case s.Sleep > 0:
-		app.Hook, sidecar.Hook = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
-	case s.SocketWait:
-		args := []string{"wait", "--ports", env.Service.port(p.AppPort)}
-		if d := env.Service.join().Minimum; d > drain.DefaultMinimumDrain {
-			args = append(args, "--minimum-drain", d.String())
-		}
-		app.Hook = env.joined(p, args...)
+// awaitReady is the readiness probe.
+func (s *Service) awaitReady(ctx context.Context, p *node.Process, port int, log string) error {
+	if s.ReadyPath == "" {
+		return awaitPort(ctx, p, port, log)
 	}
-	if app.Hook == nil {
-		app.Hook = env.ownHook(p)
-	}
-	// A native sidecar is an init container and comes before the app.
+	return awaitReady(ctx, p, "http://"+node.Loopback(port)+s.ReadyPath, log)
+}
+
+const (
+	readyTimeout = 30 * time.Second      // for a program to listen; a Python app on a busy machine takes seconds
+	readyPeriod  = 20 * time.Millisecond // between two probes
+	tailBytes    = 2000                  // of a log in an error
+)
+
+// awaitPort is a tcpSocket readiness probe.
+func awaitPort(ctx context.Context, p *node.Process, port int, log string) error {
+	return await(ctx, p, log, fmt.Sprintf("listen on port %d", port), func() bool {
+		c, err := net.DialTimeout("tcp", node.Loopback(port), time.Second)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
+	})
+}
+
+// awaitHTTP waits for a status below a limit.
+func awaitHTTP(ctx context.Context, p *node.Process, url, log, verb string, below int) error {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return await(ctx, p, log, verb+" "+url, func() bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return false
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode < below
+	})
+}
+
+// await probes until the probe succeeds, the process ends or the time runs out.
+func await(ctx context.Context, p *node.Process, log, what string, probe func() bool) error {
+	within, stop := context.WithTimeout(ctx, readyTimeout)
+	defer stop()
+	isReady := false
+	err := poll.Until(within, readyPeriod, func() bool {
+		isReady = probe()
+		return isReady || p.HasEnded()
+	})
 	switch {
-	case p.Sidecar == nil:
-		p.members = []node.Member{app}
-	case sidecar.Native:
-		p.members = []node.Member{sidecar, app}
-	default:
-		p.members = []node.Member{app, sidecar}
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("did not %s within %v%s", what, readyTimeout, tail(log))
+	case p.HasEnded() && isReady:
+		return errors.New("exited at once: another program uses its port" + tail(log))
+	case p.HasEnded():
+		return fmt.Errorf("exited (%s) before it could %s%s", p.Ending(), what, tail(log))
 	}
 	return nil
 }
 
-// ownHook is the app's own hook, in the app's container; nil: none.
-func (env *Env) ownHook(p *Pod) node.Hook {
-	if env.Service == nil || env.Service.Hook == nil {
-		return nil
+// tail is the end of a log, for an error message.
+func tail(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil || len(data) == 0 {
+		return ""
 	}
-	hook := env.Service.hook(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
-	if h, isExec := hook.(node.Exec); isExec {
-		h.Command.Env = env.Service.variables(environment("PORT="+strconv.Itoa(p.AppPort)), p.AppPort)
-		h.Command = p.App.Within(h.Command)
-		return h
+	if len(data) > tailBytes {
+		data = data[len(data)-tailBytes:]
 	}
-	return hook
+	return "; its log:\n" + printable.Lines(strings.TrimSpace(string(data)))
 }
 
-// joined is the hook that runs a command of lastcall, joined with the app's own as by injection.
-func (env *Env) joined(p *Pod, args ...string) node.Hook {
-	var variables []string
-	if join, own := env.Service.join(), env.ownHook(p); join.Keeps && own != nil {
-		return own
-	} else if join.Runs {
-		grace := drain.DefaultConfig()
-		grace.GracePeriod = p.grace
-		args = append(args, "--after", grace.LastCallAfter().String(), "--")
-		switch own := own.(type) {
-		case node.Exec:
-			args, variables = append(args, own.Command.Args...), env.Service.variables(nil, p.AppPort)
-		case node.HTTPGet:
-			args = append(args, string(own))
-		}
-	}
-	hook := env.lastcallHook(p.dir, p.granted(), args...).(node.Exec)
-	hook.Command.Env = append(hook.Command.Env, variables...)
-	return hook
-}
-
-// lastcallHook is an exec preStop hook that runs a command of lastcall, with one variable more.
-func (env *Env) lastcallHook(dir, variable string, args ...string) node.Hook {
-	args = append([]string{env.Programs.Lastcall}, args...)
-	command := node.Command{Args: args, Env: environment(variable), Output: filepath.Join(dir, hookLog)}
-	return node.Exec{Node: env.Node, Command: command}
-}
-
-// Members are the pod's containers, for a kubelet.
-func (p *Pod) Members() []node.Member { return p.members }
-
-// End is how a pod ended.
-type End struct {
-	Began        time.Time // the kubelet starts to terminate the pod
-	App, Sidecar node.Ending
-	AppExit      string // "exit 0", "SIGKILL"
-	SidecarExit  string
-	AppInit      node.Init // how the app was PID 1
-	Ignored      string    // the program that ignored its stop signal as PID 1: the app, or a shell; empty: none
-}
-
-// Gone is when wait4 has returned for the last container.
-func (e End) Gone() time.Time {
-	if e.Sidecar.Gone.After(e.App.Gone) {
-		return e.Sidecar.Gone
-	}
-	return e.App.Gone
-}
-
-// Killed reports whether a container got SIGKILL.
-func (e End) Killed() bool { return !e.App.Killed.IsZero() || !e.Sidecar.Killed.IsZero() }
-
-// Terminate ends the pod by the kubelet's rules and returns when it is gone.
-func (p *Pod) Terminate(ctx context.Context) End {
-	e := End{Began: time.Now()}
-	var remains sync.WaitGroup
-	if p.appHook != "" {
-		remains.Go(func() {
-			<-p.App.Done()
-			node.KillNamed(p.appHook) // the end of the app's PID namespace
-			_ = os.Remove(p.appHook)
-		})
-	}
-	defer remains.Wait()
-	for i, ending := range node.Terminate(ctx, p.members, p.grace) {
-		if p.members[i].Container == node.Container(p.App) {
-			e.App, e.AppExit, e.AppInit = ending, p.App.Ending(), p.App.Init()
-			e.Ignored = p.App.Ignored()
-		} else {
-			e.Sidecar, e.SidecarExit = ending, p.Sidecar.Ending()
-		}
-	}
-	return e
+// awaitReady is an httpGet readiness probe: a status below 400 is a success.
+func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
+	return awaitHTTP(ctx, p, url, log, "be ready at", http.StatusBadRequest)
 }

@@ -1,4 +1,4 @@
-package traffic
+package service
 
 import (
 	"slices"
@@ -14,14 +14,14 @@ func TestEndpoints(t *testing.T) {
 		var published atomic.Pointer[[]string]
 		now := func() []string { return *published.Load() }
 		began := time.Now()
-		e := NewEndpoints(func() time.Duration { return 4 * time.Second }, []string{"a", "b"}, func(l []string) { published.Store(&l) })
-		e.Replace(t.Context(), "a", "c")
+		e := newEndpoints(func() time.Duration { return 4 * time.Second }, []string{"a", "b"}, func(l []string) { published.Store(&l) })
+		e.replace(t.Context(), "a", "c")
 		time.Sleep(4*time.Second - 1)
 		synctest.Wait()
 		if !slices.Equal(now(), []string{"a", "b"}) {
 			t.Errorf("before the delay %v", now())
 		}
-		e.Wait()
+		e.wait()
 		if took := time.Since(began); took != 4*time.Second || !slices.Equal(now(), []string{"b", "c"}) {
 			t.Errorf("%v after %v", now(), took)
 		}

@@ -1,2 +1,0 @@
-// Package console writes for people: colours on a terminal, a line of progress, aligned columns.
-package console

@@ -1,0 +1,236 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/rehearsal/node"
+)
+
+// hook sets the containers' preStop hooks.
+func (env *Env) hook(p *Pod) (err error) {
+	app := node.Member{Container: p.App}
+	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Sidecar.IsNative()}
+	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, p.granted(), args...) }
+	status := strconv.Itoa(p.statusPort)
+	switch s := p.Strategy; {
+	case s.Sidecar.IsHooks():
+		if app.Hook, sidecar.Hook, err = env.hooksNextToIstio(p); err != nil {
+			return err
+		}
+	case s.Sidecar.IsLastcall():
+		app.Hook = env.joined(p, "wait", "--status-port", status)
+	case s.Sidecar == IstioNative:
+		sidecar.Hook = exec("request", "--status-port", status, "POST", "drain")
+	case s.Netstat:
+		sidecar.Hook = netstatLoop(p.App)
+	case s.Sleep > 0:
+		app.Hook, sidecar.Hook = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
+	case s.SocketWait:
+		args := []string{"wait", "--ports", env.Service.port(p.AppPort)}
+		if d := env.Service.join().Minimum; d > drain.DefaultMinimumDrain {
+			args = append(args, "--minimum-drain", d.String())
+		}
+		app.Hook = env.joined(p, args...)
+	}
+	if app.Hook == nil {
+		app.Hook = env.ownHook(p)
+	}
+	// A native sidecar is an init container and comes before the app.
+	switch {
+	case p.Sidecar == nil:
+		p.members = []node.Member{app}
+	case sidecar.Native:
+		p.members = []node.Member{sidecar, app}
+	default:
+		p.members = []node.Member{app, sidecar}
+	}
+	return nil
+}
+
+// ownHook is the app's own hook, in the app's container; nil: none.
+func (env *Env) ownHook(p *Pod) node.Hook {
+	if env.Service == nil || env.Service.Hook == nil {
+		return nil
+	}
+	hook := env.Service.hook(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
+	if h, isExec := hook.(node.Exec); isExec {
+		h.Command.Env = env.Service.variables(environment("PORT="+strconv.Itoa(p.AppPort)), p.AppPort)
+		h.Command = p.App.Within(h.Command)
+		return h
+	}
+	return hook
+}
+
+// joined is the hook that runs a command of lastcall, joined with the app's own as by injection.
+func (env *Env) joined(p *Pod, args ...string) node.Hook {
+	var variables []string
+	if join, own := env.Service.join(), env.ownHook(p); join.Keeps && own != nil {
+		return own
+	} else if join.Runs {
+		grace := drain.DefaultConfig()
+		grace.GracePeriod = p.grace
+		args = append(args, "--after", grace.LastCallAfter().String(), "--")
+		switch own := own.(type) {
+		case node.Exec:
+			args, variables = append(args, own.Command.Args...), env.Service.variables(nil, p.AppPort)
+		case node.HTTPGet:
+			args = append(args, string(own))
+		}
+	}
+	hook := env.lastcallHook(p.dir, p.granted(), args...).(node.Exec)
+	hook.Command.Env = append(hook.Command.Env, variables...)
+	return hook
+}
+
+// lastcallHook is an exec preStop hook that runs a command of lastcall, with one variable more.
+func (env *Env) lastcallHook(dir, variable string, args ...string) node.Hook {
+	args = append([]string{env.Programs.Lastcall}, args...)
+	command := node.Command{Args: args, Env: environment(variable), Output: filepath.Join(dir, hookLog)}
+	return node.Exec{Node: env.Node, Command: command}
+}
+
+// Hook is a preStop hook; one of its fields is set.
+type Hook struct {
+	Sleep time.Duration
+	Exec  []string
+	Path  string // of httpGet
+}
+
+// String is the hook in the words of the manifest.
+func (h *Hook) String() string {
+	switch {
+	case h == nil:
+		return "no preStop hook"
+	case len(h.Exec) > 0:
+		return "preStop exec " + strings.Join(h.Exec, " ")
+	case h.Path != "":
+		return "preStop httpGet " + h.Path
+	}
+	return "preStop sleep " + strconv.Itoa(int(h.Sleep/time.Second))
+}
+
+// hook returns the own hook of an app that listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with
+// the containerPort stand for the app's address. Its output goes to the file log.
+func (s *Service) hook(n *node.Node, port int, log string) node.Hook {
+	h := s.Hook
+	switch {
+	case len(h.Exec) > 0:
+		args := make([]string, len(h.Exec))
+		own, declared := strconv.Itoa(port), strconv.Itoa(s.Port)
+		names := strings.NewReplacer("{port}", own,
+			"localhost:"+declared, "127.0.0.1:"+own, "127.0.0.1:"+declared, "127.0.0.1:"+own)
+		for i, a := range h.Exec {
+			args[i] = names.Replace(a)
+		}
+		return node.Exec{Node: n, Command: node.Command{Args: args, Output: log}}
+	case h.Path != "":
+		return node.HTTPGet("http://" + node.Loopback(port) + h.Path)
+	}
+	return node.Sleep(h.Sleep)
+}
+
+// Join is how lastcall's hook and the app's own become one. The zero value replaces the app's.
+type Join struct {
+	Keeps   bool          // the app's own stays, alone
+	Runs    bool          // lastcall's waits, and then runs the app's own
+	Minimum time.Duration // the shortest drain: a sleep that is replaced
+}
+
+// join returns how the hooks become one, if the app has its own.
+func (s *Service) join() Join {
+	if s == nil || s.Hook == nil {
+		return Join{}
+	}
+	return s.Join
+}
+
+// Members are the pod's containers, for a kubelet.
+func (p *Pod) Members() []node.Member { return p.members }
+
+// End is how a pod ended.
+type End struct {
+	Began        time.Time // the kubelet starts to terminate the pod
+	App, Sidecar node.Ending
+	AppExit      string // "exit 0", "SIGKILL"
+	SidecarExit  string
+	AppInit      node.Init // how the app was PID 1
+	Ignored      string    // the program that ignored its stop signal as PID 1: the app, or a shell; empty: none
+}
+
+// Gone is when wait4 has returned for the last container.
+func (e End) Gone() time.Time {
+	if e.Sidecar.Gone.After(e.App.Gone) {
+		return e.Sidecar.Gone
+	}
+	return e.App.Gone
+}
+
+// Killed reports whether a container got SIGKILL.
+func (e End) Killed() bool { return !e.App.Killed.IsZero() || !e.Sidecar.Killed.IsZero() }
+
+// Terminate ends the pod by the kubelet's rules and returns when it is gone.
+func (p *Pod) Terminate(ctx context.Context) End {
+	e := End{Began: time.Now()}
+	var remains sync.WaitGroup
+	if p.appHook != "" {
+		remains.Go(func() {
+			<-p.App.Done()
+			node.KillNamed(p.appHook) // the end of the app's PID namespace
+			_ = os.Remove(p.appHook)
+		})
+	}
+	defer remains.Wait()
+	for i, ending := range node.Terminate(ctx, p.members, p.grace) {
+		if p.members[i].Container == node.Container(p.App) {
+			e.App, e.AppExit, e.AppInit = ending, p.App.Ending(), p.App.Init()
+			e.Ignored = p.App.Ignored()
+		} else {
+			e.Sidecar, e.SidecarExit = ending, p.Sidecar.Ending()
+		}
+	}
+	return e
+}
+
+// Report reads the sidecar's termination message; nil if there is none, because the sidecar was killed.
+func (p *Pod) Report() (*drain.Report, error) {
+	text, err := os.ReadFile(p.termination)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil //nolint:nilnil // no message is an answer
+	case err != nil:
+		return nil, fmt.Errorf("read the termination message: %w", err)
+	}
+	r, ok := drain.ParseMessage(string(text))
+	if !ok {
+		return nil, fmt.Errorf("the termination message %s is no report: %q", p.termination, text)
+	}
+	return &r, nil
+}
+
+// netstatLoop is the preStop hook that proxies had before EXIT_ON_ZERO_ACTIVE_CONNECTIONS existed:
+//
+//	while [ $(netstat -plunt | grep tcp | grep -v envoy | wc -l | xargs) -ne 0 ]; do sleep 1; done
+//
+// It counts listening sockets (-l), so an app that has closed its own looks finished. In a pod netstat sees the pod's
+// sockets; here the owning process identifies them.
+func netstatLoop(app *node.Process) node.Hook {
+	return node.Func(func(ctx context.Context) (err error) {
+		n := 0
+		ended := poll.Until(ctx, time.Second, func() bool {
+			n, err = app.Listening()
+			return err != nil || n == 0
+		})
+		return errors.Join(err, ended)
+	})
+}
