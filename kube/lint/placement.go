@@ -117,6 +117,11 @@ var aboutIstio = strings.NewReplacer("lastcall uses it, Istio", "Istio", "lastca
 
 func (l *linting) hooksWithoutShell() {
 	l.containers(func(c *corev1.Container, where string) {
+		if c.Lifecycle != nil && strings.HasPrefix(where, "spec.init") && !pod.IsNative(c) {
+			l.find("LC007", Error, where+".lifecycle",
+				"is refused by the API server: of init containers, only those with restartPolicy: Always have one")
+			return
+		}
 		hook := l.ownHook(c)
 		if why := hook.Failure(); why != "" {
 			l.find("LC008", Error, where+".lifecycle.preStop",

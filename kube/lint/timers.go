@@ -150,7 +150,7 @@ func (l *linting) stopsItself() {
 	}
 	l.containers(func(c *corev1.Container, where string) {
 		hook := pod.ReadHook(&l.pod.Spec, c)
-		if !hook.Stops || hook.StopsAt >= soon || !l.isServing(c) {
+		if !hook.Stops || hook.StopsAt >= soon || !l.isServing(c) || pod.IsNative(c) {
 			return
 		}
 		after := "it refuses the connections of clients that still have its address"
@@ -183,7 +183,11 @@ func (l *linting) dependence() {
 			if !slices.Contains(behind, other) || !isKnown || !isOthers || at >= first {
 				continue
 			}
-			l.find("LC036", Warning, "spec.containers["+other.Name+"]",
+			list := "spec.containers["
+			if pod.IsNative(other) {
+				list = "spec.initContainers["
+			}
+			l.find("LC036", Warning, list+other.Name+"]",
 				"gets its stop signal after %v, and %s, which passes requests to it, after %v: in between they fail; "+
 					"give it a preStop that lasts as long", at, c.Name, first)
 		}

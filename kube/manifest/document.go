@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,6 +27,7 @@ type Document struct {
 
 	root     *yaml.Node // see Node
 	isParsed bool
+	isOdd    bool // it has what appendJSON leaves to the other parser
 }
 
 // Node is the document's first YAML node, nil if it is not readable. It is parsed once, for all items of a List.
@@ -40,9 +42,31 @@ func (d *Document) Node() *yaml.Node {
 	return d.root
 }
 
+// jsonStream are the values of a text that is a sequence of JSON objects, such as jq writes; nil for other texts.
+func jsonStream(text []byte) (all []Document) {
+	if begin := bytes.TrimSpace(text); len(begin) == 0 || begin[0] != '{' || json.Valid(text) {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	for begin, at := 0, 0; ; begin = at {
+		var value json.RawMessage
+		if err := decoder.Decode(&value); errors.Is(err, io.EOF) && at > 0 {
+			all[len(all)-1].Text = append(all[len(all)-1].Text, text[at:]...)
+			return all
+		} else if err != nil {
+			return nil
+		}
+		at = int(decoder.InputOffset())
+		all = append(all, Document{Line: 1 + bytes.Count(text[:begin], []byte("\n")), Text: text[begin:at:at]})
+	}
+}
+
 // Documents splits a stream at its markers. "---" at the beginning of a line is always a marker, even in a block
 // scalar (YAML 1.2, 9.1.2).
 func Documents(text []byte) []Document {
+	if all := jsonStream(text); all != nil {
+		return all
+	}
 	var out []Document
 	current := Document{Line: 1}
 	begin, at, number := 0, 0, 0
@@ -89,6 +113,7 @@ func (d *Document) asJSON() ([]byte, error) {
 		if text, ok := appendJSON(make([]byte, 0, len(d.Text)), n); ok {
 			return text, nil
 		}
+		d.isOdd = true
 	}
 	return sigs.YAMLToJSON(d.Text)
 }

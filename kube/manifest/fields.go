@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	"sigs.k8s.io/json"
 
 	corev1 "k8s.io/api/core/v1"
@@ -159,6 +160,15 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 		}
 		all = append(all, Stray{Path: base + field.FieldPath(), Text: strayText(keys)})
 	}
+	if o.document != nil && o.document.isOdd {
+		n := o.node()
+		for _, key := range w.Path {
+			if next, _ := step(n, key); next != nil {
+				n = next
+			}
+		}
+		all = append(all, repeated(n, strings.Join(w.Path, "."))...)
+	}
 	for i := range w.Path {
 		at := w.Path[:i]
 		if !strings.Contains(" apps batch "+coreGroup, cmp.Or(w.Group, coreGroup)) {
@@ -174,6 +184,24 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 			}
 			return nil
 		})
+	}
+	return all
+}
+
+// repeated are the keys below a node that stand there twice: of these the API server's clients send the last.
+func repeated(n *yaml.Node, at string) (all []Stray) {
+	seen := map[string]bool{}
+	for i, c := range n.Content {
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			all = append(all, repeated(c, at+"["+strconv.Itoa(i)+"]")...)
+		case i%2 == 1:
+			all = append(all, repeated(c, strings.TrimPrefix(at+"."+n.Content[i-1].Value, "."))...)
+		case seen[c.Value] && c.Value != "<<":
+			all = append(all, Stray{strings.TrimPrefix(at+"."+c.Value, "."), "stands here twice: only the last one counts"})
+		default:
+			seen[c.Value] = true
+		}
 	}
 	return all
 }
@@ -243,7 +271,7 @@ func holdsContainers(value any) bool {
 		list, _ := value["containers"].([]any)
 		if len(list) > 0 {
 			first, _ := list[0].(map[string]any)
-			if first["image"] != nil {
+			if first["image"] != nil || first["lifecycle"] != nil || first["name"] != nil && first["resources"] != nil {
 				return true
 			}
 		}

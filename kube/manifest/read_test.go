@@ -62,6 +62,23 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestJSONStream: JSON objects one after the other, as jq writes them, are all read, and none of their bytes is lost.
+func TestJSONStream(t *testing.T) {
+	const text = "\n{\"apiVersion\": \"v1\", \"kind\": \"Pod\",\n \"metadata\": {\"name\": \"a\"}}\n\n" +
+		"{\"apiVersion\": \"v1\", \"kind\": \"Pod\",\n \"metadata\": {\"name\": \"b\"}}\n \n"
+	f := manifest.Parse("stream.json", []byte(text))
+	if len(f.Objects) != 2 || len(f.Problems) > 0 || f.Objects[1].Name != "b" || f.Objects[1].Line("metadata.name") != 6 {
+		t.Errorf("%v, problems %v", f.Objects, f.Problems)
+	}
+	var all []byte
+	for _, d := range manifest.Documents([]byte(text)) {
+		all = append(all, d.Text...)
+	}
+	if string(all) != text {
+		t.Errorf("%q", all)
+	}
+}
+
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

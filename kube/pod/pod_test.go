@@ -37,6 +37,7 @@ func TestTimers(t *testing.T) {
 		`env: [{name: JAVA_OPTS, value: "-Xmx1g -Dspring.lifecycle.timeout-per-shutdown-phase=50000"}]`:                                                               "50s",
 		`args: [--shutdown-timeout=50s]`:                                                                                                                              "50s",
 		`env: [{name: GRACEFUL_SHUTDOWN_TIMEOUT_SECONDS, value: "50"}]`:                                                                                               "50s",
+		`env: [{name: TEMPORAL_WORKER_STOP_TIMEOUT, value: 50s}]`:                                                                                                     "50s",
 		`env: [{name: DOTNET_SHUTDOWNTIMEOUTSECONDS, value: "50"}]`:                                                                                                   "50s",
 		`env: [{name: DAPR_GRACEFUL_SHUTDOWN_TIMEOUT, value: 50s}]`:                                                                                                   "50s",
 		`env: [{name: JAVA_OPTS_APPEND, value: "-Dquarkus.shutdown.timeout=50"}]`:                                                                                     "50s",

@@ -82,11 +82,15 @@ func Targets(s *corev1.Service) (targets []intstr.IntOrString) {
 	return targets
 }
 
-// Needs are the ordinary containers of the pod to which a container passes its requests, as far as the manifest shows
-// it: it names their ports on loopback, or it is a web server before PHP-FPM.
+// Needs are the containers of the pod to which a container passes its requests, as far as the manifest shows it: it
+// names their ports on loopback, or it is a web server before PHP-FPM. A native sidecar ends last, and is left out unless
+// its own hook ends it.
 func Needs(spec *corev1.PodSpec, c *corev1.Container) (needed []*corev1.Container) {
 	text := settings(c)
-	for _, other := range Each(spec.Containers) {
+	for i, other := range Containers(spec) {
+		if i < len(spec.InitContainers) && (!IsNative(other) || !ReadHook(spec, other).Stops) {
+			continue
+		}
 		isCGI := isNamed(other, "fpm") && (isNamed(c, "nginx") || isNamed(c, "httpd") || isNamed(c, "apache") || isNamed(c,
 			"caddy"))
 		if other.Name == c.Name || IsProxy(spec, other) {

@@ -94,7 +94,7 @@ func TimersOf(c *corev1.Container) (found []Timer) {
 	add := func(setting, value string) {
 		key := dashes.Replace(strings.ToLower(strings.TrimLeft(strings.TrimPrefix(setting, "-D"), "-")))
 		for _, t := range timers {
-			if t.program != "" && !strings.Contains(name, t.program) || !t.name.MatchString(key) {
+			if t.program != "" && !strings.Contains(name+" "+key, t.program) || !t.name.MatchString(key) {
 				continue
 			}
 			unit := t.unit

@@ -148,7 +148,7 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	case c == r.proxy:
 		out.Role = podend.Proxy
 		r.readProxy(&out, r.environ(c))
-	case native:
+	case native && !slices.Contains(r.behind, c):
 		out.Role = podend.Sidecar
 	case slices.Contains(r.behind, c):
 		out.Role = podend.Behind
