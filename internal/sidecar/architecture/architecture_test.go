@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -177,4 +178,25 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	t.Logf("the library and the sidecar have %d lines of product code, internal/sidecar/pipe %d", lines["."], lines["internal/sidecar/pipe"])
+}
+
+// ARCHITECTURE.md names Go files by the end of their paths.
+func TestNamedFilesExist(t *testing.T) {
+	text, err := os.ReadFile("../../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	err = filepath.WalkDir("../../..", func(path string, _ fs.DirEntry, err error) error {
+		files = append(files, filepath.ToSlash(path))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile("`([\\w./-]+\\.go)`").FindAllSubmatch(text, -1) {
+		if !slices.ContainsFunc(files, func(path string) bool { return strings.HasSuffix(path, "/"+string(name[1])) }) {
+			t.Errorf("ARCHITECTURE.md: %s: no such file", name[1])
+		}
+	}
 }
