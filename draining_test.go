@@ -17,6 +17,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // pod is a server under Serve in this process, without the waits for load balancers.
@@ -63,7 +64,7 @@ func (p *pod) end(t *testing.T) {
 func (p *pod) get(t *testing.T, head string) *bufio.Reader {
 	t.Helper()
 	c, err := net.Dial("tcp", p.address)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(c, head); err != nil {
@@ -207,9 +208,9 @@ func TestServerClose(t *testing.T) {
 			in := p.get(t, "GET /cut HTTP/1.1\r\nHost: app\r\n\r\n")
 			<-begun
 			left, err := net.Dial("tcp", p.address)
-			must(t, err)
+			must.Do(t, err)
 			_, err = io.WriteString(left, "GET /left HTTP/1.1\r\nHost: app\r\n\r\n")
-			must(t, err)
+			must.Do(t, err)
 			<-begun
 			_ = left.Close()
 			<-begun

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/leak"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -86,8 +87,8 @@ func start(t *testing.T, env ...string) *running {
 	r.cmd.Env = append(os.Environ(), "LASTCALL_TEST_PROGRAM=1", "GORACE=atexit_sleep_ms=0")
 	r.cmd.Env = append(r.cmd.Env, env...)
 	stderr, err := r.cmd.StderrPipe()
-	must(t, err)
-	must(t, r.cmd.Start())
+	must.Do(t, err)
+	must.Do(t, r.cmd.Start())
 	serving := make(chan struct{})
 	var once sync.Once
 	hasStatus := strings.Contains(strings.Join(env, " "), "LASTCALL_TEST_STATUS")
@@ -134,12 +135,12 @@ func (r *running) text() string {
 // terminate sends SIGTERM, and returns when responses say Connection: close.
 func (r *running) terminate() {
 	r.t.Helper()
-	must(r.t, r.cmd.Process.Signal(syscall.SIGTERM))
+	must.Do(r.t, r.cmd.Process.Signal(syscall.SIGTERM))
 	r.await("draining") // it will, in a moment
 	c := r.client()
 	polltest.Eventually(r.t, "a response has Connection: close", func() bool {
 		resp, err := c.Get("http://" + r.address)
-		must(r.t, err)
+		must.Do(r.t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		return resp.Close
@@ -199,7 +200,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	r := start(t, "MINIMUM_DRAIN_DURATION=300ms", "LASTCALL_QUIET_TIME=100ms", "LASTCALL_IDLE_GRACE=50ms")
 	idle, err := net.Dial("tcp", r.address)
-	must(t, err)
+	must.Do(t, err)
 	defer idle.Close()
 	kept := r.client()
 	r.get(kept, "/", 200, false)
@@ -247,10 +248,10 @@ func TestServeLastCall(t *testing.T) {
 			r.terminate()
 			first := time.Now()
 			if env == nil {
-				must(t, r.cmd.Process.Signal(syscall.SIGTERM)) // the same as the first
+				must.Do(t, r.cmd.Process.Signal(syscall.SIGTERM)) // the same as the first
 				r.get(r.client(), "/", 200, true)
 				polltest.Eventually(t, "a second has passed", func() bool { return time.Since(first) > time.Second })
-				must(t, r.cmd.Process.Signal(syscall.SIGTERM)) // no repeat
+				must.Do(t, r.cmd.Process.Signal(syscall.SIGTERM)) // no repeat
 			}
 			code, report := r.end()
 			<-answered
@@ -289,7 +290,7 @@ func TestServePreStop(t *testing.T) {
 	}
 	r.get(r.client(), "/", 200, true)
 	began = time.Now()
-	must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+	must.Do(t, r.cmd.Process.Signal(syscall.SIGTERM))
 	code, report := r.end()
 	if took := time.Since(began); code != 0 || report.Verdict != drain.Clean || report.Trigger != "hook" || took > 10*time.Second {
 		t.Errorf("exit %d after %v, %+v", code, took, report)
@@ -356,23 +357,14 @@ func (broken) Close() error              { return nil }
 func loopback(t *testing.T) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	return ln
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Serve on a listener that has been closed fails before it logs "serving".
 func TestServeOnClosedListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = ln.Close()
 	var log bytes.Buffer
 	_, err = Serve(t.Context(), &http.Server{}, WithListener(ln), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // kinds are the types of a list's plugins, in order.
@@ -39,9 +41,7 @@ func isSame(t testing.TB, a, b []byte) bool {
 func roundTrip(t testing.TB, text []byte) {
 	t.Helper()
 	with, err := insert(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got, want := kinds(t, with), append(kinds(t, text), Name); !reflect.DeepEqual(got, want) {
 		t.Fatalf("plugins %q, want %q", got, want)
 	}
@@ -73,9 +73,7 @@ func TestInsertReplacesAnEarlierEntry(t *testing.T) {
 		`{"plugins": [{"type":"lastcall-cni","old":1}, {"type":"a"}]}`,
 	} {
 		with, err := insert([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if want := `{"plugins": [{"type":"a"},` + entry + `]}`; !isSame(t, with, []byte(want)) {
 			t.Errorf("%s became %s, want %s", text, with, want)
 		}

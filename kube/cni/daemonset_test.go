@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func TestIsRemoved(t *testing.T) {
@@ -25,7 +27,7 @@ func TestIsRemoved(t *testing.T) {
 		"token": "secret\n", "namespace": "system",
 		"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})),
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	host, port, _ := net.SplitHostPort(api.Listener.Addr().String())
 	t.Setenv("KUBERNETES_SERVICE_HOST", host)

@@ -13,17 +13,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // node is a node's folders, with one network.
 func node(t *testing.T) (n Node, list, text string) {
@@ -31,7 +25,7 @@ func node(t *testing.T) (n Node, list, text string) {
 	dir := t.TempDir()
 	n = Node{Programs: filepath.Join(dir, "bin"), Lists: filepath.Join(dir, "net.d")}
 	for _, folder := range []string{n.Programs, n.Lists} {
-		must(t, os.Mkdir(folder, 0o755))
+		must.Do(t, os.Mkdir(folder, 0o755))
 	}
 	list, text = filepath.Join(n.Lists, "10-flannel.conflist"), content(t, "testdata/flannel.conflist")
 	write(t, list, text)
@@ -40,13 +34,13 @@ func node(t *testing.T) (n Node, list, text string) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func content(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	must(t, err)
+	must.Do(t, err)
 	return string(text)
 }
 
@@ -89,7 +83,7 @@ func TestInstallAndRemove(t *testing.T) {
 	if !isBefore(list) || !strings.Contains(content(t, first), Name) {
 		t.Errorf("a network before the first: %s and %s", content(t, first), content(t, list))
 	}
-	must(t, n.Remove())
+	must.Do(t, n.Remove())
 	if !isBefore(first) {
 		t.Errorf("after removal:\n%s\nwant\n%s", content(t, first), text)
 	}
@@ -110,7 +104,7 @@ func TestCannotInstall(t *testing.T) {
 	if _, err := n.Install([]byte("p")); err == nil || !strings.Contains(err.Error(), "--conf-file") {
 		t.Errorf("a single plugin: %v", err)
 	}
-	must(t, os.Remove(single))
+	must.Do(t, os.Remove(single))
 	write(t, list, text[:40]) // half written
 	if _, err := n.Install([]byte("p")); err == nil || content(t, list) != text[:40] {
 		t.Errorf("half a file: %v", err)
@@ -118,7 +112,7 @@ func TestCannotInstall(t *testing.T) {
 	if err := n.Remove(); err != nil {
 		t.Errorf("removal from half a file: %v", err)
 	}
-	must(t, os.Remove(list))
+	must.Do(t, os.Remove(list))
 	if _, err := n.Install([]byte("p")); !errors.Is(err, errNoNetwork) {
 		t.Errorf("no network: %v", err)
 	}
@@ -167,9 +161,9 @@ func TestInstallerKeepsThePlugin(t *testing.T) {
 	polltest.Eventually(t, "installed with the network", isInstalled)
 	write(t, list, text)
 	polltest.Eventually(t, "installed again after another program has written the file", isInstalled)
-	must(t, os.Remove(program))
+	must.Do(t, os.Remove(program))
 	polltest.Eventually(t, "installed again after the program was deleted", isInstalled)
-	must(t, stop())
+	must.Do(t, stop())
 	if !isInstalled() {
 		t.Error("it was removed without an answer")
 	}
@@ -178,7 +172,7 @@ func TestInstallerKeepsThePlugin(t *testing.T) {
 	i.IsRemoved = func(ctx context.Context) (bool, error) { return ctx.Err() == nil, nil }
 	stop = running(t, i)
 	polltest.Eventually(t, "installed by the next one", isInstalled)
-	must(t, stop())
+	must.Do(t, stop())
 	if !isSame(t, []byte(content(t, list)), []byte(text)) {
 		t.Errorf("after the removal:\n%s", content(t, list))
 	}
@@ -192,7 +186,7 @@ func TestInstallerEndsWithItsFolder(t *testing.T) {
 	go func() { ended <- i.Run(t.Context()) }()
 	polltest.Eventually(t, "installed", func() bool { return n.IsInstalled() == nil })
 	_ = os.Remove(list)
-	must(t, os.RemoveAll(n.Lists))
+	must.Do(t, os.RemoveAll(n.Lists))
 	select {
 	case err := <-ended:
 		if err == nil || !strings.Contains(err.Error(), n.Lists) {
@@ -211,11 +205,11 @@ func TestLinkedConfiguration(t *testing.T) {
 			n, list, text := node(t)
 			target := filepath.Join(n.Lists, to)
 			if target != list {
-				must(t, os.Mkdir(filepath.Dir(target), 0o755))
-				must(t, os.Rename(list, target))
+				must.Do(t, os.Mkdir(filepath.Dir(target), 0o755))
+				must.Do(t, os.Rename(list, target))
 			}
 			link := filepath.Join(n.Lists, "00-first.conflist")
-			must(t, os.Symlink(to, link))
+			must.Do(t, os.Symlink(to, link))
 			for step, want := range []bool{true, false} {
 				if isChanged, err := n.Install([]byte("program")); err != nil || isChanged != want {
 					t.Fatalf("time %d: %v, %v; want %v", step, isChanged, err, want)
@@ -233,7 +227,7 @@ func TestLinkedConfiguration(t *testing.T) {
 			if got := kinds(t, []byte(content(t, target))); got[len(got)-1] != Name {
 				t.Errorf("plugins %q", got)
 			}
-			must(t, n.Remove())
+			must.Do(t, n.Remove())
 			if got := kinds(t, []byte(content(t, target))); got[len(got)-1] == Name || len(got) != len(kinds(t, []byte(text))) {
 				t.Errorf("after Remove: plugins %q", got)
 			}
@@ -244,8 +238,8 @@ func TestLinkedConfiguration(t *testing.T) {
 	}
 	n, list, text := node(t)
 	elsewhere := filepath.Join(t.TempDir(), "flannel.conflist")
-	must(t, os.Rename(list, elsewhere))
-	must(t, os.Symlink(elsewhere, list))
+	must.Do(t, os.Rename(list, elsewhere))
+	must.Do(t, os.Symlink(elsewhere, list))
 	if _, err := n.Install([]byte("program")); err == nil || !strings.Contains(err.Error(), "is a symbolic link to "+elsewhere) {
 		t.Errorf("a link to another folder: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 	sidecartcp "github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -197,7 +198,7 @@ func TestRemove(t *testing.T) {
 			}
 			return err
 		})
-		must(t, err)
+		must.Do(t, err)
 		return names
 	}
 	foreign := func() error {
@@ -216,19 +217,12 @@ func TestRemove(t *testing.T) {
 	if got := strings.Join(tables(), " "); got != "other lastcall lastcall" {
 		t.Errorf("tables after two runs: %s", got)
 	}
-	must(t, s.Pod.Do(Remove))
+	must.Do(t, s.Pod.Do(Remove))
 	if got := strings.Join(tables(), " "); got != "other" {
 		t.Errorf("tables after it is undone: %s", got)
 	}
 	if got := s.Client.Receive(t, netip.Addr{}, s.Pod.TCP6(appPort)); got != "app" {
 		t.Errorf("the client got %q, want the app", got)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -240,7 +234,7 @@ func TestDryRunIsWhatIsInstalled(t *testing.T) {
 		var out, complaint bytes.Buffer
 		cmd := exec.Command(nft, args...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaint
-		must(t, in.Start(cmd))
+		must.Do(t, in.Start(cmd))
 		if err := cmd.Wait(); err != nil {
 			t.Fatalf("nft %v: %v\n%s\n%s", args, err, &complaint, stdin)
 		}
@@ -269,11 +263,11 @@ func TestDryRunIsWhatIsInstalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := resolve(t, Input{Flags: flags})
 			var printed strings.Builder
-			must(t, n.Pod.Do(func() error { return DryRun(&printed, c) }))
+			must.Do(t, n.Pod.Do(func() error { return DryRun(&printed, c) }))
 			for range 2 { // the second replaces the first
 				run(t, n.Client, printed.String(), "-f", "-")
 			}
-			must(t, n.Pod.Do(func() error { return Install(c) }))
+			must.Do(t, n.Pod.Do(func() error { return Install(c) }))
 			byNft, byUs := run(t, n.Client, "", "-s", "list", "ruleset"), run(t, n.Pod, "", "-s", "list", "ruleset")
 			if byNft != byUs {
 				t.Errorf("nft installs\n%s\nInstall installs\n%s", byNft, byUs)
@@ -351,5 +345,5 @@ func newScene(t *testing.T) *scene {
 func (s *scene) install(t *testing.T, flags map[string]string) {
 	t.Helper()
 	c := resolve(t, Input{Flags: flags})
-	must(t, s.Pod.Do(func() error { return Install(c) }))
+	must.Do(t, s.Pod.Do(func() error { return Install(c) }))
 }

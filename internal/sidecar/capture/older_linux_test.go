@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
@@ -36,7 +37,7 @@ func TestOpenConnectionsContinue(t *testing.T) {
 		}()
 		for _, to := range []string{c.to.TCP4(c.port), c.to.TCP6(c.port)} {
 			conn, err := c.from.Dial(t.Context(), "tcp", to)
-			must(t, err)
+			must.Do(t, err)
 			t.Cleanup(func() { _ = conn.Close() })
 			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 			open = append(open, echoes(conn))
@@ -52,7 +53,7 @@ func TestOpenConnectionsContinue(t *testing.T) {
 		}
 	}
 	ask("before the rules")
-	must(t, n.Pod.Do(func() error {
+	must.Do(t, n.Pod.Do(func() error {
 		return Install(resolve(t, Input{Flags: map[string]string{"include-outbound-ranges": "*"}}))
 	}))
 	ask("after the rules")
@@ -75,7 +76,7 @@ func TestLinkLocalIsNotCaptured(t *testing.T) {
 		want string
 	}{{s.Client, "fe80::77:2", appPort, "app"}, {s.Pod, "fe80::77:1", 80, "world"}} {
 		var at *net.Interface
-		must(t, c.from.Do(func() (err error) {
+		must.Do(t, c.from.Do(func() (err error) {
 			at, err = net.InterfaceByName(nettest.Interface)
 			return err
 		}))
@@ -91,7 +92,7 @@ func TestWithoutSocketMatch(t *testing.T) {
 	s := newScene(t)
 	c := resolve(t, Input{})
 	c.anyPort = true
-	must(t, s.Pod.Do(func() error { return Install(c) }))
+	must.Do(t, s.Pod.Do(func() error { return Install(c) }))
 	for _, to := range []string{s.Pod.TCP4(9999), s.Pod.TCP6(9999)} {
 		if got, want := s.Client.Receive(t, netip.Addr{}, to), "inbound "+to; got != want {
 			t.Errorf("%s answered %q, want %q", to, got, want)
@@ -102,7 +103,7 @@ func TestWithoutSocketMatch(t *testing.T) {
 // Without IPv6 on loopback the sidecar cannot reach the app by IPv6: clients reach it directly, as without the rules.
 func TestLoopbackWithoutIPv6(t *testing.T) {
 	s := newScene(t)
-	must(t, s.Pod.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0) }))
+	must.Do(t, s.Pod.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0) }))
 	s.install(t, nil)
 	for to, want := range map[string]string{
 		s.Pod.TCP6(appPort): "app", s.Pod.TCP4(appPort): "inbound " + s.Pod.TCP4(appPort),
@@ -120,8 +121,8 @@ func TestRedirectOfTheApp(t *testing.T) {
 	for _, family := range []string{"ip", "ip6"} {
 		cmd := exec.Command(nft, fmt.Sprintf("table %s app { chain pre { type nat hook prerouting priority -100; tcp dport 80 redirect to :%d; }; }",
 			family, appPort))
-		must(t, s.Pod.Start(cmd))
-		must(t, cmd.Wait())
+		must.Do(t, s.Pod.Start(cmd))
+		must.Do(t, cmd.Wait())
 	}
 	s.install(t, nil)
 	for _, to := range []string{s.Pod.TCP4(80), s.Pod.TCP6(80)} {

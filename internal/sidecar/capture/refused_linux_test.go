@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -34,7 +35,7 @@ func powerless(f func() error) error {
 // A slip on a machine must not cut it off. The thread could do no harm if it went wrong.
 func TestMachineIsRefused(t *testing.T) {
 	n := nettest.New(t)
-	must(t, n.Pod.Do(func() error {
+	must.Do(t, n.Pod.Do(func() error {
 		if onMachine() {
 			t.Error("a pod passes for the machine")
 		}
@@ -100,7 +101,7 @@ func TestCheck(t *testing.T) {
 	}
 	installed := func(want bool) {
 		t.Helper()
-		must(t, n.Pod.Do(func() error {
+		must.Do(t, n.Pod.Do(func() error {
 			got, err := IsInstalled()
 			if got != want {
 				t.Errorf("IsInstalled is %v, want %v", got, want)
@@ -114,7 +115,7 @@ func TestCheck(t *testing.T) {
 	installed(false)
 	for _, flags := range []map[string]string{nil, {"exclude-interfaces": "lo", "include-inbound-ports": "", "include-outbound-ranges": ""}} {
 		c := resolve(t, Input{Flags: flags})
-		must(t, n.Pod.Do(func() error { return Install(c) }))
+		must.Do(t, n.Pod.Do(func() error { return Install(c) }))
 		if err := check(); err != nil {
 			t.Errorf("with the rules of %v: %v", flags, err)
 		}
@@ -125,7 +126,7 @@ func TestCheck(t *testing.T) {
 	if !errors.Is(err, errMissing) {
 		t.Errorf("as another user: %v", err)
 	}
-	must(t, n.Pod.Do(Remove))
+	must.Do(t, n.Pod.Do(Remove))
 	// A program that listens on the port does not pass for the rules.
 	other := n.Pod.Listen(t, "tcp", "127.0.0.1:15002")
 	if err := check(); !errors.Is(err, errMissing) {
@@ -142,8 +143,8 @@ func TestCheck(t *testing.T) {
 func TestCheckWithoutIPv6(t *testing.T) {
 	n := nettest.New(t)
 	n.Pod.RemoveAddress(t, "lo", "::1/128")
-	must(t, n.Pod.Do(func() error { return Install(resolve(t, Input{})) }))
-	must(t, n.Pod.As(1337, 1337).Do(func() error {
+	must.Do(t, n.Pod.Do(func() error { return Install(resolve(t, Input{})) }))
+	must.Do(t, n.Pod.As(1337, 1337).Do(func() error {
 		if _, err := net.Listen("tcp", "[::1]:0"); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			t.Fatalf("the namespace has ::1: %v", err)
 		}

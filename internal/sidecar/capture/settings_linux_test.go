@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func resolve(t *testing.T, in Input) Config {
 	t.Helper()
 	c, err := Resolve(in)
-	must(t, err)
+	must.Do(t, err)
 	return c
 }
 

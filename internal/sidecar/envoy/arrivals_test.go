@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
@@ -155,7 +156,7 @@ func TestCountersTellOfConnections(t *testing.T) {
 	b.see(time.Second, open(2, httpPort, 1))
 	b.answered(accepted(11)) // it may be another than the one that was seen
 	b.wantArrivals(5)
-	must(t, b.failed(b.now, time.Millisecond, nil))
+	must.Do(t, b.failed(b.now, time.Millisecond, nil))
 	b.wantDue(false)
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -26,19 +27,19 @@ func configured(t *testing.T, change func(config m, listener func(name, directio
 	return start(t, func(o *Options) {
 		var config m
 		b, err := o.Bootstrap.Render(o.Admin)
-		must(t, err)
-		must(t, json.Unmarshal(b, &config))
+		must.Do(t, err)
+		must.Do(t, json.Unmarshal(b, &config))
 		filters := config["static_resources"].(map[string]any)["listeners"].([]any)[0].(map[string]any)["filter_chains"]
 		change(config, func(name, direction, at string) m {
 			where, err := address(at)
-			must(t, err)
+			must.Do(t, err)
 			return m{"name": name, "traffic_direction": direction, "address": where, "filter_chains": filters}
 		})
 		if b, err = json.Marshal(config); err != nil {
 			t.Fatal(err)
 		}
 		o.Config = filepath.Join(t.TempDir(), "envoy.json")
-		must(t, os.WriteFile(o.Config, b, 0o600))
+		must.Do(t, os.WriteFile(o.Config, b, 0o600))
 	})
 }
 
@@ -150,7 +151,7 @@ func TestUnixListener(t *testing.T) {
 		shown(config, m{"suffix": "_active"}, m{"suffix": "_total"})
 	})
 	c, err := net.Dial("unix", path)
-	must(t, err)
+	must.Do(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -215,16 +216,16 @@ func TestBootstrap(t *testing.T) {
 		},
 		AccessLog: "/dev/stdout",
 	}.Render("unix:/run/envoy")
-	must(t, err)
+	must.Do(t, err)
 	var text bytes.Buffer
-	must(t, json.Indent(&text, got, "", "  "))
+	must.Do(t, json.Indent(&text, got, "", "  "))
 	got = text.Bytes()
 	const golden = "testdata/bootstrap.json"
 	if *update {
-		must(t, os.WriteFile(golden, got, 0o644))
+		must.Do(t, os.WriteFile(golden, got, 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	must(t, err)
+	must.Do(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("the bootstrap is another than %s (go test -update writes it):\n%s", golden, got)
 	}

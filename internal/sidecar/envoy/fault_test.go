@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 )
 
@@ -63,9 +64,9 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request) {
 func (f *fake) connect(t *testing.T) (end func()) {
 	t.Helper()
 	client, err := net.Dial("tcp", f.ln.Addr().String())
-	must(t, err)
+	must.Do(t, err)
 	server, err := f.ln.Accept()
-	must(t, err)
+	must.Do(t, err)
 	end = func() { _ = client.Close(); _ = server.Close() }
 	t.Cleanup(end)
 	return end
@@ -97,7 +98,7 @@ func TestAdminFaults(t *testing.T) {
 				f := startFake(t)
 				log := &logstest.Buffer{}
 				p, err := Start(ctx, Options{Admin: f.admin.Listener.Addr().String(), Attach: true, Log: logTo(log)})
-				must(t, err)
+				must.Do(t, err)
 				defer p.Shut()
 				end := func() {}
 				if connection != "none" {
@@ -137,7 +138,7 @@ func TestCrash(t *testing.T) {
 	r := start(t)
 	r.busy()
 	o := r.held()
-	must(t, syscall.Kill(r.running().Pid(), syscall.SIGKILL))
+	must.Do(t, syscall.Kill(r.running().Pid(), syscall.SIGKILL))
 	o.want(t, drain.Crashed, "envoy process terminated early") // a look at the clock would have found a last call
 }
 
@@ -153,7 +154,7 @@ func TestStopped(t *testing.T) {
 				r.busy()
 				verdict = drain.Cut
 			}
-			must(t, syscall.Kill(r.running().Pid(), syscall.SIGSTOP))
+			must.Do(t, syscall.Kill(r.running().Pid(), syscall.SIGSTOP))
 			cfg := cutSoon
 			cfg.GracePeriod = 8 * time.Second
 			report := r.terminate(cfg)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func at(addresses ...string) (out []netip.AddrPort) {
@@ -213,7 +215,7 @@ func TestDumpedListener(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d dumpedListener
-			must(t, json.NewDecoder(strings.NewReader(tt.dump)).Decode(&d))
+			must.Do(t, json.NewDecoder(strings.NewReader(tt.dump)).Decode(&d))
 			got, ok := d.listener(bound)
 			if ok == tt.none {
 				t.Fatalf("counts: %v", ok)
@@ -247,7 +249,7 @@ func TestListenersWithoutConfigDump(t *testing.T) {
 			}))
 			defer server.Close()
 			a, err := NewAdmin(strings.TrimPrefix(server.URL, "http://"))
-			must(t, err)
+			must.Do(t, err)
 			short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			got, err := a.Listeners(short)

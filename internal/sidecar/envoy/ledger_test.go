@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
@@ -46,7 +47,7 @@ func (b *book) answered(stats Stats) {
 func (b *book) answeredIn(stats Stats, q question, took, cpu time.Duration) {
 	b.t.Helper()
 	stats[ownRequest] = 1
-	must(b.t, b.stats(stats, q, b.now, took, cpu))
+	must.Do(b.t, b.stats(stats, q, b.now, took, cpu))
 }
 
 // settles has Envoy respond once bytes have not moved for a while, and the response stay valid.

@@ -172,10 +172,3 @@ func (r *running) wantLogged(lines int) {
 		r.t.Errorf("access log: %v, want %d lines:\n%s", err, lines, b)
 	}
 }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

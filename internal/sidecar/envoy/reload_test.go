@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -27,8 +28,8 @@ func fromFile(t *testing.T, parentShutdown time.Duration) (r *running, write fun
 	write = func(routes ...Route) {
 		t.Helper()
 		b, err := Bootstrap{Inbound: routes}.Render(admin)
-		must(t, err)
-		must(t, os.WriteFile(file, b, 0o600))
+		must.Do(t, err)
+		must.Do(t, os.WriteFile(file, b, 0o600))
 	}
 	r = start(t, func(o *Options) {
 		admin = o.Admin
@@ -63,7 +64,7 @@ func TestReload(t *testing.T) {
 		})
 	}()
 	for epoch := range *reloads {
-		must(t, r.Reload())
+		must.Do(t, r.Reload())
 		r.awaitEpoch(epoch + 1)
 	}
 	cancel()
@@ -97,7 +98,7 @@ func TestReloadNamesWhatItCuts(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) { o.ParentShutdown = 2 * time.Second })
 	idle, long := r.idle(), r.busy()
-	must(t, r.Reload())
+	must.Do(t, r.Reload())
 	if resp, err := http.ReadResponse(long.R, nil); err == nil {
 		t.Error(resp)
 	}
@@ -140,10 +141,10 @@ func TestDrainAfterReload(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) { o.ParentShutdown = time.Minute })
 	old := r.busy()
-	must(t, r.Reload())
+	must.Do(t, r.Reload())
 	r.awaitEpoch(1)
 	o := r.held()
-	must(t, r.Reload()) // refused
+	must.Do(t, r.Reload()) // refused
 	r.app.let()
 	o.endsWith(old)
 	r.wantGone()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -167,7 +168,7 @@ func TestSignalsIgnored(t *testing.T) {
 	log := &logstest.Buffer{}
 	script := filepath.Join(t.TempDir(), "envoy")
 	text := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", ignoresSignals, admin, os.Args[0])
-	must(t, os.WriteFile(script, []byte(text), 0o700))
+	must.Do(t, os.WriteFile(script, []byte(text), 0o700))
 	p, err := Start(ctx, Options{Admin: admin, Path: script, Config: "none", Stdout: log, Stderr: log, Log: logTo(log)})
 	if err != nil {
 		t.Fatal(err, log)
@@ -184,7 +185,7 @@ func TestSignalsIgnored(t *testing.T) {
 func TestBehindScript(t *testing.T) {
 	envoy := peers.Need(t, "envoy")
 	script := filepath.Join(t.TempDir(), "envoy")
-	must(t, os.WriteFile(script, []byte("#!/bin/sh\n"+envoy+` "$@" # no exec`+"\ntrue\n"), 0o700))
+	must.Do(t, os.WriteFile(script, []byte("#!/bin/sh\n"+envoy+` "$@" # no exec`+"\ntrue\n"), 0o700))
 	r := start(t, func(o *Options) { o.Path = script })
 	for range 3 {
 		_ = r.idle().Close()
@@ -203,7 +204,7 @@ func TestBusyAndIdle(t *testing.T) {
 	r := start(t)
 	r.awaitActivity(0, 0)
 	idle, busy := r.idle(), r.busy()
-	must(t, r.Drain(ctx))
+	must.Do(t, r.Drain(ctx))
 	r.awaitActivity(2, 1)
 	late := r.wantCloses(true) // still accepted
 	open, err := r.Open(ctx, 10)
@@ -225,12 +226,12 @@ func TestBusyAndIdle(t *testing.T) {
 			t.Fatalf("the end of the last request was not pushed; %d changes were", pushed)
 		}
 	}
-	must(t, r.StopAccepting(ctx))
+	must.Do(t, r.StopAccepting(ctx))
 	if c, err := net.Dial("tcp", r.listen); err == nil {
 		c.Close()
 		t.Error("a connection was accepted after StopAccepting")
 	}
-	must(t, r.Close(ctx))
+	must.Do(t, r.Close(ctx))
 	r.wantGone()
 	if b, err := io.ReadAll(idle.R); err != nil || len(b) != 0 {
 		t.Errorf("the idle connection got %q, %v; want its end", b, err)
@@ -263,19 +264,19 @@ func TestKill(t *testing.T) {
 func TestUnixAdmin(t *testing.T) {
 	r := start(t, func(o *Options) { o.Admin = "unix:" + t.TempDir() + "/admin" })
 	r.awaitActivity(0, 0)
-	must(t, r.Drain(ctx))
-	must(t, r.Close(ctx))
+	must.Do(t, r.Drain(ctx))
+	must.Do(t, r.Close(ctx))
 }
 
 // An Envoy of others is drained and left to them.
 func TestAttach(t *testing.T) {
 	theirs := start(t)
 	ours, err := Start(ctx, Options{Admin: theirs.o.Admin, Attach: true, Log: theirs.Plane.log})
-	must(t, err)
+	must.Do(t, err)
 	defer ours.Shut()
-	must(t, ours.Drain(ctx))
+	must.Do(t, ours.Drain(ctx))
 	theirs.wantCloses(true)
-	must(t, ours.Close(ctx))
+	must.Do(t, ours.Close(ctx))
 	select {
 	case <-theirs.Exited():
 		t.Error("an Envoy of others was ended")
@@ -312,9 +313,9 @@ func TestCannotStart(t *testing.T) {
 // Resume may come after the listeners were closed, too.
 func TestResume(t *testing.T) {
 	r := start(t)
-	must(t, r.Drain(ctx))
-	must(t, r.StopAccepting(ctx))
-	must(t, r.Resume(ctx))
+	must.Do(t, r.Drain(ctx))
+	must.Do(t, r.StopAccepting(ctx))
+	must.Do(t, r.Resume(ctx))
 	r.wantCloses(false)
 	r.awaitActivity(1, 0)
 	r.terminate(soon).want(t, drain.Clean)
@@ -330,7 +331,7 @@ func TestDrainIsCancelled(t *testing.T) {
 	cfg := soon
 	cfg.GracePeriod, cfg.Margin = 4*time.Second, 100*time.Millisecond // time for Envoy to answer on a busy machine
 	report, err := drain.Termination{Plane: r.Plane, Config: cfg, Trigger: drain.Hook, Log: discard}.Run(ctx)
-	must(t, err)
+	must.Do(t, err)
 	if report.Verdict != drain.Resumed || len(report.Faults) > 0 {
 		t.Fatalf("%+v\n%s", report, r.log)
 	}

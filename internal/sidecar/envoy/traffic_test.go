@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -123,7 +124,7 @@ func TestSlowReader(t *testing.T) {
 	c := r.dial()
 	c.Ask("/big")
 	resp, err := http.ReadResponse(c.R, nil)
-	must(t, err)
+	must.Do(t, err)
 	o := r.held()
 	if n, err := io.Copy(io.Discard, resp.Body); n != bigAnswer || err != nil {
 		t.Errorf("%d of %d bytes, %v", n, bigAnswer, err)
@@ -140,7 +141,7 @@ func TestIdleConnectionsHoldNothing(t *testing.T) {
 			one := r.idle()
 			client := r.h2()
 			resp, err := client.Get("http://" + r.listen + "/")
-			must(t, err)
+			must.Do(t, err)
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 			never := r.dial() // never sends anything

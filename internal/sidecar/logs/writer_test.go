@@ -19,6 +19,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // reader is a log's reader, which may stall or fail.
@@ -217,16 +219,16 @@ func TestThrottle(t *testing.T) {
 // that comes later, and the one after that.
 func TestFIFOWithoutReader(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
-	must(t, syscall.Mkfifo(name, 0o600))
+	must.Do(t, syscall.Mkfifo(name, 0o600))
 	file, err := OpenFile(name)
-	must(t, err)
+	must.Do(t, err)
 	defer file.Close()
 	w := New(file, DefaultBound)
 	defer w.Close()
 	for _, want := range []string{"before there is a reader\n", "after the reader has gone\n"} {
 		_, _ = w.Write([]byte(want))
 		in, err := os.Open(name)
-		must(t, err)
+		must.Do(t, err)
 		if got, err := bufio.NewReader(io.LimitReader(in, int64(len(want)))).ReadString('\n'); got != want {
 			t.Errorf("the reader got %q, %v", got, err)
 		}
@@ -239,7 +241,7 @@ func TestOpenFile(t *testing.T) {
 	name := filepath.Join(dir, "log")
 	for _, line := range []string{"one\n", "two\n"} { // appended
 		file, err := OpenFile(name)
-		must(t, err)
+		must.Do(t, err)
 		w := New(file, DefaultBound)
 		_, _ = w.Write([]byte(line))
 		w.Close()
@@ -292,12 +294,5 @@ func wantPrintable(t *testing.T, line string) {
 		if !strconv.IsPrint(r) {
 			t.Errorf("%q contains %U", line, r)
 		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -9,13 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func TestFiles(t *testing.T) {
 	t.Run("none is no error, but a warning if another than Istio's was given", func(t *testing.T) {
 		dir := t.TempDir()
 		s, err := Resolve(Input{MeshFile: dir + "/mesh", AnnotationsFile: dir + "/annotations"})
-		must(t, err)
+		must.Do(t, err)
 		want := "[mesh config file (mesh file " + dir + "/mesh): no such file; ignored" +
 			" annotations file (annotations file " + dir + "/annotations): no such file; ignored]"
 		if got := fmt.Sprint(s.Warnings); got != want {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // TestBadInput: every error names the field, the value, the place, and what
@@ -158,7 +160,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := Resolve(c.places.input())
-			must(t, err)
+			must.Do(t, err)
 			got := make([]string, 0, len(s.Warnings))
 			for _, w := range s.Warnings {
 				got = append(got, w.String())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // places is a test's input: what each place says.
@@ -126,7 +127,7 @@ func TestWhichPlaceWins(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := Resolve(c.places.input())
-			must(t, err)
+			must.Do(t, err)
 			value, source := printed(t, s, c.setting)
 			if value != c.want || source != c.source {
 				t.Errorf("%s is %s from %s, want %s from %s", c.setting, value, source, c.want, c.source)
@@ -148,7 +149,7 @@ func TestModes(t *testing.T) {
 		{"istio", "false", drain.Fixed},
 	} {
 		s, err := Resolve(Input{Env: []string{"LASTCALL_COMPAT=" + c.compat, "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=" + c.zero}})
-		must(t, err)
+		must.Do(t, err)
 		if got := s.Drain().Mode; got != c.want {
 			t.Errorf("compat %q, exit on zero %q: mode %v, want %v", c.compat, c.zero, got, c.want)
 		}
@@ -163,7 +164,7 @@ func TestDrainHasEverySetting(t *testing.T) {
 			"LASTCALL_LAST_CALL_MARGIN=14s", "LASTCALL_IDLE_GRACE=15s",
 		},
 	}.input())
-	must(t, err)
+	must.Do(t, err)
 	want := drain.Config{
 		Mode: drain.ExitOnZero, TerminationDrain: 11 * time.Second, MinimumDrain: 12 * time.Second, GracePeriod: 90 * time.Second,
 		QuietTime: 13 * time.Second, Margin: 14 * time.Second, IdleGrace: 15 * time.Second, PollInterval: drain.DefaultPollInterval,
@@ -172,7 +173,7 @@ func TestDrainHasEverySetting(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	s, err = Resolve(Input{})
-	must(t, err)
+	must.Do(t, err)
 	if got := s.Drain(); got != drain.DefaultConfig() {
 		t.Errorf("nothing set gives %+v, want drain's defaults", got)
 	}
@@ -184,7 +185,7 @@ func TestEffectiveProxyConfig(t *testing.T) {
 		proxy:      "extraStatTags: [c]",
 		annotation: "proxyMetadata: {B: annotation}",
 	}.input())
-	must(t, err)
+	must.Do(t, err)
 	if pc := literal(s.Proxy); pc != `{"discoveryAddress":"istiod.east:15012","extraStatTags":["c"]}` {
 		t.Errorf("%s: want the fields as they are written, each of the highest layer", pc)
 	}
@@ -272,7 +273,7 @@ func TestScrapeTarget(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := Resolve(Input{Env: tt.env, AnnotationsFile: "annotations", ReadFile: func(string) ([]byte, error) { return []byte(tt.annotations), nil }})
-			must(t, err)
+			must.Do(t, err)
 			if s.ScrapeTarget.Value != tt.want {
 				t.Errorf("target %q; want %q", s.ScrapeTarget.Value, tt.want)
 			}
@@ -284,12 +285,5 @@ func TestScrapeTarget(t *testing.T) {
 				t.Errorf("warnings %q; want %q", got, tt.warning)
 			}
 		})
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

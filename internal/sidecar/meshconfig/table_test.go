@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // TestTableDefaults compares the table's defaults with those in force.
 func TestTableDefaults(t *testing.T) {
 	s, err := Resolve(Input{})
-	must(t, err)
+	must.Do(t, err)
 	shown := map[string]string{}
 	for _, r := range s.rows() {
 		shown[r.Setting] = strings.Trim(literal(r.Value), `"`)
@@ -67,7 +68,7 @@ func TestDocumentedTable(t *testing.T) {
 	const begin, end = "<!-- settings: generated -->\n", "<!-- end of settings -->"
 	const page = "../../../docs/configuration.md"
 	text, err := os.ReadFile(page)
-	must(t, err)
+	must.Do(t, err)
 	head, rest, found := strings.Cut(string(text), begin)
 	have, tail, ended := strings.Cut(rest, end)
 	if !found || !ended {
@@ -94,7 +95,7 @@ func TestDocumentedTable(t *testing.T) {
 	}
 	want.WriteString("\n")
 	if *update {
-		must(t, os.WriteFile(page, []byte(head+begin+want.String()+end+tail), 0o644))
+		must.Do(t, os.WriteFile(page, []byte(head+begin+want.String()+end+tail), 0o644))
 		return
 	}
 	if have != want.String() {
@@ -102,7 +103,7 @@ func TestDocumentedTable(t *testing.T) {
 	}
 
 	how, err := os.ReadFile("../../../docs/how.md")
-	must(t, err)
+	must.Do(t, err)
 	rows := 0
 	for line := range strings.Lines(string(how)) {
 		cells := strings.Split(line, "|")
@@ -135,12 +136,12 @@ func TestPrintedSettings(t *testing.T) {
 		env:        []string{"TERMINATION_GRACE_PERIOD_SECONDS=16"},
 		port:       16020,
 	}.input())
-	must(t, err)
+	must.Do(t, err)
 	var text, js bytes.Buffer
-	must(t, s.WriteText(&text))
+	must.Do(t, s.WriteText(&text))
 	raw, err := json.Marshal(s)
-	must(t, err)
-	must(t, json.Indent(&js, raw, "", "  "))
+	must.Do(t, err)
+	must.Do(t, json.Indent(&js, raw, "", "  "))
 	js.WriteByte('\n')
 	golden(t, "testdata/settings.txt", text.Bytes())
 	golden(t, "testdata/settings.json", js.Bytes())
@@ -149,10 +150,10 @@ func TestPrintedSettings(t *testing.T) {
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	if *update {
-		must(t, os.WriteFile(name, got, 0o644))
+		must.Do(t, os.WriteFile(name, got, 0o644))
 	}
 	want, err := os.ReadFile(name)
-	must(t, err)
+	must.Do(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs (go test -run %s -update updates it); got\n%s", name, t.Name(), got)
 	}
@@ -179,13 +180,13 @@ func TestPublishedGuides(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			in := guide(t, file)
 			s, err := Resolve(in.input())
-			must(t, err)
+			must.Do(t, err)
 			var text bytes.Buffer
-			must(t, s.WriteText(&text))
+			must.Do(t, s.WriteText(&text))
 			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", text.Bytes())
 			in.compat = CompatIstio
 			s, err = Resolve(in.input())
-			must(t, err)
+			must.Do(t, err)
 			if s.Mode() != want {
 				t.Errorf("mode with --compat istio %v, want %v", s.Mode(), want)
 			}
@@ -198,9 +199,9 @@ func TestPublishedGuides(t *testing.T) {
 func guide(t *testing.T, file string) places {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	must(t, err)
+	must.Do(t, err)
 	manifest, _, err := parseTree(string(text))
-	must(t, err)
+	must.Do(t, err)
 	if manifest["kind"] == "IstioOperator" {
 		return places{mesh: string(text)}
 	}

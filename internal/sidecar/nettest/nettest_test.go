@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,10 +52,10 @@ func TestStartAs(t *testing.T) {
 	var out bytes.Buffer
 	cmd := exec.Command("sh", "-c", "id -u; id -g; readlink /proc/self/ns/net")
 	cmd.Stdout = &out
-	must(t, n.Pod.As(1337, 1338).Start(cmd))
-	must(t, cmd.Wait())
+	must.Do(t, n.Pod.As(1337, 1338).Start(cmd))
+	must.Do(t, cmd.Wait())
 	inside, err := os.Readlink(threadNamespace)
-	must(t, err)
+	must.Do(t, err)
 	if got := strings.Fields(out.String()); len(got) != 3 || got[0] != "1337" || got[1] != "1338" || got[2] == inside {
 		t.Errorf("the child says %q; want 1337, 1338 and a namespace other than %s", got, inside)
 	}
@@ -63,7 +65,7 @@ func TestThreadComesHome(t *testing.T) {
 	n := New(t)
 	inode := func(path string) uint64 {
 		var stat syscall.Stat_t
-		must(t, syscall.Stat(path, &stat))
+		must.Do(t, syscall.Stat(path, &stat))
 		return stat.Ino
 	}
 	home := inode("/proc/self/ns/net")
@@ -77,10 +79,10 @@ func TestThreadComesHome(t *testing.T) {
 			}
 			return nil
 		})
-		must(t, err)
+		must.Do(t, err)
 	}
 	threads, err := os.ReadDir("/proc/self/task")
-	must(t, err)
+	must.Do(t, err)
 	for _, thread := range threads {
 		if got := inode("/proc/self/task/" + thread.Name() + "/ns/net"); got != home {
 			t.Errorf("thread %s stayed in namespace %d", thread.Name(), got)
@@ -94,9 +96,9 @@ func TestFreeAddress(t *testing.T) {
 		address := FreeAddress(t, host)
 		for range 2 {
 			ln, err := net.Listen("tcp", address)
-			must(t, err)
+			must.Do(t, err)
 			conn, err := net.Dial("tcp", address)
-			must(t, err)
+			must.Do(t, err)
 			_ = conn.Close()
 			_ = ln.Close()
 		}
@@ -112,12 +114,5 @@ func TestFreeAddress(t *testing.T) {
 			_ = conn.Close()
 			t.Errorf("%s is given to a connection", address)
 		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -137,7 +138,7 @@ func TestOthers(t *testing.T) {
 	loopbackUp(t)
 	table := table(t)
 	before, err := table.Others()
-	must(t, err)
+	must.Do(t, err)
 	ln, _ := listen(t, "127.0.0.1:0") // ours: counts for nothing
 	pair(t, ln)
 	if now, err := table.Others(); err != nil || now != before {
@@ -150,7 +151,7 @@ func TestOthers(t *testing.T) {
 	other := exec.Command(python, "-c", "import socket,sys\ns=socket.create_server(('127.0.0.1',0))\nprint('up',flush=True)\nsys.stdin.read()")
 	in, _ := other.StdinPipe()
 	out, _ := other.StdoutPipe()
-	must(t, other.Start())
+	must.Do(t, other.Start())
 	defer func() { _ = in.Close(); _ = other.Wait() }()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
@@ -168,10 +169,10 @@ func TestOthers(t *testing.T) {
 
 func loopbackUp(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	must(t, err)
+	must.Do(t, err)
 	defer unix.Close(fd)
 	lo, err := unix.NewIfreq("lo")
-	must(t, err)
+	must.Do(t, err)
 	lo.SetUint16(unix.IFF_UP)
-	must(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
+	must.Do(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/bpf"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func pair(t *testing.T, ln net.Listener) (client, server net.Conn) {
 	t.Helper()
 	client, err := net.Dial("tcp", ln.Addr().String())
-	must(t, err)
+	must.Do(t, err)
 	if server, err = ln.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func listen(t *testing.T, address string) (net.Listener, uint16) {
 func table(t *testing.T) *Table {
 	t.Helper()
 	table, err := OpenTable()
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = table.Close() })
 	return table
 }
@@ -49,7 +50,7 @@ func table(t *testing.T) *Table {
 func sockets(t *testing.T, table *Table, states States, ports ...uint16) []Socket {
 	t.Helper()
 	out, err := table.Sockets(states, ports)
-	must(t, err)
+	must.Do(t, err)
 	return out
 }
 
@@ -215,7 +216,7 @@ func TestWatchAll(t *testing.T) {
 		}
 	}
 	seen, err := WatchDestroyed([]uint16{port})
-	must(t, err)
+	must.Do(t, err)
 	defer seen.Close()
 	if client, server := pair(t, ln); ends(port) != 0 {
 		t.Error("reported before its end")
@@ -268,7 +269,7 @@ func TestRoll(t *testing.T) {
 // The kernel wakes us for our ports alone.
 func TestDestroyedFilter(t *testing.T) {
 	vm, err := bpf.NewVM(destroyedFilter([]uint16{80, 81, 443}))
-	must(t, err)
+	must.Do(t, err)
 	for port, want := range map[uint16]bool{79: false, 80: true, 81: true, 82: false, 443: true, 444: false, 0: false, 65535: false} {
 		message := make([]byte, 100)
 		binary.BigEndian.PutUint16(message[20:], port)
@@ -284,15 +285,8 @@ func TestWatchEnds(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	must(t, w.Close())
+	must.Do(t, w.Close())
 	if _, open := <-w.Gone(); open {
 		t.Error("something was reported")
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

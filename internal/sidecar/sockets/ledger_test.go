@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
@@ -32,7 +33,7 @@ func (s *scene) look(reported bool) {
 		s.g.destroyed(s.k.report(), false)
 	}
 	all, err := s.k.Sockets(states, nil)
-	must(s.t, err)
+	must.Do(s.t, err)
 	s.g.look(all, time.Now())
 	for _, c := range s.g.doubts(time.Now()) {
 		c.weighed, c.turn = true, s.k.acks.turn(ends{c.local, c.remote})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/timers"
@@ -159,7 +160,7 @@ func TestWaitLinkerd(t *testing.T) {
 				machine := k.kernel()
 				machine.linkerd = l.serve
 				r, err := hook.Wait(t.Context(), newPlane(o, machine), config, nil, quiet())
-				must(t, err)
+				must.Do(t, err)
 				if took := time.Duration(r.Duration); took < tt.want || took > tt.want+soon || r.Verdict != tt.verdict {
 					t.Errorf("%s after %v; want %s after %v and at most %v more\n%+v", r.Verdict, took, tt.verdict, tt.want, soon, r)
 				}

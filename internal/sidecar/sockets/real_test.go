@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -318,7 +319,7 @@ func TestRealIgnoredAndUnheard(t *testing.T) {
 	o := Options{Ports: []uint16{s.port}, Log: quiet()}
 	o.IgnoreFrom = append(o.IgnoreFrom, mustPrefix("127.0.0.0/8"))
 	r, err := hook.Wait(t.Context(), New(o), realConfig(), nil, o.Log)
-	must(t, err)
+	must.Do(t, err)
 	if r.Verdict != drain.Clean || len(r.HeldBy) > 0 {
 		t.Errorf("%+v", r)
 	}
@@ -374,11 +375,4 @@ func TestUnprivileged(t *testing.T) {
 	}
 	s.free <- struct{}{}
 	c.Answer(t)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/hook"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -166,7 +167,7 @@ func TestWait(t *testing.T) {
 				}
 				synctest.Wait()
 				r, err := hook.Wait(t.Context(), newPlane(o, k.kernel()), config, nil, quiet())
-				must(t, err)
+				must.Do(t, err)
 				took := time.Duration(r.Duration)
 				if took < tt.want || took > tt.want+tt.late || r.Verdict != tt.verdict {
 					t.Errorf("%s after %v; want %s after %v and at most %v more\n%+v", r.Verdict, took, tt.verdict, tt.want, tt.late, r)
@@ -197,7 +198,7 @@ func TestWaitStopped(t *testing.T) {
 		defer cancel()
 		o := Options{Ports: []uint16{fakePort}, IdleGrace: 2 * second, Log: quiet()}
 		r, err := hook.Wait(ctx, newPlane(o, k.kernel()), hook.Until(drain.DefaultConfig(), timers.DefaultLeave), nil, quiet())
-		must(t, err)
+		must.Do(t, err)
 		if r.Verdict != drain.Quit || time.Duration(r.Duration) != 7*second {
 			t.Errorf("%+v", r)
 		}
@@ -212,9 +213,9 @@ func startNginx(t *testing.T, backend string) (*os.Process, string, uint16) {
 	program := peers.Need(t, "nginx")
 	address, dir := nettest.FreeAddress(t, "127.0.0.1"), t.TempDir()
 	conf := filepath.Join(dir, "nginx.conf")
-	must(t, os.WriteFile(conf, []byte(peers.NginxConf(dir, address, backend)), 0o644))
+	must.Do(t, os.WriteFile(conf, []byte(peers.NginxConf(dir, address, backend)), 0o644))
 	cmd := exec.Command(program, "-p", dir, "-c", conf)
-	must(t, cmd.Start())
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() })
 	polltest.NoError(t, func() error {
 		conn, err := net.Dial("tcp", address)
@@ -246,7 +247,7 @@ func TestNginx(t *testing.T) {
 			<-s.requests
 			h := startHook(t, port, nil)
 			if quit {
-				must(t, process.Signal(syscall.SIGQUIT))
+				must.Do(t, process.Signal(syscall.SIGQUIT))
 			}
 			h.stays()
 			s.free <- struct{}{}

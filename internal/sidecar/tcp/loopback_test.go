@@ -4,6 +4,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 func TestDialLoopback(t *testing.T) {
@@ -14,7 +16,7 @@ func TestDialLoopback(t *testing.T) {
 	_, port, _ := net.SplitHostPort(ln6.Addr().String())
 	address := net.JoinHostPort("127.0.0.1", port)
 	c, err := DialLoopback(t.Context(), "tcp", address)
-	must(t, err)
+	must.Do(t, err)
 	if got := c.RemoteAddr().String(); got != ln6.Addr().String() {
 		t.Errorf("connected to %s, want %s", got, ln6.Addr())
 	}
@@ -25,7 +27,7 @@ func TestDialLoopback(t *testing.T) {
 		t.Skip("another program has the port: ", err)
 	}
 	c, err = DialLoopback(t.Context(), "tcp", address)
-	must(t, err)
+	must.Do(t, err)
 	if got := c.RemoteAddr().String(); got != address {
 		t.Errorf("connected to %s, want %s", got, address)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -25,7 +26,7 @@ func accepting(t *testing.T, address string) *Listener {
 		t.Skip(err)
 	}
 	l, err := Accepting(ln.(*net.TCPListener), 20*time.Second)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -35,9 +36,9 @@ func pair(t *testing.T, address string) (accepted, dialled *Socket) {
 	t.Helper()
 	l := accepting(t, address)
 	dialled, err := Dial(t.Context(), l.Addr().String(), Patience{Most: patience})
-	must(t, err)
+	must.Do(t, err)
 	c, err := l.Accept()
-	must(t, err)
+	must.Do(t, err)
 	accepted = c.(*Socket)
 	t.Cleanup(func() { _, _ = accepted.Close(), dialled.Close() })
 	return accepted, dialled
@@ -102,11 +103,11 @@ func TestDialFails(t *testing.T) {
 func full(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	must(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
+	must.Do(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
 	at, err := unix.Getsockname(fd)
-	must(t, err)
+	must.Do(t, err)
 	address := (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: at.(*unix.SockaddrInet4).Port}).String()
 	for range 10 {
 		c, err := net.DialTimeout("tcp", address, 100*time.Millisecond)
@@ -236,12 +237,5 @@ func TestSpliceThatIsCut(t *testing.T) {
 	}
 	if _, err := io.ReadFull(target, got); err != nil || string(got) != "ours" {
 		t.Errorf("%q, %v", got, err)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/leak"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -27,12 +28,12 @@ func begin(t *testing.T, o Options, signals ...string) *Plane {
 	t.Helper()
 	for _, text := range signals {
 		s, err := Parse(text)
-		must(t, err)
+		must.Do(t, err)
 		o.Signals = append(o.Signals, s)
 	}
 	o.Log = slog.New(slog.DiscardHandler)
 	p := New(o)
-	must(t, p.Drain(t.Context()))
+	must.Do(t, p.Drain(t.Context()))
 	t.Cleanup(func() {
 		if err := p.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -102,7 +103,7 @@ func TestSignals(t *testing.T) {
 
 func touch(t *testing.T, file string) {
 	t.Helper()
-	must(t, os.WriteFile(file, nil, 0o600))
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 }
 
 // A long poll delays its answer until the worker is idle.
@@ -133,10 +134,10 @@ func TestUnixSocket(t *testing.T) {
 	p := begin(t, Options{Stale: time.Hour}, "unix:"+path)
 	await(t, p, 1, "no such file or directory")
 	ln, err := net.Listen("unix", path)
-	must(t, err)
+	must.Do(t, err)
 	accept := func() net.Conn {
 		conn, err := ln.Accept()
-		must(t, err)
+		must.Do(t, err)
 		return conn
 	}
 	conn := accept()
@@ -240,21 +241,14 @@ func TestClosedWhileACommandRuns(t *testing.T) {
 func TestCommandLeavesNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	s, err := Parse(`exec:["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $! >` + file + `; exit 1"]`)
-	must(t, err)
+	must.Do(t, err)
 	if a := s.ask(t.Context()); a.err != nil || a.isIdle {
 		t.Fatalf("%+v, want busy", a)
 	}
 	b, err := os.ReadFile(file)
-	must(t, err)
+	must.Do(t, err)
 	polltest.Eventually(t, "the child has ended", func() bool {
 		stat, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(b)) + "/stat")
 		return len(stat) == 0 || strings.Contains(string(stat), ") Z ")
 	})
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
