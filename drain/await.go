@@ -55,10 +55,10 @@ func (r *run) await(until func() time.Time, met condition) reason {
 		// A data plane that pushes is looked at after each change. One that cannot, or whose last activity is unknown, is
 		// polled.
 		var changes <-chan struct{}
-		if r.cfg.Mode == ExitOnZero {
-			changes = r.dp.Changes()
+		if r.Config.Mode == ExitOnZero {
+			changes = r.Plane.Changes()
 			if changes == nil || r.drainFailed || !r.activity.Known {
-				wake = sooner(wake, r.triedAt.Add(r.cfg.PollInterval))
+				wake = sooner(wake, r.triedAt.Add(r.Config.PollInterval))
 			}
 		}
 		if r.next(wake, changes) {
@@ -82,7 +82,7 @@ func (r *run) next(at time.Time, other <-chan struct{}) bool {
 	case <-other:
 		return true
 	case <-r.changed:
-	case <-r.dp.Exited():
+	case <-r.Plane.Exited():
 	case <-r.ctx.Done():
 	}
 	return false
@@ -98,21 +98,21 @@ func (r *run) interrupted() (reason, bool) {
 // takeRequests takes what has been requested since the last time.
 func (r *run) takeRequests() {
 	was := r.requested
-	r.requested, r.changed = r.requests.Look()
+	r.requested, r.changed = r.Requests.Look()
 	now := &r.requested
 	r.hurriedAt = now.Noticed
-	if r.cfg.Mode == ExitOnZero { // Istio's agent ignores a second signal
+	if r.Config.Mode == ExitOnZero { // Istio's agent ignores a second signal
 		r.hurriedAt = sooner(now.Noticed, now.Again)
 	}
 	if was.Exit == "" && now.Exit == Quit {
-		r.istio.Info(lineHandlingQuit)
+		r.IstioLog.Info(lineHandlingQuit)
 	}
-	if !was.Again.Equal(now.Again) && r.cfg.Mode == ExitOnZero {
-		r.log.Warn(lineSecondSignal)
+	if !was.Again.Equal(now.Again) && r.Config.Mode == ExitOnZero {
+		r.Log.Warn(lineSecondSignal)
 	}
-	if was.Terminated.IsZero() && r.terminating() && r.cfg.Mode != ExitOnZero {
+	if was.Terminated.IsZero() && r.terminating() && r.Config.Mode != ExitOnZero {
 		// pilot-agent's status server ends at SIGTERM. Ours does not; the line is for log queries.
-		r.istio.Info(lineStatusServer)
+		r.IstioLog.Info(lineStatusServer)
 	}
 	if was.deadlines != now.deadlines {
 		r.shorten()
@@ -122,7 +122,7 @@ func (r *run) takeRequests() {
 // interruption returns the reason to end every wait and every call. During the last call a hurry changes nothing.
 func (r *run) interruption() (reason, bool) {
 	switch {
-	case hasEnded(r.dp.Exited()):
+	case hasEnded(r.Plane.Exited()):
 		return exited, true
 	case r.requested.Exit != "" || r.ctx.Err() != nil:
 		return stopNow, true
@@ -232,7 +232,7 @@ func (r *run) brokenOffAt(until, sigkill time.Time) time.Time {
 // killDataPlane ends the data plane at once. A data plane whose Kill hangs is left to the exit of the process.
 func (r *run) killDataPlane() {
 	done := make(chan struct{})
-	go func() { defer close(done); r.dp.Kill() }()
+	go func() { defer close(done); r.Plane.Kill() }()
 	clock := time.NewTimer(time.Until(r.killDeadline()))
 	defer clock.Stop()
 	select {
@@ -254,7 +254,7 @@ func (r *run) do(what string, f func(context.Context) error) {
 
 // look updates the activity. A failed call is never taken for no activity.
 func (r *run) look() {
-	if r.cfg.Mode != ExitOnZero {
+	if r.Config.Mode != ExitOnZero {
 		return // Istio's modes poll when Istio does
 	}
 	if _, over := r.interrupted(); over {
@@ -262,7 +262,7 @@ func (r *run) look() {
 	}
 	r.triedAt = time.Now()
 	began := r.triedAt
-	a, err := callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
+	a, err := callFor(r, r.callDeadline(callTimeout), r.Plane.Activity)
 	switch {
 	case errors.Is(err, errInterrupted):
 	case err != nil:
@@ -284,7 +284,7 @@ func (r *run) lookFailed(why string) {
 	r.note("activity unknown: " + why)
 	if now := time.Now(); now.Sub(r.unknownLogged) >= time.Second {
 		r.unknown, r.unknownLogged = true, now
-		r.log.Warn(lineUnknown, "error", why)
+		r.Log.Warn(lineUnknown, "error", why)
 	}
 }
 
@@ -309,7 +309,7 @@ func (r *run) record(a Activity) {
 	if r.phase == Waiting || r.phase == Finishing {
 		r.noteHolders()
 	}
-	if r.watch.Activity != nil {
-		r.watch.Activity(a)
+	if r.Watch.Activity != nil {
+		r.Watch.Activity(a)
 	}
 }

@@ -20,8 +20,8 @@
 //	                              └──→ serving     no SIGTERM: the drain is cancelled
 //
 // Files: requests.go has what is requested, run.go the beginning of a termination and its moments, exitonzero.go its
-// sequence, await.go its only wait, its calls of the data plane, and the activity. hook.go has what a preStop hook adds,
-// finish.go the connections that only the app can end, istio.go Istio's modes, report.go the result.
+// sequence, await.go its only wait, its calls of the data plane, and the activity. hook.go has what a preStop hook
+// adds, finish.go the connections that only the app can end, istio.go Istio's modes, report.go the result.
 //
 // Run is one linear function over channels and the standard clock. Its tests run in virtual time
 // (testing/synctest) against the scripted data plane of package draintest.

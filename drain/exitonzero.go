@@ -24,9 +24,9 @@ func (r *run) exitOnZero() {
 			return
 		}
 		if n := r.activity.Busy; n > 0 {
-			r.log.Info(lineFewActive, "active", n, "exit_at", r.cfg.ExitAt)
+			r.Log.Info(lineFewActive, "active", n, "exit_at", r.Config.ExitAt)
 		} else {
-			r.istio.Info(lineNoneActive)
+			r.IstioLog.Info(lineNoneActive)
 		}
 		if isFinal {
 			break
@@ -49,8 +49,8 @@ func (r *run) exitOnZero() {
 // until none has connected for the quiet time, but not without limit. It returns false if the termination has ended.
 func (r *run) acceptLast() bool {
 	r.drain()
-	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain,
-		"quiet_time", r.cfg.QuietTime)
+	r.IstioLog.Info(fmt.Sprintf(lineMinimumDrain, r.Config.MinimumDrain), "minimum_drain", r.Config.MinimumDrain,
+		"quiet_time", r.Config.QuietTime)
 	if why := r.await(r.drainEnds, nil); why != reached {
 		r.end(why)
 		return false
@@ -59,13 +59,13 @@ func (r *run) acceptLast() bool {
 	case !now.Before(r.deadline()):
 		r.lastCall() // the minimum drain is longer than the grace period allows
 		return false
-	case now.Sub(r.lastArrival) < r.cfg.QuietTime && r.requested.Container:
-		r.log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
-		r.do("stop accepting", r.dp.StopAccepting)
+	case now.Sub(r.lastArrival) < r.Config.QuietTime && r.requested.Container:
+		r.Log.Warn(lineCapReached, "after", now.Sub(r.start).Round(time.Millisecond))
+		r.do("stop accepting", r.Plane.StopAccepting)
 	case r.mayHaveMissed(r.quietFrom()):
 		r.faultf(faultArrivals, now.Sub(r.start).Round(time.Millisecond))
 		if r.requested.Container {
-			r.do("stop accepting", r.dp.StopAccepting)
+			r.do("stop accepting", r.Plane.StopAccepting)
 		}
 	}
 	return true
@@ -74,16 +74,16 @@ func (r *run) acceptLast() bool {
 // closeIdle begins to wait for the requests in flight.
 func (r *run) closeIdle() {
 	r.enter(Waiting)
-	r.istio.Info(lineChecking)
-	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, r.cfg.IdleGrace) })
+	r.IstioLog.Info(lineChecking)
+	r.do("close idle connections", func(ctx context.Context) error { return r.Plane.CloseIdle(ctx, r.Config.IdleGrace) })
 	r.noteHolders()
 }
 
 // leave ends the data plane when no connection is busy. A client that connects now is refused, which is safe to retry;
 // one that has connected just before is still served.
 func (r *run) leave() {
-	r.do("stop accepting", r.dp.StopAccepting)
-	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })
+	r.do("stop accepting", r.Plane.StopAccepting)
+	r.do("close idle connections", func(ctx context.Context) error { return r.Plane.CloseIdle(ctx, 0) })
 	if why := r.await(r.deadline, r.noneBusy); why != conditionMet {
 		r.end(why)
 		return
@@ -92,8 +92,8 @@ func (r *run) leave() {
 		r.lastCall()
 		return
 	}
-	err := r.call(r.callDeadline(r.cfg.GracePeriod), r.dp.Close)
-	if err == nil || hasEnded(r.dp.Exited()) {
+	err := r.call(r.callDeadline(r.Config.GracePeriod), r.Plane.Close)
+	if err == nil || hasEnded(r.Plane.Exited()) {
 		r.report.Verdict = Clean
 		return
 	}
@@ -112,13 +112,13 @@ func (r *run) free(now time.Time) (bool, time.Time) {
 	if none, _ := r.noneBusy(now); !none {
 		return false, never()
 	}
-	at := r.lastArrival.Add(r.cfg.IdleGrace)
+	at := r.lastArrival.Add(r.Config.IdleGrace)
 	return r.activity.Connections == 0 || !now.Before(at), at
 }
 
 // noneBusy is true when no more connections are busy than the exit allows.
 func (r *run) noneBusy(time.Time) (bool, time.Time) {
-	return r.activity.Known && r.activity.Busy <= r.cfg.ExitAt, never()
+	return r.activity.Known && r.activity.Busy <= r.Config.ExitAt, never()
 }
 
 // hasTerminate is true after SIGTERM.
@@ -127,7 +127,7 @@ func (r *run) hasTerminate(time.Time) (bool, time.Time) { return r.terminating()
 // drainEnds is when the draining phase ends, unless a client connects before: after the minimum drain and the quiet
 // time since the last arrival, but no later than the cap.
 func (r *run) drainEnds() time.Time {
-	ends, most := r.quietFrom(), r.start.Add(r.cfg.DrainCap())
+	ends, most := r.quietFrom(), r.start.Add(r.Config.DrainCap())
 	if !r.lookedAt.Before(ends) && r.mayHaveMissed(ends) {
 		return most // unless a later Activity is complete
 	}
@@ -136,23 +136,23 @@ func (r *run) drainEnds() time.Time {
 
 // quietFrom is when the quiet time will have passed, unless a client connects before.
 func (r *run) quietFrom() time.Time {
-	return later(r.lastArrival.Add(r.cfg.QuietTime), r.start.Add(r.cfg.MinimumDrain))
+	return later(r.lastArrival.Add(r.Config.QuietTime), r.start.Add(r.Config.MinimumDrain))
 }
 
 // mayHaveMissed is true if clients may have connected before at without being counted yet.
 func (r *run) mayHaveMissed(at time.Time) bool {
-	return r.cfg.QuietTime > 0 && !r.activity.ArrivalsAsOf.IsZero() && r.activity.ArrivalsAsOf.Before(at)
+	return r.Config.QuietTime > 0 && !r.activity.ArrivalsAsOf.IsZero() && r.activity.ArrivalsAsOf.Before(at)
 }
 
 // end ends the data plane for the reason that ended a wait. reached means the deadline.
 func (r *run) end(why reason) {
 	switch why {
 	case exited:
-		r.istio.Warn(lineDiedEarly)
+		r.IstioLog.Warn(lineDiedEarly)
 		r.report.Verdict = Crashed
 	case stopNow:
 		if r.requested.Exit == Quit {
-			r.istio.Info(lineQuit)
+			r.IstioLog.Info(lineQuit)
 		}
 		r.report.Verdict = r.atOnce()
 		r.killDataPlane()
@@ -164,14 +164,14 @@ func (r *run) end(why reason) {
 // lastCall ends the open conversations, each in the way of its protocol.
 func (r *run) lastCall() {
 	r.enter(LastCall)
-	r.log.Warn(lineLastCall, "busy", r.activity.Busy, "known", r.activity.Known)
+	r.Log.Warn(lineLastCall, "busy", r.activity.Busy, "known", r.activity.Known)
 	r.ending = true
 
 	// Half of the time left is for the endings, a quarter for a data plane that is slow to return, the rest for the last
 	// bytes to reach the clients. It is at most the margin: with ExitAt there may be minutes left.
-	left := min(max(0, time.Until(r.killBy())), r.cfg.margin())
+	left := min(max(0, time.Until(r.killBy())), r.Config.margin())
 	open, err := callFor(r, time.Now().Add(left*3/4), func(ctx context.Context) ([]Conversation, error) {
-		return r.dp.LastCall(ctx, left/2)
+		return r.Plane.LastCall(ctx, left/2)
 	})
 	r.report.Open = append(r.report.Open, open...) // a hook's last call may have been before
 	verdict := Clean
@@ -205,9 +205,9 @@ func (r *run) lastCall() {
 
 // finish closes the data plane in an orderly way within the rest of the grace period, and kills it if that fails.
 func (r *run) finish(v Verdict) {
-	err := r.call(r.killBy(), r.dp.Close)
+	err := r.call(r.killBy(), r.Plane.Close)
 	switch {
-	case err == nil || hasEnded(r.dp.Exited()):
+	case err == nil || hasEnded(r.Plane.Exited()):
 	case r.requested.Exit != "" || r.ctx.Err() != nil:
 		if v == Clean {
 			v = r.atOnce()
@@ -215,7 +215,7 @@ func (r *run) finish(v Verdict) {
 		r.killDataPlane()
 	default:
 		r.faultf(faultClose, err)
-		r.log.Warn(lineCloseFailed)
+		r.Log.Warn(lineCloseFailed)
 		r.killDataPlane()
 	}
 	r.report.Verdict = v
@@ -241,7 +241,7 @@ func (r *run) hookAlone() {
 	r.closeIdle()
 	onlyOpaque := func() bool {
 		a := r.activity
-		return r.cfg.App == AppFinishes && a.Known && a.Opaque > 0 && a.Busy <= a.Opaque
+		return r.Config.App == AppFinishes && a.Known && a.Opaque > 0 && a.Busy <= a.Opaque
 	}
 	why := r.await(r.deadline, func(now time.Time) (bool, time.Time) {
 		free, at := r.free(now)

@@ -87,15 +87,15 @@ func (r *run) freeOrLeft(now time.Time) (bool, time.Time) {
 // isLeft is true when only opaque connections are busy, and the app may get its SIGTERM for them.
 func (r *run) isLeft(now time.Time) (bool, time.Time) {
 	a := r.activity
-	if !a.Known || a.Opaque == 0 || a.Busy > a.Opaque || r.report.Finish != nil || r.cfg.App == AppExits {
+	if !a.Known || a.Opaque == 0 || a.Busy > a.Opaque || r.report.Finish != nil || r.Config.App == AppExits {
 		return false, never()
 	}
 	var at time.Time
 	if a.Connections > a.Opaque {
-		at = r.lastArrival.Add(r.cfg.IdleGrace)
+		at = r.lastArrival.Add(r.Config.IdleGrace)
 	}
-	if r.cfg.App == AppAuto {
-		at = later(at, r.deadline().Add(-min(TrialBefore, r.cfg.GracePeriod/8)))
+	if r.Config.App == AppAuto {
+		at = later(at, r.deadline().Add(-min(TrialBefore, r.Config.GracePeriod/8)))
 	}
 	return !now.Before(at), at
 }
@@ -104,9 +104,9 @@ func (r *run) isLeft(now time.Time) (bool, time.Time) {
 // requests. It returns when they have ended, or why not.
 func (r *run) leaveToApp() reason {
 	if r.requested.Container { // else the listeners stay open for the clients of a restart
-		r.do("stop accepting", r.dp.StopAccepting)
+		r.do("stop accepting", r.Plane.StopAccepting)
 	}
-	r.do("close idle connections", func(ctx context.Context) error { return r.dp.CloseIdle(ctx, 0) })
+	r.do("close idle connections", func(ctx context.Context) error { return r.Plane.CloseIdle(ctx, 0) })
 	onlyOpaque := func(time.Time) (bool, time.Time) {
 		return r.activity.Known && r.activity.Busy <= r.activity.Opaque, never()
 	}
@@ -115,7 +115,7 @@ func (r *run) leaveToApp() reason {
 	}
 	r.beforeFinish = r.activity.OpaqueEnds
 	r.report.Finish = &Finish{After: Millis(time.Since(r.start)), Opaque: r.activity.Opaque}
-	r.log.Info(lineFinishing, "opaque", r.activity.Opaque, "app", r.cfg.App.String())
+	r.Log.Info(lineFinishing, "opaque", r.activity.Opaque, "app", r.Config.App.String())
 	r.enter(Finishing)
 	return r.await(r.deadline, r.free)
 }

@@ -33,8 +33,8 @@ func (r *run) reopen() {
 		atMost time.Duration
 		f      func(context.Context) error
 	}{
-		{"reopen the listeners", resumeTimeout, r.dp.Resume},
-		{"drain again", callTimeout, r.dp.Drain},
+		{"reopen the listeners", resumeTimeout, r.Plane.Resume},
+		{"drain again", callTimeout, r.Plane.Drain},
 	} {
 		if _, over := r.interrupted(); over || r.terminating() {
 			return
@@ -49,13 +49,13 @@ func (r *run) reopen() {
 
 // resume cancels the drain.
 func (r *run) resume() {
-	r.log.Warn(lineCancelled, "after", time.Since(r.start).Round(time.Millisecond))
+	r.Log.Warn(lineCancelled, "after", time.Since(r.start).Round(time.Millisecond))
 	r.ending = false
 	if _, over := r.interrupted(); !over {
 		if !r.terminating() { // if SIGTERM arrives meanwhile, Resume has no more time than any other call
 			r.resuming = cancelling
 		}
-		err := r.call(time.Now().Add(resumeTimeout), r.dp.Resume)
+		err := r.call(time.Now().Add(resumeTimeout), r.Plane.Resume)
 		if r.resuming = notResuming; err != nil && !errors.Is(err, errInterrupted) {
 			r.faultf("resume: %v", err)
 		}

@@ -9,13 +9,14 @@ import (
 // sleep, and the app gets its SIGTERM then. Istio's own native sidecar does not wait (see istioDrained).
 func (r *run) fixed() {
 	r.drain()
-	r.istio.Info(fmt.Sprintf(lineFixedBegins, r.cfg.TerminationDrain), "termination_drain", r.cfg.TerminationDrain)
-	ends := func() time.Time { return r.start.Add(r.cfg.TerminationDrain) }
+	wait := r.Config.TerminationDrain
+	r.IstioLog.Info(fmt.Sprintf(lineFixedBegins, wait), "termination_drain", wait)
+	ends := func() time.Time { return r.start.Add(wait) }
 	if why := r.await(ends, nil); why != reached && why != lastCallNow {
 		r.end(why)
 		return
 	}
-	r.istio.Info(lineFixedEnds)
+	r.IstioLog.Info(lineFixedEnds)
 	if !r.terminating() && !r.drained() {
 		return
 	}
@@ -28,15 +29,15 @@ func (r *run) fixed() {
 // is noticed at once, not at the next tick.
 func (r *run) istioExitOnZero() {
 	r.drain()
-	r.istio.Info(fmt.Sprintf(lineMinimumDrain, r.cfg.MinimumDrain), "minimum_drain", r.cfg.MinimumDrain)
-	tick := r.start.Add(r.cfg.MinimumDrain)
+	r.IstioLog.Info(fmt.Sprintf(lineMinimumDrain, r.Config.MinimumDrain), "minimum_drain", r.Config.MinimumDrain)
+	tick := r.start.Add(r.Config.MinimumDrain)
 	nextTick := func() time.Time { return tick }
 	if why := r.await(nextTick, nil); why != reached {
 		r.end(why)
 		return
 	}
 	r.enter(Waiting)
-	r.istio.Info(lineChecking)
+	r.IstioLog.Info(lineChecking)
 	for retries := 0; ; {
 		// The first poll is one tick after the minimum drain. Of the ticks during a poll that hung, one is made up for, as
 		// by time.Ticker.
@@ -48,7 +49,7 @@ func (r *run) istioExitOnZero() {
 			r.end(why)
 			return
 		}
-		a, err := callFor(r, r.callDeadline(callTimeout), r.dp.Activity)
+		a, err := callFor(r, r.callDeadline(callTimeout), r.Plane.Activity)
 		if why, over := r.interrupted(); over {
 			r.end(why)
 			return
@@ -56,24 +57,24 @@ func (r *run) istioExitOnZero() {
 		switch {
 		case err != nil:
 			what := fmt.Sprintf(lineLookFailed, err)
-			r.istio.Error(what)
+			r.IstioLog.Error(what)
 			r.note(what)
 			if retries++; retries < istioMaxRetries {
-				r.istio.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
+				r.IstioLog.Warn(fmt.Sprintf(lineRetrying, retries), "attempt", retries)
 				continue
 			}
-			r.istio.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
+			r.IstioLog.Warn(fmt.Sprintf(lineGaveUp, istioMaxRetries))
 			r.activity.Known = false
 		case !a.Known:
-			r.istio.Info(lineNotAvailable)
+			r.IstioLog.Info(lineNotAvailable)
 			r.activity.Known = false
 		case a.Connections == 0:
 			r.record(a)
-			r.istio.Info(lineNoneActive)
+			r.IstioLog.Info(lineNoneActive)
 		default:
 			retries = 0
 			r.record(a)
-			r.istio.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
+			r.IstioLog.Info(fmt.Sprintf(lineStillActive, a.Connections), "active", a.Connections)
 			continue
 		}
 		r.abort()
@@ -84,14 +85,14 @@ func (r *run) istioExitOnZero() {
 // istioDrained is Istio's native sidecar after its preStop hook: it drains without limit, and SIGTERM, which follows
 // the exit of the app, ends it at once.
 func (r *run) istioDrained() {
-	r.istio.Info(lineHandlingDrain)
+	r.IstioLog.Info(lineHandlingDrain)
 	r.drain()
 	r.enter(Drained)
 	if why := r.await(never, r.hasTerminate); why != conditionMet {
 		r.end(why)
 		return
 	}
-	r.istio.Info(lineQuit)
+	r.IstioLog.Info(lineQuit)
 	r.abort()
 }
 
@@ -99,7 +100,7 @@ func (r *run) istioDrained() {
 // unknown list counts as cut, unless the last Activity had no connection at all.
 func (r *run) abort() {
 	r.ending = true
-	r.istio.Warn(lineAborting)
+	r.IstioLog.Warn(lineAborting)
 	var err error
 	r.report.Open, err = r.open()
 	r.report.Verdict = Clean
@@ -108,6 +109,6 @@ func (r *run) abort() {
 		r.report.Verdict = Cut
 	}
 	r.killDataPlane()
-	r.istio.Info(lineAbortedOK)
-	r.istio.Warn(lineAborted)
+	r.IstioLog.Info(lineAbortedOK)
+	r.IstioLog.Warn(lineAborted)
 }

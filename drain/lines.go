@@ -55,7 +55,7 @@ const (
 // logStillActive writes Istio's line when the number has changed, at most once a second. It returns when the next line
 // is due.
 func (r *run) logStillActive(now time.Time) time.Time {
-	if r.phase != Waiting && r.phase != Finishing || r.cfg.Mode != ExitOnZero || !r.activity.Known {
+	if r.phase != Waiting && r.phase != Finishing || r.Config.Mode != ExitOnZero || !r.activity.Known {
 		return never()
 	}
 	n := r.activity.Busy
@@ -67,14 +67,14 @@ func (r *run) logStillActive(now time.Time) time.Time {
 		return next
 	default:
 		r.activeLogged, r.lastLine = n, now
-		r.istio.Info(fmt.Sprintf(lineStillActive, n), "active", n)
+		r.IstioLog.Info(fmt.Sprintf(lineStillActive, n), "active", n)
 	}
 	return never()
 }
 
 // noteHolders lists, at most ten times a second, the conversations that delay the exit.
 func (r *run) noteHolders() {
-	if r.cfg.Mode != ExitOnZero || r.activity.Busy == 0 {
+	if r.Config.Mode != ExitOnZero || r.activity.Busy == 0 {
 		return
 	}
 	if now := time.Now(); now.Sub(r.lastHolders) >= 100*time.Millisecond {
@@ -94,7 +94,7 @@ func (r *run) open() (names []Conversation, err error) {
 		return nil, errInterrupted
 	}
 	names, err = callFor(r, r.callDeadline(namesTimeout), func(ctx context.Context) ([]Conversation, error) {
-		return r.dp.Open(ctx, maxHeldBy)
+		return r.Plane.Open(ctx, maxHeldBy)
 	})
 	if err != nil && !errors.Is(err, errInterrupted) {
 		r.namesFailed = err
@@ -106,7 +106,7 @@ func (r *run) open() (names []Conversation, err error) {
 // faultf records a failure that does not stop the drain.
 func (r *run) faultf(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
-	r.log.Warn(what)
+	r.Log.Warn(what)
 	r.note(what)
 }
 

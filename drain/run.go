@@ -71,9 +71,7 @@ func (t Termination) Run(ctx context.Context) (Report, error) {
 func (t Termination) run(ctx context.Context) Report {
 	now := time.Now()
 	r := &run{
-		ctx: ctx, cfg: t.Config, dp: t.Plane, requests: t.Requests, sigkill: t.Deadline, log: t.Log, istio: t.IstioLog,
-		watch: t.Watch,
-		start: now, phaseBegan: now, lastArrival: now,
+		Termination: t, ctx: ctx, start: now, phaseBegan: now, lastArrival: now,
 		report: Report{Mode: t.Config.Mode.String(), Trigger: t.Trigger.String(), Began: now},
 	}
 	r.shorten()
@@ -96,7 +94,7 @@ func (t Termination) run(ctx context.Context) Report {
 	}
 	if r.report.Verdict == Resumed {
 		r.enter(Serving)
-		if r.requests.forget() {
+		if r.Requests.forget() {
 			// SIGTERM came while the drain was being cancelled. The report has what the hook's last call has cut, too.
 			t.Trigger = Terminate
 			report := t.run(ctx)
@@ -107,10 +105,10 @@ func (t Termination) run(ctx context.Context) Report {
 		}
 	} else {
 		r.enter(Done)
-		r.istio.Info(lineTerminated)
+		r.IstioLog.Info(lineTerminated)
 	}
 	r.report.Verdict = r.report.Finish.finished(r.report.Verdict)
-	if cut := cutBy(r.dp); len(cut) > 0 {
+	if cut := cutBy(r.Plane); len(cut) > 0 {
 		r.report.Open = append(r.report.Open, cut...)
 		if r.report.Verdict == Clean {
 			r.report.Verdict = Cut
@@ -122,20 +120,15 @@ func (t Termination) run(ctx context.Context) Report {
 
 // run is one termination in progress.
 type run struct {
-	ctx     context.Context
-	cfg     Config
-	dp      DataPlane
-	sigkill func() (at time.Time, from string) // may be nil
-	log     *slog.Logger
-	istio   *slog.Logger // for the lines of lines.go that Istio also writes
-	watch   Watcher
-	report  Report
+	Termination // its Config changes when SIGKILL moves
+
+	ctx    context.Context
+	report Report
 
 	start      time.Time
 	phase      Phase
 	phaseBegan time.Time
 
-	requests  *Requests
 	requested Requested       // of the last takeRequests
 	changed   <-chan struct{} // the next one
 
@@ -172,8 +165,8 @@ func (r *run) hurried() bool { return !r.hurriedAt.IsZero() }
 // drain begins the draining phase.
 func (r *run) drain() {
 	r.enter(Draining)
-	r.istio.Info(lineDraining)
-	err := r.call(r.callDeadline(callTimeout), r.dp.Drain)
+	r.IstioLog.Info(lineDraining)
+	err := r.call(r.callDeadline(callTimeout), r.Plane.Drain)
 	if r.drainFailed = err != nil; err != nil && !errors.Is(err, errInterrupted) {
 		r.faultf(lineDrainFailed, err)
 	}
@@ -186,36 +179,36 @@ func (r *run) enter(p Phase) {
 		r.report.Phases = append(r.report.Phases, Span{r.phase, Millis(now.Sub(r.phaseBegan))})
 	}
 	r.phase, r.phaseBegan = p, now
-	if r.watch.Phase != nil {
-		r.watch.Phase(p) // first: a reader of the log finds the same in the metrics
+	if r.Watch.Phase != nil {
+		r.Watch.Phase(p) // first: a reader of the log finds the same in the metrics
 	}
 	if p != Done {
-		r.log.Info(linePhase, "phase", p.String(), "deadline_in", time.Until(r.graceEnds()).Round(time.Millisecond))
+		r.Log.Info(linePhase, "phase", p.String(), "deadline_in", time.Until(r.graceEnds()).Round(time.Millisecond))
 	}
 }
 
 // deadline is the moment of the last call.
-func (r *run) deadline() time.Time { return r.start.Add(r.cfg.LastCallAfter()) }
+func (r *run) deadline() time.Time { return r.start.Add(r.Config.LastCallAfter()) }
 
 // graceEnds is the moment of the kubelet's SIGKILL.
-func (r *run) graceEnds() time.Time { return r.start.Add(r.cfg.GracePeriod) }
+func (r *run) graceEnds() time.Time { return r.start.Add(r.Config.GracePeriod) }
 
 // shorten moves SIGKILL forward to the moment that Termination.Deadline returns. All other moments follow from it.
 func (r *run) shorten() {
-	if r.sigkill == nil || r.cfg.Mode != ExitOnZero {
+	if r.Deadline == nil || r.Config.Mode != ExitOnZero {
 		return
 	}
-	at, from := r.sigkill()
-	if grace := at.Sub(r.start); grace > 0 && grace < r.cfg.GracePeriod {
-		r.cfg.GracePeriod = grace
-		r.cfg.Deadline = min(r.cfg.Deadline, grace-r.cfg.margin())
+	at, from := r.Deadline()
+	if grace := at.Sub(r.start); grace > 0 && grace < r.Config.GracePeriod {
+		r.Config.GracePeriod = grace
+		r.Config.Deadline = min(r.Config.Deadline, grace-r.Config.margin())
 		r.report.Deadline, r.report.DeadlineFrom = Millis(grace), from
-		r.log.Warn(lineSooner, "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
+		r.Log.Warn(lineSooner, "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
 	}
 }
 
 // least is LeastGrace, but no more than the margin.
-func (r *run) least() time.Duration { return min(r.cfg.margin(), LeastGrace) }
+func (r *run) least() time.Duration { return min(r.Config.margin(), LeastGrace) }
 
 // killBy is when the attempt at an orderly end is abandoned: an eighth of the margin before the kubelet's SIGKILL, so
 // that the report can still be written. After a hurry (a second signal or a notice) it is one margin from that moment.
@@ -223,19 +216,19 @@ func (r *run) least() time.Duration { return min(r.cfg.margin(), LeastGrace) }
 func (r *run) killBy() time.Time {
 	by := later(r.graceEnds(), r.requested.Terminated.Add(r.least()))
 	if r.hurried() {
-		soon := r.hurriedAt.Add(r.cfg.margin())
-		if by = earlier(by, soon); r.cfg.Mode != ExitOnZero {
+		soon := r.hurriedAt.Add(r.Config.margin())
+		if by = earlier(by, soon); r.Config.Mode != ExitOnZero {
 			by = soon
 		}
 	}
-	return by.Add(-r.cfg.margin() / 8)
+	return by.Add(-r.Config.margin() / 8)
 }
 
 // killDeadline is when a Kill that does not return is abandoned: in time for the report before SIGKILL.
 func (r *run) killDeadline() time.Time {
 	now := time.Now()
-	until, least := now.Add(callTimeout), max(r.cfg.margin()/16, overrun)
-	if r.cfg.Mode != ExitOnZero {
+	until, least := now.Add(callTimeout), max(r.Config.margin()/16, overrun)
+	if r.Config.Mode != ExitOnZero {
 		return until
 	}
 	return earlier(until, later(r.graceEnds().Add(-least), now.Add(least)))
@@ -249,7 +242,7 @@ func (r *run) callDeadline(d time.Duration) time.Time {
 	switch {
 	case r.hurried():
 		return earlier(until, short)
-	case r.cfg.Mode != ExitOnZero:
+	case r.Config.Mode != ExitOnZero:
 		return until
 	}
 	return earlier(until, later(r.deadline(), short))
