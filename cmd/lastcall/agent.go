@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -172,7 +173,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		Settings:       settings,
 		Log:            log,
 		Terminal:       terminal.On(written, os.Stderr),
-		Pipe:           agent.PipeOptions{Inbound: inbound, Endings: endings(settings)},
+		Pipe:           pipe.Config{Inbound: inbound, Endings: endings(settings)},
 		Outbound:       f.capture.outboundAddress(),
 		Pod:            agent.Pod{ExitWithApp: f.exitWithApp},
 		TerminationLog: f.terminationLog,
@@ -185,7 +186,6 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 			Profiles:     f.pprof,
 		},
 	}
-	o.Pipe.AccessLogFormat = accesslog.Format(f.accessLogForm)
 	if o.Pipe.Limits, err = f.limits.limits(); err != nil {
 		return o, nil, err
 	}
@@ -201,8 +201,24 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		return o, closeOptions, err
 	}
 	o.Admin = f.admin(settings, isRun)
-	o.Pipe.AccessLog, err = cli.OpenAccessLog(f.accessLog, cmd.OutOrStdout())
+	o.Pipe.AccessLog, err = f.openAccessLog(cmd.OutOrStdout())
 	return o, func() {}, err
+}
+
+// openAccessLog opens the pipe's; nil: none.
+func (f *agentFlags) openAccessLog(to io.Writer) (*accesslog.Log, error) {
+	switch f.accessLog {
+	case "off", "":
+		return nil, nil
+	case "-":
+	default:
+		file, err := logs.OpenFile(f.accessLog)
+		if err != nil {
+			return nil, fmt.Errorf("open --access-log, which must be a file, - or off: %w", err)
+		}
+		to = file
+	}
+	return accesslog.New(to, accesslog.Format(f.accessLogForm)), nil
 }
 
 // addEnvoy makes an Envoy the data plane. What Envoy logs goes through lastcall: a log reader that stalls must not stop

@@ -71,8 +71,17 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	go func() { defer close(reaped); process.Reap(ctx) }()
 	defer func() { cancel(); <-reaped }()
 
-	if err := a.startUnlessStopped(ctx); err != nil {
-		if errors.Is(err, errStopped) {
+	var following sync.WaitGroup
+	defer func() { cancel(); following.Wait() }()
+	starting, interrupt := context.WithCancelCause(ctx)
+	following.Go(func() { // the drain does not wait for the service manager, whose queue may be full
+		if a.awaitStop(ctx) {
+			interrupt(errStopped)
+			a.Notifier.Stopping()
+		}
+	})
+	if err := a.start(starting); err != nil {
+		if errors.Is(context.Cause(starting), errStopped) {
 			return CodeIntended, nil
 		}
 		return CodeCrashed, err
@@ -80,14 +89,8 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	defer a.status.server.End()
 	defer a.presences.end()
 	defer a.stopAdmin()
-	var following sync.WaitGroup
 	following.Go(func() { a.follow(ctx) })
 	following.Go(func() { a.Notifier.Watch(ctx, a.alive) })
-	following.Go(func() { // the drain does not wait for the service manager, whose queue may be full
-		if a.awaitStop(ctx) {
-			a.Notifier.Stopping()
-		}
-	})
 	following.Go(func() { a.awaitServing(ctx) })
 	following.Go(func() { a.handleRestarts(ctx) })
 	defer func() { cancel(); following.Wait() }()

@@ -80,7 +80,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	fmt.Sscan(port, &settings.StatusPort.Value)
 	o := Options{
 		Settings: settings,
-		Pipe: PipeOptions{Inbound: []pipe.Inbound{{Listen: inbound, App: app.Addr().String(),
+		Pipe: pipe.Config{Inbound: []pipe.Inbound{{Listen: inbound, App: app.Addr().String(),
 			Protocol: pipe.HTTP}}},
 		Status:         StatusOptions{Address: host},
 		TerminationLog: r.message,

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"io"
 	"log/slog"
 	"os/exec"
 	"syscall"
@@ -9,13 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/systemd"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // Options of an agent, by the part that needs them.
@@ -24,7 +21,7 @@ type Options struct {
 	Log      *slog.Logger
 	Terminal *terminal.Terminal // where a person watches; may be nil
 
-	Pipe     PipeOptions
+	Pipe     pipe.Config    // OwnPorts, Log and AppStarts are the agent's
 	Envoy    *envoy.Options // if set, the data plane instead of the pipe, with its own inbound listeners
 	Outbound string         // host:port that receives captured outbound connections; empty: none
 	Admin    Admin          // Envoy's admin API for the pipe; a real Envoy has its own
@@ -37,16 +34,6 @@ type Options struct {
 
 	TerminationLog string // file for the container's termination message; empty: none
 	FailOnCut      bool   // end with CodeCut when requests or connections were cut
-}
-
-// PipeOptions configure the embedded proxy.
-type PipeOptions struct {
-	Inbound         []pipe.Inbound
-	Limits          pipe.Limits
-	H2              http2.Limits
-	Endings         pipe.Endings
-	AccessLog       io.Writer // nil: none
-	AccessLogFormat accesslog.Format
 }
 
 // StatusOptions configure the status port, which is Settings.StatusPort.

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/admin"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
@@ -19,25 +17,7 @@ import (
 // errStopped ends a start that a stop signal interrupts.
 var errStopped = errors.New("stopped while starting")
 
-// startUnlessStopped starts everything. A stop signal interrupts the start: an Envoy may take long until it serves, or
-// never serve.
-func (a *agent) startUnlessStopped(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		if a.awaitStop(ctx) {
-			cancel(errStopped)
-		}
-	})
-	defer waiting.Wait()
-	defer cancel(nil)
-	err := a.start(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), errStopped) {
-		return errStopped
-	}
-	return err
-}
-
+// start starts everything. A stop signal interrupts it by ctx: an Envoy may take long until it serves, or never serve.
 func (a *agent) start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -96,15 +76,10 @@ func (a *agent) startPlane(ctx context.Context) error {
 		a.plane = p
 		return nil
 	}
-	cfg := pipe.Config{
-		Inbound: a.Pipe.Inbound, Limits: a.Pipe.Limits, H2: a.Pipe.H2, Endings: a.Pipe.Endings,
-		OwnPorts: a.ownPorts(), Log: a.log,
-	}
+	cfg := a.Pipe
+	cfg.OwnPorts, cfg.Log = a.ownPorts(), a.log
 	if a.App.Command != nil {
 		cfg.AppStarts = a.Settings.RestartWait.Value
-	}
-	if a.Pipe.AccessLog != nil {
-		cfg.AccessLog = accesslog.New(a.Pipe.AccessLog, a.Pipe.AccessLogFormat)
 	}
 	p, err := pipe.Start(cfg)
 	if err != nil {

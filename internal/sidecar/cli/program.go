@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -85,21 +84,6 @@ func SignalContext(ctx context.Context) (context.Context, context.CancelFunc) {
 // LogFormatFlag registers --log-format.
 func LogFormatFlag(flags *pflag.FlagSet, to *string) {
 	ChoiceFlag(flags, to, "log-format", "text", []string{"text", "json"}, "format of lastcall's own log on standard error")
-}
-
-// OpenAccessLog opens the file of --access-log: "-" is stdout; "off" and "" are none, and give nil.
-func OpenAccessLog(name string, stdout io.Writer) (io.Writer, error) {
-	switch name {
-	case "off", "":
-		return nil, nil
-	case "-":
-		return stdout, nil
-	}
-	file, err := logs.OpenFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("open --access-log, which must be a file, - or off: %w", err)
-	}
-	return file, nil
 }
 
 // DefaultTerminationLog is Kubernetes' terminationMessagePath, or empty where the platform has not mounted it.
