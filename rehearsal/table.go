@@ -1,7 +1,6 @@
 package rehearsal
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,41 +22,36 @@ const (
 
 // WriteTable writes the result as a table that fits the terminal.
 func (r *Result) WriteTable(w io.Writer, s console.Style) error {
-	t := &table{Writer: bufio.NewWriter(w), style: s}
+	t := table{console.NewTable(w, s)}
 	t.head(r)
 	group := ""
 	for _, row := range r.Rows {
 		if row.Group != group {
 			group = row.Group
-			t.line("")
-			t.line("%s", s.Heading(group))
+			t.Line("")
+			t.Line("%s", s.Heading(group))
 		}
 		t.row(row, r.ownNumbers)
 	}
-	t.line("")
+	t.Line("")
 	t.foot(r)
 	return t.Flush()
 }
 
-type table struct {
-	*bufio.Writer
-	style console.Style
-}
+type table struct{ *console.Table }
 
-func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
-
-func (t *table) head(r *Result) {
-	s := t.style
-	t.line("%s", s.Bold(s.Wrap("", "A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0.")))
-	t.line("%s", s.Dim(s.Wrap("", fmt.Sprintf(
+func (t table) head(r *Result) {
+	s := t.Style
+	t.Line("%s", s.Bold(s.Wrap("", "A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0.")))
+	t.Line("%s", s.Dim(s.Wrap("", fmt.Sprintf(
 		"client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
 		real(r.Proxy),
 		terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
-		t.line("%s", s.Dim(s.Wrap("", "Istio's agent: "+r.IstioAgent)))
+		t.Line("%s", s.Dim(s.Wrap("", "Istio's agent: "+r.IstioAgent)))
 	}
-	t.line("")
-	t.line("%s", columns(s))
+	t.Line("")
+	t.Line("%s", columns(s))
 }
 
 // real marks a real Envoy.
@@ -68,12 +62,12 @@ func real(proxy string) string {
 	return ""
 }
 
-func (t *table) row(r Row, showExpected bool) {
-	s := t.style
-	t.line("%s", line(r, s))
-	t.line("%s", s.Dim(s.Wrap("    ", r.Words)))
+func (t table) row(r Row, showExpected bool) {
+	s := t.Style
+	t.Line("%s", line(r, s))
+	t.Line("%s", s.Dim(s.Wrap("    ", r.Words)))
 	if showExpected {
-		t.line("%s", s.Dim(s.Wrap("    ", "expected: "+r.Expected)))
+		t.Line("%s", s.Dim(s.Wrap("    ", "expected: "+r.Expected)))
 	}
 	if r.lastcall && r.Report != nil && len(r.Report.Open) > 0 {
 		c := r.Report.Open[0]
@@ -81,19 +75,19 @@ func (t *table) row(r Row, showExpected bool) {
 		if c.Request == "" {
 			client = "the client " + c.Peer
 		}
-		t.line("%s", s.Dim(s.Wrap("    ", fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
+		t.Line("%s", s.Dim(s.Wrap("    ", fmt.Sprintf("its report: verdict %s, %s open for %s, ended by %s",
 			r.Report.Verdict, client, terminal.Measured(time.Duration(c.Age)), c.Ending))))
 	}
 	if r.OK {
 		return
 	}
 	if r.Unjudged {
-		t.line("    %s", s.Dim("not judged: the machine was too busy for these times"))
+		t.Line("    %s", s.Dim("not judged: the machine was too busy for these times"))
 	}
 	for _, c := range r.Checks {
 		if !c.OK {
-			t.line("    %s %s: expected %s", s.Mark(false), c.What, console.Cut(c.Want, s.Width()-17-len(c.What)))
-			t.line("      %s got %s", console.Left("", len(c.What)+4), console.Cut(c.Got, s.Width()-17-len(c.What)))
+			t.Line("    %s %s: expected %s", s.Mark(false), c.What, console.Cut(c.Want, s.Width()-17-len(c.What)))
+			t.Line("      %s got %s", console.Left("", len(c.What)+4), console.Cut(c.Got, s.Width()-17-len(c.What)))
 		}
 	}
 }
@@ -133,8 +127,8 @@ func line(r Row, s console.Style) string {
 }
 
 // groups writes for each group of rows how many requests were answered, and how long a pod stayed for nothing.
-func (t *table) groups(rows []Row) {
-	t.line("%s", t.style.Bold("  answered  waited for nothing  of all ways"))
+func (t table) groups(rows []Row) {
+	t.Line("%s", t.Style.Bold("  answered  waited for nothing  of all ways"))
 	for len(rows) > 0 {
 		all, answered, idle := 0, 0, 0.0
 		for _, r := range rows {
@@ -148,19 +142,19 @@ func (t *table) groups(rows []Row) {
 		}
 		count := console.Left(fmt.Sprintf("%d of %d", answered, all), len("answered"))
 		if answered == all {
-			count = t.style.Good(count)
+			count = t.Style.Good(count)
 		} else {
-			count = t.style.Bad(count)
+			count = t.Style.Bad(count)
 		}
-		t.line("  %s  %s  %s", count, console.Left("up to "+console.Lag(idle), len("waited for nothing")),
-			console.Cut(rows[0].Group, t.style.Width()-32))
+		t.Line("  %s  %s  %s", count, console.Left("up to "+console.Lag(idle), len("waited for nothing")),
+			console.Cut(rows[0].Group, t.Style.Width()-32))
 		rows = rows[all:]
 	}
-	t.line("")
+	t.Line("")
 }
 
-func (t *table) foot(r *Result) {
-	s := t.style
+func (t table) foot(r *Result) {
+	s := t.Style
 	if len(r.Rows) > 1 {
 		t.groups(r.Rows)
 	}
@@ -177,25 +171,25 @@ func (t *table) foot(r *Result) {
 		}
 	}
 	text := fmt.Sprintf("The experiment: %d of %d ways as expected, in %s.", good, len(r.Rows), console.Millis(r.TookMS))
-	t.line("%s %s", s.Mark(r.OK), s.Bold(text))
+	t.Line("%s %s", s.Mark(r.OK), s.Bold(text))
 	if unjudged > 0 {
-		t.line("%s", s.Wrap("  ", fmt.Sprintf(
+		t.Line("%s", s.Wrap("  ", fmt.Sprintf(
 			"%d not judged: the machine was too busy for their times. Repeat it on a quieter one.", unjudged)))
 	}
 	if named > 0 {
-		t.line("%s", s.Wrap("  ", fmt.Sprintf(
+		t.Line("%s", s.Wrap("  ", fmt.Sprintf(
 			"%d longer than the grace period: got a 503 before SIGKILL, and is named in the report.", named)))
 	}
 	if note := busyNote(time.Duration(r.AllowanceMS * float64(time.Millisecond))); note != "" {
-		t.line("%s", s.Dim(s.Wrap("  ", note)))
+		t.Line("%s", s.Dim(s.Wrap("  ", note)))
 	}
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return !row.OK && row.Strategy == "lastcall-istio-classic" }) {
-		t.line("%s", s.Dim(s.Wrap("  ",
+		t.Line("%s", s.Dim(s.Wrap("  ",
 			"lastcall-istio-classic needs a network namespace of its own where other programs of this machine "+
 				"have sockets in other cgroups, as services do: the hook takes these for another container of the pod. "+
 				"unshare -rn sh -c 'ip link set lo up; COMMAND'")))
 	}
 	if r.Logs != "" {
-		t.line("  %s", s.Dim("All logs are in "+r.Logs+"."))
+		t.Line("  %s", s.Dim("All logs are in "+r.Logs+"."))
 	}
 }

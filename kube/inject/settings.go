@@ -39,11 +39,7 @@ func resolve(mesh string, in meshconfig.Input) (*meshconfig.Settings, error) {
 // nil for one that is not injected yet.
 func SettingsOf(mesh string, annotations map[string]string, agent *corev1.Container) (*meshconfig.Settings, error) {
 	var env environment
-	for _, o := range own {
-		if value := annotations[o.annotation]; value != "" {
-			env.set(o.variable, value)
-		}
-	}
+	env.setOwn(annotations)
 	if agent == nil {
 		return Resolve(mesh, annotations, env.pairs())
 	}
@@ -113,6 +109,15 @@ var own = []struct{ annotation, variable string }{
 	{annotationRestartWait, meshconfig.VariableRestartWait},
 }
 
+// setOwn sets their variables.
+func (e *environment) setOwn(annotations map[string]string) {
+	for _, o := range own {
+		if value := annotations[o.annotation]; value != "" {
+			e.set(o.variable, value)
+		}
+	}
+}
+
 // AnnotationOf is lastcall's annotation that sets a variable of the agent; empty if there is none.
 func AnnotationOf(variable string) string {
 	for _, o := range own {
@@ -149,11 +154,7 @@ func (j *injection) settle() (err error) {
 			env.set(name, value) // with $(NAME) expanded, as in Istio
 		}
 	}
-	for _, o := range own {
-		if value := annotations[o.annotation]; value != "" {
-			env.set(o.variable, value)
-		}
-	}
+	env.setOwn(annotations)
 	if err := j.readAppEnd(); err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/plan/timeline"
 	"github.com/lastcall-dev/lastcall/kube/termination"
-	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
 // Chart draws plans over one clock: for each, the requests and their ends, then its containers.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/kube/plan/timeline"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
-	"github.com/lastcall-dev/lastcall/rehearsal/timeline"
 )
 
 // Sizes of the text, in columns.

@@ -2,8 +2,10 @@
 package console
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"unicode/utf8"
@@ -121,3 +123,15 @@ func Lag(ms float64) string {
 	}
 	return Millis(ms)
 }
+
+// Table is a text that is written line by line.
+type Table struct {
+	*bufio.Writer
+	Style
+}
+
+// NewTable writes to w until Flush, which returns the first error.
+func NewTable(w io.Writer, s Style) *Table { return &Table{bufio.NewWriter(w), s} }
+
+// Line writes one.
+func (t *Table) Line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }

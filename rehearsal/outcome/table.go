@@ -1,7 +1,6 @@
 package outcome
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ const (
 
 // WriteTable writes the result as a table of the strategies side by side, at most 80 columns wide.
 func (r *Result) WriteTable(w io.Writer, s console.Style) error {
-	t := &table{bufio.NewWriter(w), s}
+	t := table{console.NewTable(w, s)}
 	t.head(r)
 	for i := 0; i < len(r.Rows); i += inOneTable {
 		t.columns(r.Rows[i:min(i+inOneTable, len(r.Rows))])
@@ -38,24 +37,19 @@ func (r *Result) WriteTable(w io.Writer, s console.Style) error {
 	return t.Flush()
 }
 
-type table struct {
-	*bufio.Writer
-	style console.Style
-}
-
-func (t *table) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+type table struct{ *console.Table }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-func (t *table) head(r *Result) {
+func (t table) head(r *Result) {
 	name := cmp.Or(r.Workload, "the app")
 	title := fmt.Sprintf("A pod of %s is replaced by another under load.", name)
 	if len(r.Rows[0].Runs[0].Pods) > 0 {
 		title = fmt.Sprintf("Pods of %s end under load.", name)
 	}
-	t.line("%s", t.style.Bold(console.Cut(terminal.Printable(title), t.style.Width())))
+	t.Line("%s", t.Style.Bold(console.Cut(terminal.Printable(title), t.Style.Width())))
 	dim := func(format string, args ...any) {
-		t.line("%s", t.style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), t.style.Width())))
+		t.Line("%s", t.Style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), t.Style.Width())))
 	}
 	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.Hook)
 	if r.isCluster() {
@@ -76,10 +70,10 @@ func (t *table) head(r *Result) {
 	for _, n := range r.Notes {
 		t.wrapped("", "note: "+n)
 	}
-	t.line("")
+	t.Line("")
 }
 
-func (t *table) columns(rows []Row) {
+func (t table) columns(rows []Row) {
 	one := func(title string, value func(Row) string, paint func(Row, string) string) {
 		text := console.Left(title, titleWidth)
 		for _, row := range rows {
@@ -89,9 +83,9 @@ func (t *table) columns(rows []Row) {
 			}
 			text += cell
 		}
-		t.line("%s", text)
+		t.Line("%s", text)
 	}
-	one("", func(r Row) string { return r.Strategy }, func(_ Row, text string) string { return t.style.Bold(text) })
+	one("", func(r Row) string { return r.Strategy }, func(_ Row, text string) string { return t.Style.Bold(text) })
 	one("requests", func(r Row) string { return strconv.Itoa(r.Requests) }, nil)
 	one("lost", func(r Row) string { return strconv.Itoa(r.Lost) }, t.byLoss)
 	for _, reason := range reasons(rows) {
@@ -100,14 +94,14 @@ func (t *table) columns(rows []Row) {
 	one("pod gone after", func(r Row) string { return terminal.Measured(ms(r.GoneMS())) }, nil)
 	one("the app ended by", Row.EndedBy, nil)
 	one("load", func(r Row) string { return fmt.Sprintf("%.1f/s", r.Load) }, nil)
-	t.line("")
+	t.Line("")
 }
 
-func (t *table) byLoss(r Row, text string) string {
+func (t table) byLoss(r Row, text string) string {
 	if r.Lost > 0 {
-		return t.style.Bad(text)
+		return t.Style.Bad(text)
 	}
-	return t.style.Good(text)
+	return t.Style.Good(text)
 }
 
 // reasons lists the rows' reasons, sorted.
@@ -119,12 +113,12 @@ func reasons(rows []Row) []traffic.Failure {
 	return slices.Sorted(maps.Keys(all))
 }
 
-func (t *table) losses(row Row) {
+func (t table) losses(row Row) {
 	notes := row.endings()
 	if len(row.Losses) == 0 && len(notes) == 0 {
 		return
 	}
-	t.line("%s", t.style.Bold(row.Strategy)+t.style.Dim(": "+console.Cut(row.Words, t.style.Width()-2-len(row.Strategy))))
+	t.Line("%s", t.Style.Bold(row.Strategy)+t.Style.Dim(": "+console.Cut(row.Words, t.Style.Width()-2-len(row.Strategy))))
 	for _, n := range notes {
 		t.wrapped("  ", n)
 	}
@@ -137,7 +131,7 @@ func (t *table) losses(row Row) {
 			t.wrapped("      ", l.Fix)
 		}
 	}
-	t.line("")
+	t.Line("")
 }
 
 // endings are the findings about the runs' ends, each once.
@@ -164,17 +158,17 @@ func (l Loss) Span() string {
 }
 
 // wrapped writes text in lines that fit the terminal.
-func (t *table) wrapped(indent, text string) { t.line("%s", t.style.Wrap(indent, text)) }
+func (t table) wrapped(indent, text string) { t.Line("%s", t.Style.Wrap(indent, text)) }
 
-func (t *table) foot(r *Result) {
+func (t table) foot(r *Result) {
 	first := r.Rows[0]
 	text := fmt.Sprintf("%s lost %d of %d requests, in %s.",
 		first.Strategy, first.Lost, first.Requests, terminal.Measured(ms(r.TookMS)))
-	t.line("%s %s", t.style.Mark(r.OK), t.style.Bold(text))
+	t.Line("%s %s", t.Style.Mark(r.OK), t.Style.Bold(text))
 	if !r.OK {
 		for _, row := range r.Rows[1:] {
 			if row.Lost == 0 {
-				t.line("  %s lost none of %d.", row.Strategy, row.Requests)
+				t.Line("  %s lost none of %d.", row.Strategy, row.Requests)
 			}
 		}
 	}
@@ -183,7 +177,7 @@ func (t *table) foot(r *Result) {
 			"%d more failed without the rollout: the app cannot serve this load; lower --load.", first.Faults))
 	}
 	if r.Logs != "" {
-		t.line("  %s", t.style.Dim("All logs are in "+r.Logs+"."))
+		t.Line("  %s", t.Style.Dim("All logs are in "+r.Logs+"."))
 	}
 }
 
@@ -195,12 +189,12 @@ const (
 )
 
 // pods writes the ends of the pods of the row's last run, if there are several.
-func (t *table) pods(row Row) {
+func (t table) pods(row Row) {
 	pods := row.Runs[len(row.Runs)-1].Pods
 	if len(pods) == 0 {
 		return
 	}
-	t.line("%s", t.style.Bold("Pods that ended")+t.style.Dim(": deleted in the rollout; the rest after the deletion"))
+	t.Line("%s", t.Style.Bold("Pods that ended")+t.Style.Dim(": deleted in the rollout; the rest after the deletion"))
 	t.podLine("", "deleted", "SIGTERM", "ended", "gone")
 	after := func(at, from int64) string {
 		if at < 0 || from < 0 {
@@ -213,15 +207,15 @@ func (t *table) pods(row Row) {
 			after(p.TermMS, p.DeletedMS), after(p.EndedMS, p.DeletedMS), after(p.GoneMS, p.DeletedMS))
 	}
 	if n := len(pods) - maxPods; n > 0 {
-		t.line("%s", t.style.Dim(fmt.Sprintf("and %d more, which the JSON has", n)))
+		t.Line("%s", t.Style.Dim(fmt.Sprintf("and %d more, which the JSON has", n)))
 	}
-	t.line("")
+	t.Line("")
 }
 
-func (t *table) podLine(name string, cells ...string) {
+func (t table) podLine(name string, cells ...string) {
 	text := console.Left(console.Cut(name, podWidth-1), podWidth)
 	for _, c := range cells {
 		text += console.Right(c, timeWidth)
 	}
-	t.line("%s", text)
+	t.Line("%s", text)
 }
