@@ -161,13 +161,7 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 		all = append(all, Stray{Path: base + field.FieldPath(), Text: strayText(keys)})
 	}
 	if o.document != nil && o.document.isOdd {
-		n := o.node()
-		for _, key := range w.Path {
-			if next, _ := step(n, key); next != nil {
-				n = next
-			}
-		}
-		all = append(all, repeated(n, strings.Join(w.Path, "."))...)
+		all = append(all, repeated(below(o.node(), w.Path), strings.Join(w.Path, "."))...)
 	}
 	for i := range w.Path {
 		at := w.Path[:i]

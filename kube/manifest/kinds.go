@@ -7,7 +7,7 @@ import (
 
 // kind is a kind of object that makes pods.
 type kind struct {
-	name   string
+	names  string   // separated by spaces
 	groups string   // of the API, separated by spaces; - is the core group
 	paths  []string // of its pods: a * is each element of a list or mapping; empty if the object is the pod
 	form   form
@@ -45,8 +45,7 @@ var kinds = []kind{
 	{"Pod", coreGroup, []string{""}, template, stays},
 	{"PodTemplate", coreGroup, []string{"template"}, template, stays},
 	{"ReplicationController", coreGroup, inSpec, template, rolls},
-	{"Deployment", "apps extensions", inSpec, template, rolls},
-	{"ReplicaSet", "apps extensions", inSpec, template, rolls},
+	{"Deployment ReplicaSet", "apps extensions", inSpec, template, rolls},
 	{"StatefulSet", "apps apps.kruise.io", inSpec, template, stays},
 	{"DaemonSet", "apps extensions apps.kruise.io", inSpec, template, stays},
 	{"Job", "batch", inSpec, template, finish},
@@ -65,38 +64,33 @@ var kinds = []kind{
 	{"LeaderWorkerSet", "leaderworkerset.x-k8s.io", []string{
 		"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate",
 	}, template, stays},
-	{"RayCluster", "ray.io", below("spec", ofRay), template, stays},
-	{"RayService", "ray.io", below("spec.rayClusterConfig", ofRay), template, stays},
-	{"RayJob", "ray.io", append(below("spec.rayClusterSpec", ofRay), "spec.submitterPodTemplate"), template, finish},
+	{"RayCluster", "ray.io", inEach("spec", ofRay), template, stays},
+	{"RayService", "ray.io", inEach("spec.rayClusterConfig", ofRay), template, stays},
+	{"RayJob", "ray.io", append(inEach("spec.rayClusterSpec", ofRay), "spec.submitterPodTemplate"), template, finish},
 	{"SparkApplication", "sparkoperator.k8s.io", []string{"spec.driver.template", "spec.executor.template"},
 		template, finish},
 	{"ScheduledSparkApplication", "sparkoperator.k8s.io", []string{
 		"spec.template.driver.template", "spec.template.executor.template",
 	}, template, finish},
 	{"Job", "batch.volcano.sh", []string{"spec.tasks.*.template"}, template, finish},
-	{"TFJob", "kubeflow.org", []string{"spec.tfReplicaSpecs.*.template"}, template, finish},
-	{"PyTorchJob", "kubeflow.org", []string{"spec.pytorchReplicaSpecs.*.template"}, template, finish},
-	{"MPIJob", "kubeflow.org", []string{"spec.mpiReplicaSpecs.*.template"}, template, finish},
+	{"TFJob PyTorchJob MPIJob", "kubeflow.org", []string{"spec.tfReplicaSpecs.*.template",
+		"spec.pytorchReplicaSpecs.*.template", "spec.mpiReplicaSpecs.*.template"}, template, finish},
 	{"GameServer", "agones.dev", inSpec, template, stays},
 	{"Fleet", "agones.dev", []string{"spec.template.spec.template"}, template, stays},
 	{"Sandbox", "agents.x-k8s.io", []string{"spec.podTemplate"}, template, stays},
-	{"Service", "serving.knative.dev", inSpec, template, stays},
-	{"Configuration", "serving.knative.dev", inSpec, template, stays},
+	{"Service Configuration", "serving.knative.dev", inSpec, template, stays},
 	{"Revision", "serving.knative.dev", []string{""}, template, stays},
 	{"InferenceService", "serving.kserve.io", []string{"spec.predictor", "spec.transformer", "spec.explainer"},
 		podSpec, stays},
-	{"Workflow", "argoproj.io", []string{"spec.templates.*"}, argo, finish},
-	{"WorkflowTemplate", "argoproj.io", []string{"spec.templates.*"}, argo, finish},
-	{"ClusterWorkflowTemplate", "argoproj.io", []string{"spec.templates.*"}, argo, finish},
+	{"Workflow WorkflowTemplate ClusterWorkflowTemplate", "argoproj.io", []string{"spec.templates.*"}, argo, finish},
 	{"CronWorkflow", "argoproj.io", []string{"spec.workflowSpec.templates.*"}, argo, finish},
-	{"Task", "tekton.dev", []string{"spec"}, tekton, finish},
-	{"ClusterTask", "tekton.dev", []string{"spec"}, tekton, finish},
+	{"Task ClusterTask", "tekton.dev", []string{"spec"}, tekton, finish},
 	{"TaskRun", "tekton.dev", []string{"spec.taskSpec"}, tekton, finish},
 	{"Pipeline", "tekton.dev", []string{"spec.tasks.*.taskSpec"}, tekton, finish},
 	{"PipelineRun", "tekton.dev", []string{"spec.pipelineSpec.tasks.*.taskSpec"}, tekton, finish},
 }
 
-func below(parent string, paths []string) (all []string) {
+func inEach(parent string, paths []string) (all []string) {
 	for _, p := range paths {
 		all = append(all, parent+"."+p)
 	}
@@ -106,7 +100,7 @@ func below(parent string, paths []string) (all []string) {
 // kindOf is the kind of an object, nil if it is not known to make pods.
 func kindOf(o *Object) *kind {
 	i := slices.IndexFunc(kinds, func(k kind) bool {
-		return k.name == o.Kind &&
+		return slices.Contains(strings.Fields(k.names), o.Kind) &&
 			slices.ContainsFunc(strings.Fields(k.groups), func(g string) bool { return o.Group() == strings.Trim(g, coreGroup) })
 	})
 	if i < 0 {

@@ -89,7 +89,12 @@ func (o *Object) node() *yaml.Node {
 	if n == nil {
 		return nil
 	}
-	for key := range strings.SplitSeq(strings.TrimPrefix(o.Path, "/"), "/") {
+	return below(n, strings.Split(strings.TrimPrefix(o.Path, "/"), "/"))
+}
+
+// below is the node at keys below another one, or the last that is there.
+func below(n *yaml.Node, keys []string) *yaml.Node {
+	for _, key := range keys {
 		if next, _ := step(n, key); next != nil {
 			n = next
 		}

@@ -175,15 +175,16 @@ func unwrapped(command []string) []string {
 	case strings.HasPrefix(program, "ruby") && len(command) > 1:
 		return nil
 	}
-	commands, ok := scriptOf(command)
-	if !ok || len(commands) == 0 {
+	commands, _ := scriptOf(command)
+	if len(commands) == 0 {
 		return nil
 	}
 	return commands[len(commands)-1]
 }
 
-// scriptOf are the commands of a shell's script that run one after the other, each in words; false if it is no shell's.
-func scriptOf(command []string) (commands [][]string, ok bool) {
+// scriptOf are the commands of a shell's script that run one after the other, each in words, and whether it has others
+// or redirects them; none if it is no shell's.
+func scriptOf(command []string) (commands [][]string, hasOthers bool) {
 	text, ok := ShellLine(command)
 	if !ok || len(text) > maxScript {
 		return nil, false
@@ -195,7 +196,9 @@ func scriptOf(command []string) (commands [][]string, ok bool) {
 	var add func(s *syntax.Stmt)
 	r := newReading(&corev1.PodSpec{}, &corev1.Container{})
 	add = func(s *syntax.Stmt) {
+		hasOthers = hasOthers || s.Background || len(s.Redirs) > 0
 		switch c := s.Cmd.(type) {
+		case *syntax.DeclClause:
 		case *syntax.CallExpr:
 			if words := r.fields(c.Args); len(words) > 0 {
 				commands = append(commands, words)
@@ -204,13 +207,17 @@ func scriptOf(command []string) (commands [][]string, ok bool) {
 			if c.Op == syntax.AndStmt || c.Op == syntax.OrStmt {
 				add(c.X)
 				add(c.Y)
+			} else {
+				hasOthers = true
 			}
+		default:
+			hasOthers = true
 		}
 	}
 	for _, s := range file.Stmts {
 		add(s)
 	}
-	return commands, true
+	return commands, hasOthers
 }
 
 // isReloading reports whether a command is a uWSGI that takes SIGTERM for a reload, as versions before 2.1 do.
@@ -249,36 +256,14 @@ func childless(command []string) string {
 		return ""
 	}
 	if program == "bash" {
-		commands, _ := scriptOf(command)
-		if len(commands) > 0 && !strings.ContainsAny(strings.Join(commands[len(commands)-1], " "), dynamic) &&
-			isSequence(line) {
+		commands, hasOthers := scriptOf(command)
+		if n := len(commands); n > 0 && !hasOthers && !strings.ContainsAny(strings.Join(commands[n-1], " "), dynamic) {
 			if last := commands[len(commands)-1]; !slices.Contains(pure, path.Base(last[0])) { // or an earlier one serves
 				return childless(last)
 			}
 		}
 	}
 	return program + " -c"
-}
-
-// isSequence reports whether a script is simple commands that follow each other.
-func isSequence(line string) bool {
-	file, err := parse(line)
-	if err != nil {
-		return false
-	}
-	simple := true
-	syntax.Walk(file, func(n syntax.Node) bool {
-		switch n := n.(type) {
-		case *syntax.Stmt:
-			simple = simple && !n.Background && len(n.Redirs) == 0
-		case *syntax.BinaryCmd:
-			simple = simple && (n.Op == syntax.AndStmt || n.Op == syntax.OrStmt)
-		case *syntax.WhileClause, *syntax.ForClause, *syntax.IfClause, *syntax.Subshell, *syntax.Block, *syntax.CaseClause:
-			simple = false
-		}
-		return simple
-	})
-	return simple
 }
 
 // ShellLine is the script of a shell's command line; false if it is none.

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,23 +179,19 @@ func sleeps(args []string) (sum time.Duration, bad string) {
 	return sum, ""
 }
 
+// bashNodes are the nodes of a script that only bash and its like have.
+var bashNodes = map[string]string{"TestClause": "[[", "ArithmCmd": "(( ))", "LetClause": "let",
+	"CStyleLoop": "for (( ))", "ArrayExpr": "arrays", "ProcSubst": "<( )"}
+
 // bashOnly names a construct of a script that only bash and its like have: other shells fail at it, or do otherwise.
 // Empty if there is none.
 func bashOnly(file *syntax.File) (what string) {
 	syntax.Walk(file, func(n syntax.Node) bool {
+		if what != "" {
+			return false
+		}
+		what = bashNodes[strings.TrimPrefix(fmt.Sprintf("%T", n), "*syntax.")]
 		switch n := n.(type) {
-		case *syntax.TestClause:
-			what = "[["
-		case *syntax.ArithmCmd:
-			what = "(( ))"
-		case *syntax.LetClause:
-			what = "let"
-		case *syntax.CStyleLoop:
-			what = "for (( ))"
-		case *syntax.ArrayExpr:
-			what = "arrays"
-		case *syntax.ProcSubst:
-			what = "<( )"
 		case *syntax.FuncDecl:
 			if n.RsrvWord {
 				what = "function"
