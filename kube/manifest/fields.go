@@ -54,7 +54,7 @@ func unmarshal(text []byte, at []string, into any) error {
 	return &FieldError{Path: strings.Join(path, "."), Err: err}
 }
 
-var quantities = regexp.MustCompile(`"(?:cpu|memory|ephemeral-storage|storage|sizeLimit)":("(?:[^"\\]|\\.)*")`)
+var quantities = regexp.MustCompile(`"(?:cpu|memory|ephemeral-storage|storage|sizeLimit|[a-z0-9.-]+/[gt]pu)":("(?:[^"\\]|\\.)*")`)
 
 // badQuantity is the first quantity in a JSON text that is none, and where it ends; 0 without one. The decoder names
 // neither.
@@ -155,12 +155,12 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 			continue
 		}
 		keys := fields(field.FieldPath())
-		if len(w.Path) == 0 && len(keys) == 1 {
-			continue // of the object
+		if len(w.Path) == 0 && len(keys) == 1 || strings.HasPrefix(keys[len(keys)-1], "$") {
+			continue // of the object, or kustomize's
 		}
 		all = append(all, Stray{Path: base + field.FieldPath(), Text: strayText(keys)})
 	}
-	if o.document != nil && o.document.isOdd {
+	if o.document != nil && o.document.isOdd && !control.Match(o.document.Text) {
 		all = append(all, repeated(below(o.node(), w.Path), strings.Join(w.Path, "."))...)
 	}
 	for i := range w.Path {
@@ -181,6 +181,9 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 	}
 	return all
 }
+
+// control matches a template's condition in a comment, on which the fields depend.
+var control = regexp.MustCompile(`(?m)^\s*#\s*\{\{`)
 
 // repeated are the keys below a node that stand there twice: of these the API server's clients send the last.
 func repeated(n *yaml.Node, at string) (all []Stray) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	"sigs.k8s.io/json"
 )
 
 // Object is one Kubernetes object of a manifest.
@@ -81,7 +80,7 @@ func (o *Object) String() string {
 }
 
 // Decode reads the object. As in the API server, field names are case-sensitive.
-func (o *Object) Decode(into any) error { return json.UnmarshalCaseSensitivePreserveInts(o.JSON, into) }
+func (o *Object) Decode(into any) error { return unmarshal(o.JSON, nil, into) }
 
 // node is the YAML node of the object in its document; nil if there is none.
 func (o *Object) node() *yaml.Node {
