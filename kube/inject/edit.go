@@ -102,6 +102,12 @@ func (e *editing) apply(n *yaml.Node, o Operation) error {
 		if isLast = !more; strings.Contains(key, "~") {
 			key = outOfPointer.Replace(key)
 		}
+		if copied, isCopy := e.added[n].value.(map[string]any); isCopy && isLast && o.Op != "remove" {
+			copied[key] = o.Value
+			return nil
+		} else if isCopy {
+			return errShared
+		}
 		content, isChanged := e.current[n]
 		if !isChanged {
 			content = slices.Clone(n.Content)
@@ -114,6 +120,14 @@ func (e *editing) apply(n *yaml.Node, o Operation) error {
 			at >= 0 && isLast && (isMap || !isAdd) && hasAnchors(content[at]):
 			return errShared
 		case !isLast && at >= 0:
+			if alias := content[at]; alias.Kind == yaml.AliasNode { // the change is only in its copy
+				var value map[string]any
+				if alias.Decode(&value) != nil {
+					return errShared
+				}
+				content[at] = &yaml.Node{LineComment: alias.LineComment}
+				e.added[content[at]] = addition{value, alias}
+			}
 			n = content[at]
 			continue
 		case !isLast:

@@ -174,6 +174,7 @@ func TestSharedNodes(t *testing.T) {
 		"an aliased template":     strings.Replace(shared("- {name: web, image: web, ports: [{containerPort: 80}]}"), "template:", "template: &pod", 1) + "x: *pod\n",
 		"a merged container":      "x: &base {image: web, ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 9}}}}\n" + shared("- {<<: *base, name: web}"),
 		"a merge that stays":      "x: &base {imagePullPolicy: Always}\n" + shared("- <<: *base # all\n        name: web\n        image: web\n        ports: [{containerPort: 80}]"),
+		"labels that are shared":  strings.Replace(strings.Replace(shared("- {name: web, image: web, ports: [{containerPort: 80}]}"), "{matchLabels: {app: web}}", "{matchLabels: &labels {app: web}} # all", 1), "metadata: {labels: {app: web}}", "metadata:\n      labels: *labels # here", 1),
 		"a list that is shared":   "x: &ports [{containerPort: 80}]\n" + shared("- {name: web, image: web, ports: *ports}"),
 		"a hook that is an alias": "x: &hook {sleep: {seconds: 9}}\n" + shared("- {name: web, image: web, ports: [{containerPort: 80}], lifecycle: {preStop: *hook}}"),
 	} {
