@@ -131,7 +131,7 @@ func AnnotationOf(variable string) string {
 // settle computes the effective settings and the environment that passes them to the agent. They are resolved twice:
 // from the pod's own settings, to see which ones aliases and the platform may set; and from the agent's environment, to
 // check that the agent accepts them.
-func (j *injection) settle() (err error) {
+func (j *injection) settle() error {
 	annotations := j.pod.Annotations
 	configured, err := Resolve(j.MeshConfig, annotations, proxyConfigOf(j.pod))
 	if err != nil { // perhaps because of another version's PROXY_CONFIG, which is not the user's
@@ -169,11 +169,7 @@ func (j *injection) settle() (err error) {
 		}
 		grace = min(grace, configured.GracePeriod.Value)
 	}
-	minimum := meshconfig.VariableMinimumDrain
-	if configured.MinimumDrain.IsSet() {
-		minimum = ""
-	}
-	grace = j.aliases(grace, minimum)
+	grace = j.aliases(grace, configured.MinimumDrain.IsSet())
 	if text := annotations[pod.AnnotationMinimumDrain]; text != "" {
 		env.set(meshconfig.VariableMinimumDrain, text)
 	}
@@ -183,10 +179,15 @@ func (j *injection) settle() (err error) {
 		env.setDefault(meshconfig.VariableMinimumDrain, configured.MinimumDrain.IsSet(), "0s")
 		env.setDefault(meshconfig.VariableQuietTime, configured.QuietTime.IsSet(), "0s")
 	}
-	if j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs()); err != nil || !j.keepSleeps() {
+	if err := j.resolveEnv(); err != nil || !j.keepSleeps() {
 		return err
 	}
-	j.settings, err = Resolve(j.MeshConfig, annotations, env.pairs())
+	return j.resolveEnv()
+}
+
+// resolveEnv computes the settings of the environment so far.
+func (j *injection) resolveEnv() (err error) {
+	j.settings, err = Resolve(j.MeshConfig, j.pod.Annotations, j.env.pairs())
 	return err
 }
 
@@ -212,10 +213,10 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 			annotationStreams, text, longestStreams)
 	}
 	j.env.setDefault(meshconfig.VariableMargin, configured.Margin.IsSet(), streamsMargin.String())
-	s, err := Resolve(j.MeshConfig, j.pod.Annotations, j.env.pairs())
-	if err != nil {
+	if err := j.resolveEnv(); err != nil {
 		return err
 	}
+	s := j.settings
 	needs := s.MinimumDrain.Value + s.QuietTime.Value + longest + s.Margin.Value
 	if pod.GraceOf(&j.pod.Spec) < needs {
 		j.pod.Spec.TerminationGracePeriodSeconds = new(int64((needs + time.Second - 1) / time.Second))
@@ -226,9 +227,9 @@ func (j *injection) allowStreams(configured *meshconfig.Settings) error {
 }
 
 // aliases reads the settings of other meshes and returns the time for the pod's termination: they can shorten grace but
-// not extend it, because SIGKILL comes at its end. minimum is the variable for the minimum drain; empty if the pod sets
-// it with Istio's own setting, which has precedence.
-func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
+// not extend it, because SIGKILL comes at its end. Istio's own setting of the minimum drain, if the pod has it, has
+// precedence.
+func (j *injection) aliases(grace time.Duration, isMinimumSet bool) time.Duration {
 	for _, name := range []string{pod.LinkerdGrace, pod.KumaDrain, pod.ConsulGrace} {
 		text, isSet := j.pod.Annotations[name]
 		if !isSet || name == pod.ConsulGrace && j.pod.Annotations[consulOn] == "false" {
@@ -252,14 +253,14 @@ func (j *injection) aliases(grace time.Duration, minimum string) time.Duration {
 		switch {
 		case !ok:
 			j.note("ignoring %s: %q is not a duration", pod.LinkerdWait, text)
-		case minimum == "":
+		case isMinimumSet:
 			j.note("ignoring %s: %s is set", pod.LinkerdWait, meshconfig.VariableMinimumDrain)
 		case wait >= grace:
 			j.note("ignoring %s %v: it must be shorter than the grace period of %v, or no time would remain for the drain",
 				pod.LinkerdWait, wait, grace)
 		default:
-			j.env.set(minimum, wait.String())
-			j.note("using %s as %s %v", pod.LinkerdWait, minimum, wait)
+			j.env.set(meshconfig.VariableMinimumDrain, wait.String())
+			j.note("using %s as %s %v", pod.LinkerdWait, meshconfig.VariableMinimumDrain, wait)
 		}
 	}
 	return grace

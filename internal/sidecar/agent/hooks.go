@@ -171,37 +171,30 @@ func (a *agent) wantsPresence() bool {
 		!process.AreShared()
 }
 
-// isAppThere reports whether the pod's app is running, without its help: by its processes where the pod has
-// shareProcessNamespace, otherwise by its sockets. exact is false when only sockets are visible: an app without one may
-// still be at work.
-func isAppThere(table *sockdiag.Table) (there, exact bool, err error) {
-	if process.AreShared() {
-		n, err := process.Others()
-		return n > 0, true, err
-	}
-	n, err := table.Others()
-	return n > 0, false, err
-}
-
 // goneAtWork is how long no other process may have a socket before an app without a stop signal counts as exited, when
 // only its sockets are visible.
 const goneAtWork = 10 * time.Second
 
-// awaitAppGone waits until the app has exited. Unless seen is true, the app must have appeared first: a sidecar may
-// start before the app.
+// awaitAppGone waits until the app has exited: by its processes where the pod has shareProcessNamespace, otherwise by
+// its sockets, of which it must have had none for as long as quiet: an app without one may still be at work. Unless seen
+// is true, the app must have appeared first: a sidecar may start before the app.
 func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
 	table, err := sockdiag.OpenTable()
 	if err != nil {
 		return err
 	}
 	defer table.Close()
+	others := table.Others
+	if process.AreShared() {
+		others, quiet = process.Others, 0
+	}
 	last := time.Now()
 	late := poll.Until(ctx, appGoneLook, func() bool {
-		var there, exact bool
-		if there, exact, err = isAppThere(table); there {
+		var n int
+		if n, err = others(); n > 0 {
 			last, seen = time.Now(), true
 		}
-		return err != nil || seen && !there && (exact || time.Since(last) >= quiet)
+		return err != nil || seen && n == 0 && time.Since(last) >= quiet
 	})
 	return cmp.Or(err, late)
 }
