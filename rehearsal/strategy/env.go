@@ -30,6 +30,67 @@ type Env struct {
 	Service  *Service      // a manifest's settings for Programs.App; nil: none
 }
 
+// Strategy is a way of stopping a pod.
+type Strategy struct {
+	Name  string
+	Group string // title of the group in the table
+	Words string // description, in one line
+	Envoy string // Words with a real Envoy as the sidecar, if different
+
+	Sidecar          Sidecar
+	App              SIGTERMBehaviour // of the built-in app
+	TerminationDrain time.Duration    // of Fixed
+	Sleep            time.Duration    // preStop sleep of the app and of the sidecar
+	SocketWait       bool             // the app's preStop hook is lastcall wait --ports, without a sidecar
+	Netstat          bool             // the sidecar's preStop hook waits until only the proxy listens
+	Grace            time.Duration    // instead of the pod's; zero: the pod's
+	Idle             bool             // other clients hold idle connections to the sidecar
+}
+
+// GraceOr is the strategy's own grace period, or grace.
+func (s Strategy) GraceOr(grace time.Duration) time.Duration {
+	if s.Grace > 0 {
+		return s.Grace
+	}
+	return grace
+}
+
+// Sidecar is the kind of sidecar, and how it ends at SIGTERM.
+type Sidecar int
+
+const (
+	NoSidecar      Sidecar = iota // the app alone
+	Fixed                         // Istio: sleep terminationDrainDuration, then kill
+	ExitOnZero                    // Istio: EXIT_ON_ZERO_ACTIVE_CONNECTIONS
+	IstioNative                   // Istio: native sidecar, /drain in preStop, exit at SIGTERM
+	Lastcall                      // lastcall as a classic sidecar
+	LastcallNative                // lastcall as a native sidecar
+	Hooks                         // Istio's agent, with lastcall wait --envoy as the hooks of app and sidecar
+	HooksNative                   // Istio's agent as a native sidecar; lastcall wait --envoy as the app's hook
+)
+
+// IsLastcall reports whether lastcall ends the pod, in its own mode.
+func (s Sidecar) IsLastcall() bool { return s == Lastcall || s == LastcallNative || s.IsHooks() }
+
+// IsHooks reports whether lastcall is there as hooks alone.
+func (s Sidecar) IsHooks() bool { return s == Hooks || s == HooksNative }
+
+// IsNative reports whether it is a restartable init container.
+func (s Sidecar) IsNative() bool { return s == IstioNative || s == LastcallNative || s == HooksNative }
+
+// IsIstio reports whether it is Istio's agent, its own or an imitation.
+func (s Sidecar) IsIstio() bool {
+	return s == Fixed || s == ExitOnZero || s == IstioNative || s.IsHooks()
+}
+
+// SIGTERMBehaviour is an app's behaviour at SIGTERM.
+type SIGTERMBehaviour int
+
+const (
+	Exits          SIGTERMBehaviour = iota // exits at once and drops requests in flight
+	ClosesListener                         // closes its listening socket at once, finishes the requests in flight
+)
+
 // Begin starts the environment's node and finds its programs. It creates the folder for all logs: keep, which must be
 // empty or not exist, or a temporary one. end ends all processes, and removes a temporary folder.
 func (env *Env) Begin(ctx context.Context, keep string, strategies []Strategy) (dir string, end func(), err error) {
