@@ -176,8 +176,8 @@ func (a *agent) wantsPresence() bool {
 const goneAtWork = 10 * time.Second
 
 // awaitAppGone waits until the app has exited: by its processes where the pod has shareProcessNamespace, otherwise by
-// its sockets, of which it must have had none for as long as quiet: an app without one may still be at work. Unless seen
-// is true, the app must have appeared first: a sidecar may start before the app.
+// its sockets, of which it must have had none for as long as quiet: an app without one may still be at work. Unless
+// seen is true, the app must have appeared first: a sidecar may start before the app.
 func awaitAppGone(ctx context.Context, quiet time.Duration, seen bool) error {
 	table, err := sockdiag.OpenTable()
 	if err != nil {
