@@ -254,7 +254,7 @@ func TestOwnHookAfterTheDrain(t *testing.T) {
 	}
 }
 
-// TestAgentByHand: lastcall's agent knows the pod's grace period only if it is told, and takes its default otherwise.
+// TestAgentByHand: lastcall's agent knows the pod's grace period only from its variable, and takes its default otherwise.
 func TestAgentByHand(t *testing.T) {
 	for env, want := range map[string]time.Duration{
 		"": 28 * time.Second,
