@@ -32,7 +32,7 @@ func (e *examination) read(o *manifest.Object) {
 	case o.Is("networking.istio.io", "ProxyConfig"):
 		e.readProxyConfig(o)
 	case o.Is("install.istio.io", "IstioOperator"), o.Is("sailoperator.io", "Istio"),
-		o.Is("helm.toolkit.fluxcd.io", "HelmRelease"):
+		o.Is("helm.toolkit.fluxcd.io", "HelmRelease"), o.Kind == manifest.Values:
 		e.readOperator(o)
 	case o.Is("", "Service"):
 		e.result.Examined++
@@ -181,6 +181,7 @@ func (e *examination) readOperator(o *manifest.Object) {
 		MeshConfig map[string]any `json:"meshConfig"`
 	}
 	var operator struct {
+		meshConfig
 		Spec struct {
 			meshConfig
 			Values meshConfig `json:"values"`
@@ -194,6 +195,9 @@ func (e *examination) readOperator(o *manifest.Object) {
 	mesh, path := operator.Spec.MeshConfig, "spec.meshConfig"
 	if mesh == nil {
 		mesh, path = operator.Spec.Values.MeshConfig, "spec.values.meshConfig"
+	}
+	if o.Kind == manifest.Values {
+		mesh, path = operator.MeshConfig, "meshConfig"
 	}
 	if text, err := yaml.Marshal(mesh); mesh != nil && err == nil {
 		e.useMesh(o, string(text), path)

@@ -30,6 +30,9 @@ type Object struct {
 	document *Document
 }
 
+// Values is the kind of the values of Istio's chart, which are no Kubernetes object.
+const Values = "Values"
+
 // readObject reads an object, and the items of a List; nil if the text is no Kubernetes object.
 func readObject(text []byte) (*Object, []stdjson.RawMessage, error) {
 	o := &Object{JSON: text}
@@ -42,7 +45,8 @@ func readObject(text []byte) (*Object, []stdjson.RawMessage, error) {
 			Labels       map[string]string `json:"labels"`
 			Annotations  map[string]string `json:"annotations"`
 		} `json:"metadata"`
-		Items []stdjson.RawMessage `json:"items"`
+		Items      []stdjson.RawMessage `json:"items"`
+		MeshConfig map[string]any       `json:"meshConfig"`
 	}
 	whole.Object = o
 	if err := unmarshal(text, nil, &whole); err != nil {
@@ -54,6 +58,9 @@ func readObject(text []byte) (*Object, []stdjson.RawMessage, error) {
 	}
 	m := whole.Metadata
 	o.Name, o.Namespace, o.Labels, o.Annotations = cmp.Or(m.Name, m.GenerateName), m.Namespace, m.Labels, m.Annotations
+	if o.Kind == "" && whole.MeshConfig != nil {
+		o.Kind, o.APIVersion = Values, Values
+	}
 	if o.Kind == "" || o.APIVersion == "" {
 		return nil, nil, nil
 	}
