@@ -100,7 +100,8 @@ func waitCommand() *cobra.Command {
 	return cmd
 }
 
-// watched is the flag that names what a hook without an agent watches: envoy, ports or until; it is empty with an agent.
+// watched is the flag that names what a hook without an agent watches: envoy, ports or until; it is empty with an
+// agent.
 func watched(flags *pflag.FlagSet) string {
 	for _, name := range []string{"envoy", "ports", "until"} {
 		if flags.Changed(name) {
