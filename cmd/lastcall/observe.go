@@ -35,7 +35,7 @@ error, 2 for wrong flags. The code of the app is in the report.`
 
 // observeFlags are those of lastcall observe.
 type observeFlags struct {
-	app                observe.App
+	app                observedApp
 	ports, ignorePorts []uint
 	known              string
 	strict             bool
@@ -107,9 +107,9 @@ func (f *observeFlags) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	o.IgnorePorts = append(o.IgnorePorts, ignored...)
 	f.app.Command, f.app.Early, f.app.Out = args, f.grace-time.Second, cmd.OutOrStdout()
-	t, err := f.app.Follow(cmd.Context())
+	t, err := f.app.follow(cmd.Context())
 	switch {
-	case errors.Is(err, observe.ErrInterrupted), errors.Is(err, observe.ErrNoTermination):
+	case errors.Is(err, errInterrupted), errors.Is(err, errNoTermination):
 		fmt.Fprintln(cmd.ErrOrStderr(), "lastcall:", err)
 		return nil
 	case err != nil:

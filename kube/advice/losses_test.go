@@ -116,7 +116,7 @@ func TestKnow(t *testing.T) {
 	}}}
 	var got observe.Options
 	Know(&got, spec, pod.CarrierNone)
-	want := map[uint16]observe.Protocol{443: observe.TLS, 8443: observe.TLS, 8080: observe.TLS, 9090: observe.Opaque, 8081: observe.HTTP1}
+	want := map[uint16]observe.Protocol{443: observe.Opaque, 8443: observe.Opaque, 8080: observe.Opaque, 9090: observe.Opaque, 8081: observe.HTTP1}
 	if !maps.Equal(got.Protocols, want) || !slices.Equal(got.Probes, []observe.Probe{{Port: 8080, Period: 5 * time.Second}, {Port: 8081, Period: 5 * time.Second}}) {
 		t.Errorf("%+v", got)
 	}

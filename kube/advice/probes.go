@@ -16,7 +16,7 @@ import (
 func Know(o *observe.Options, spec *corev1.PodSpec, proxy string) {
 	o.IgnorePorts = pod.StatusPorts(proxy)
 	o.ProxyPorts, o.Attempts = pod.ProxyPorts(proxy)
-	o.Protocols = map[uint16]observe.Protocol{443: observe.TLS, 8443: observe.TLS}
+	o.Protocols = map[uint16]observe.Protocol{443: observe.Opaque, 8443: observe.Opaque}
 	for _, c := range pod.Containers(spec) {
 		for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
 			port, protocol := target(c, probe)
@@ -41,7 +41,7 @@ func target(c *corev1.Container, p *corev1.Probe) (uint16, observe.Protocol) {
 	case p == nil:
 	case p.HTTPGet != nil && p.HTTPGet.Host == "":
 		if p.HTTPGet.Scheme == corev1.URISchemeHTTPS {
-			return pod.PortOf(c, p.HTTPGet.Port), observe.TLS
+			return pod.PortOf(c, p.HTTPGet.Port), observe.Opaque
 		}
 		return pod.PortOf(c, p.HTTPGet.Port), observe.HTTP1
 	case p.TCPSocket != nil && p.TCPSocket.Host == "":
@@ -57,9 +57,7 @@ func named(name string) (observe.Protocol, bool) {
 	switch word := meshconfig.PortProtocol(name); {
 	case word == "":
 		return observe.Unspecified, false
-	case meshconfig.IsHTTPSPort(word):
-		return observe.TLS, true
-	case meshconfig.IsOpaquePort(word):
+	case meshconfig.IsHTTPSPort(word), meshconfig.IsOpaquePort(word):
 		return observe.Opaque, true
 	}
 	return observe.HTTP1, true

@@ -40,7 +40,7 @@ func OpenNamespace(ctx context.Context, proc string) Open {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.Standby(); err != nil {
+		if err := w.Start(); err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
 		return w, nil

@@ -26,7 +26,7 @@ type connection struct {
 	appFirst bool // the table shows that the app closed first
 	isInner  bool // the proxy's to the app
 	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
-	probe    likeness
+	isProbe  bool // taken for one
 
 	answered     uint64 // Received at the last look at which the app had sent last,
 	answeredSent uint64 // and Sent then
@@ -79,31 +79,18 @@ func turnOf(s sockdiag.Socket, was *connection) turn {
 	case s.LastReceived > s.LastSent:
 		return app
 	}
-	return byAcks(s)
-}
-
-// byAcks estimates which side sent last from the acknowledgements that each side has sent by themselves. At first, each
-// segment with data gets one; from the first prompt answer on, requests and answers carry them, and a request without
-// an answer gets one after 40 ms (delayed). So they are the segments of the first request and of the first answer, from
-// which the numbers of requests and of answers follow if all are alike.
-func byAcks(s sockdiag.Socket) turn {
-	in, out := int(s.SegmentsReceived), int(s.SegmentsSent)
-	request, answer := int(s.EmptySent), int(s.EmptyReceived)-2 // without the handshake
-	if s.State == closed {
-		answer-- // the acknowledgement of our FIN, which may be the client's FIN
-		if request--; s.ReadQueue > 0 {
-			request-- // that of the client's FIN
-		}
+	// Both in one tick. An answer follows its request: behind one segment of the client the app was last.
+	in := s.SegmentsReceived
+	if was != nil && was.turn == app {
+		in -= was.SegmentsReceived
 	}
-	if s.LastReceived < delayed && request > 0 && answer > 0 && in%request == 0 && out%answer == 0 {
-		switch in/request - out/answer {
-		case 0:
-			return app
-		case 1:
-			return client
-		}
+	switch {
+	case unread(s) > 0 && s.State != closed:
+		return client
+	case in == 1:
+		return app
 	}
-	return bySegments(in, out)
+	return unclear
 }
 
 // delayed is the kernel's delay of an acknowledgement at its shortest (TCP_DELACK_MIN).
@@ -119,20 +106,6 @@ func fin(s sockdiag.Socket) uint64 {
 
 // closed is the state of a destroyed socket (TCP_CLOSE).
 const closed = sockdiag.State(7)
-
-// bySegments estimates which side sent last from the number of segments in and out, for exchanges that are all alike: a
-// request of r segments and an answer of a, so many times, or one request more.
-func bySegments(in, out int) turn {
-	switch {
-	case out <= 0: // all that were sent were sent again
-		return unclear
-	case in%out == 0 || out%in == 0:
-		return app
-	case in > 1 && out%(in-1) == 0, in%(out+1) == 0:
-		return client
-	}
-	return unclear
-}
 
 // settle resolves the turn of a connection that has been silent for so long that the kernel has sent the delayed
 // acknowledgements, if both sides sent in one tick before. A client acknowledges an answer by itself, up to 500 ms
@@ -192,17 +165,17 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 		finAfter = was != nil && (was.appFirst || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2) ||
 			wasOpen && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1
 	)
-	if was == nil && next == app && s.LastReceived == s.LastSent && s.SegmentsReceived > s.SegmentsSent {
-		next = unclear // one request of several segments, or the last of several requests is without an answer
-	}
 	switch {
 	case s.SegmentsReceived == 0:
 		return noRequest
 	case wasClosed && (pending || unacked):
 		return leftByClient
 	case unread && !finAcked: // a close with unread bytes resets; those of an answered request do no harm
-		if next == app && !unacked {
+		if !unacked && next == app {
 			return answered
+		}
+		if !unacked && next == unclear {
+			return unclearOrder
 		}
 		if was != nil && was.missed >= maxMissed {
 			return leftByClient // it was no longer in the table, but the app still had it: the client reset it
@@ -221,10 +194,15 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 		return leftByClient
 	case !finAcked && s.WriteQueue == 1, finAcked && noFIN && !appFirst():
 		return unclearCrossed
-	case next == unclear:
+	case next == unclear && !wasClosed:
 		return unclearOrder
 	}
 	return answered
+}
+
+// looksAnswered reports whether the last bytes were the app's, in whatever protocol.
+func (f outcome) looksAnswered() bool {
+	return f == answered || f == unclearOrder || f == unclearProtocol || f == unclearStream
 }
 
 // maxMissed is how many looks a report may be late: the kernel sends them in the background.

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -25,7 +27,8 @@ type kernel struct {
 }
 
 // openKernel opens everything in the namespace; nil is the process's own.
-func openKernel(namespace *os.File, buffer int) (*kernel, error) {
+// wake is called after urgent reports: see sockdiag.WatchAll.
+func openKernel(namespace *os.File, buffer int, wake func()) (*kernel, error) {
 	k := new(kernel)
 	err := in(namespace, func() (err error) {
 		if k.counters, err = openCounters(); err != nil {
@@ -34,7 +37,7 @@ func openKernel(namespace *os.File, buffer int) (*kernel, error) {
 		if k.table, err = sockdiag.OpenTable(); err != nil {
 			return err
 		}
-		k.reports, err = sockdiag.WatchAll(buffer, func() { sockdiag.Notify(allStandby.now) })
+		k.reports, err = sockdiag.WatchAll(buffer, wake)
 		return err
 	})
 	if err != nil {
@@ -127,6 +130,55 @@ func (c counters) acks(ports []uint16) (answers func(local, remote netip.AddrPor
 // segments is the number of TCP segments that the namespace has received and sent, of any kind.
 func (c counters) segments() (int, error) { return sum(c.snmp, "Tcp:", "InSegs", "OutSegs") }
 
+// refusing is the number of resets since the namespace exists that answered a segment without a connection, such as a
+// SYN to a port without a listener: all but those of connections that it still knew, closed with unread data, without
+// lingering, by data after the close, or for want of memory. It reads again when such a connection was aborted
+// meanwhile, which would look like a refused client now or later.
+func (c counters) refusing() (n int, err error) {
+	aborted := func() (int, error) {
+		return sum(c.netstat, "TcpExt:", "TCPAbortOnClose", "TCPAbortOnData", "TCPAbortOnLinger", "TCPAbortOnMemory")
+	}
+	for range 5 {
+		before, err1 := aborted()
+		sent, err2 := sum(c.snmp, "Tcp:", "OutRsts")
+		after, err3 := aborted()
+		n, err = sent-after, errors.Join(err1, err2, err3)
+		if err != nil || before == after {
+			break
+		}
+	}
+	return n, err
+}
+
+// buffers hold a file of counters: 5 kB in 6.18.
+var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
+
+// sum adds up the counters with these names, in a group's pair of lines: names and numbers.
+func sum(f *os.File, group string, names ...string) (total int, err error) {
+	b := buffers.Get().(*[16 << 10]byte)
+	defer buffers.Put(b)
+	n, err := f.ReadAt(b[:], 0)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	var header [][]byte
+	for line := range bytes.Lines(b[:n]) {
+		if !bytes.HasPrefix(line, []byte(group)) {
+			continue
+		}
+		fields := bytes.Fields(line)
+		if header == nil {
+			header = fields
+		}
+		for i, name := range header[:min(len(header), len(fields))] {
+			if value, err := strconv.Atoi(string(fields[i])); err == nil && slices.Contains(names, string(name)) {
+				total += value
+			}
+		}
+	}
+	return total, nil
+}
+
 // pacer shares processor time among looks: a look walks the socket table of the whole machine, whatever namespace it is
 // for, so a part for each would add up. It is safe for concurrent use.
 type pacer struct {
@@ -136,7 +188,7 @@ type pacer struct {
 	free time.Time // when everything until now is paid
 }
 
-// Those of all watches of the process: looks after Begin, and scans of the listeners on standby.
+// Those of all watches of the process: looks from Begin on, and scans of the listeners before.
 var (
 	looks = pacer{share: 20}
 	scans = pacer{share: 1000}
@@ -171,63 +223,4 @@ func threadTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // it has no error for the own thread
 	return time.Duration(t.Nano())
-}
-
-// processors are those that the machine has online.
-var processors = sync.OnceValue(func() int {
-	b, _ := os.ReadFile("/proc/stat")
-	return bytes.Count(b, []byte("\ncpu"))
-})
-
-// sentinel is an unused socket that is closed on a processor. The kernel queues the report of a destroyed socket on the
-// processor that destroyed it (sock_diag_broadcast_destroy): behind the reports of the sentinels of all processors,
-// none is missing.
-type sentinel struct{ processor, fd int }
-
-// openSentinels opens one for each processor. cookies are theirs. It fails where this process may not run on all.
-func openSentinels(namespace *os.File) (sentinels []sentinel, cookies map[uint64]bool, err error) {
-	var all, own unix.CPUSet
-	cookies = make(map[uint64]bool)
-	err = in(namespace, func() error {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		all.Fill()
-		if err := errors.Join(unix.SchedGetaffinity(0, &own), unix.SchedSetaffinity(0, &all)); err != nil {
-			return err
-		}
-		defer func() { _ = unix.SchedSetaffinity(0, &own) }()
-		all.Zero() // the kernel writes as many bits as it has
-		if err := unix.SchedGetaffinity(0, &all); err != nil || all.Count() < processors() {
-			return errors.Join(err, errors.New("not all processors are usable"))
-		}
-		for i := 0; len(sentinels) < all.Count(); i++ {
-			if !all.IsSet(i) {
-				continue
-			}
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
-			if err != nil {
-				return err
-			}
-			sentinels = append(sentinels, sentinel{i, fd})
-			cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-			if err != nil {
-				return err
-			}
-			cookies[cookie] = true
-		}
-		return nil
-	})
-	return sentinels, cookies, err
-}
-
-// closeSentinels closes each on its processor. The thread ends with the goroutine, because it stays locked to the last
-// one.
-func closeSentinels(sentinels []sentinel) {
-	runtime.LockOSThread()
-	for _, m := range sentinels {
-		var one unix.CPUSet
-		one.Set(m.processor)
-		_ = unix.SchedSetaffinity(0, &one) // one that has gone offline has no reports
-		_ = unix.Close(m.fd)
-	}
 }

@@ -17,39 +17,25 @@ const (
 	maxListeners = 1 << 12
 	// foldTime is how long before Begin an end still belongs to the termination.
 	foldTime = time.Second
-	// maxEndings bounds the ends that are kept for foldTime.
-	maxEndings = 1 << 15
 )
 
 // ledger follows the connections of one namespace. It has no clock and is not safe for concurrent use.
 type ledger struct {
-	options       Options
-	owned         func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
-	acks          func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
-	listeners     map[uint64]bool      // by cookie, whether it counts; closed ones until their reports
-	ports         map[uint16]bool      // that have or had a listener that counts
-	listening     []uint16             // that have one now
-	unlisten      bool                 // a listener that counts has closed, and no look has followed
-	closed        map[uint16]time.Time // when a port's first listener closed, unless a later look has shown one
-	open          map[uint64]*connection
-	roll          sockdiag.Roll // ends that were counted without a report
-	endings       []ending      // before Begin, of the last foldTime
-	evidence      map[uint16]evidence
-	probes        probes
-	looked        time.Time
-	refusing      int       // counter at based
-	based         time.Time // the last look, or before Begin the close of a listener
-	queued        int       // resets since of connections that were not accepted, which the counter contains
-	refusals      []refusal
-	halfClosed    map[ends]halfClosed
-	wasHalfClosed []halfClosed               // whose peers may have been reset
-	attempts      int                        // those since Begin that were the proxy's attempts to connect to the app
-	unheard       int                        // likewise, that were the app's answers to a proxy that had ended
-	unpaired      []lostRequest              // lost requests that are not counted at another connection so far
-	sentinels     map[uint64]bool            // whose reports are missing
-	blind         bool                       // reports from before Begin are missing
-	since         time.Time                  // see Watch.Reacted
-	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as to a database
+	options        Options
+	owned          func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
+	acks           func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
+	listeners      map[uint64]bool      // by cookie, whether it counts; closed ones until their reports
+	ports          map[uint16]bool      // that have or had a listener that counts
+	listening      []uint16             // that have one now
+	listenerClosed bool                 // one that counts, and no look has followed
+	closed         map[uint16]time.Time // when a port's first listener closed, unless a later look has shown one
+	open           map[uint64]*connection
+	evidence       map[uint16]evidence
+	looked         time.Time
+	since          time.Time     // see Watch.Reacted
+	unpaired       []lostRequest // that are not counted at another connection so far
+	probes         probes
+	refusals
 
 	begun    bool
 	result   Termination
@@ -59,10 +45,9 @@ type ledger struct {
 func newLedger(o Options) *ledger {
 	g := &ledger{
 		options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time),
-		open: make(map[uint64]*connection), halfClosed: make(map[ends]halfClosed), evidence: make(map[uint16]evidence),
-		probes: newProbes(o.Probes, o.Node),
+		open: make(map[uint64]*connection), evidence: make(map[uint16]evidence), probes: newProbes(o),
+		refusals: refusals{halfClosed: make(map[ends]halfClosed)},
 	}
-	g.probes.isPassed = len(o.ProxyPorts) > 0
 	if o.Process != 0 {
 		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
 	}
@@ -91,86 +76,78 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.listen(sockets)
 	g.findEnded(sockets, now)
 	present := make(map[uint64]bool, len(sockets))
-	before := g.others
-	g.others = make(map[uint64]sockdiag.Socket)
+	others := make(map[uint64]sockdiag.Socket)
 	for _, s := range sockets {
 		counts, isInner := g.counts(s)
-		if !counts && !g.options.Shared && len(g.others) < maxConnections {
-			g.others[s.Cookie] = s
-			if was, ok := before[s.Cookie]; ok && isLeftOf(was, s) {
-				g.others[s.Cookie] = was
+		switch c := g.open[s.Cookie]; {
+		case s.State == sockdiag.Listen:
+		case !counts && !g.options.Shared && len(others) < maxConnections:
+			others[s.Cookie] = s
+			if was, ok := g.others[s.Cookie]; ok && isLeftOf(was, s) {
+				others[s.Cookie] = was
 			}
-		}
-		if s.State == sockdiag.Listen || !counts {
-			continue
-		}
-		c := g.open[s.Cookie]
-		if c != nil && isLeftOf(c.Socket, s) {
+		case !counts:
+		case c != nil && isLeftOf(c.Socket, s):
 			c.appFirst = true // its report follows
-			continue
-		}
-		present[s.Cookie] = true
-		if c == nil {
-			if s.State == sockdiag.FinWait2 || s.State == sockdiag.LastAck || s.State == sockdiag.Closing {
-				continue // its report follows; or it is a small socket of TIME_WAIT
-			}
-			if len(g.open) >= maxConnections {
-				g.result.Unseen++
-				continue
-			}
-			// The last look did not show it.
-			c = &connection{arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun}
-			c.isOpaque, c.segments = s.SegmentsReceived == 0 && s.Sent > 0, s.SegmentsReceived
-			if c.turn == app {
-				c.part(now.Add(-s.LastSent))
-			}
-			if g.open[s.Cookie] = c; !isInner {
-				c.probe = g.arrive(c.arrived, s.Remote)
-			}
-			g.noteProbe(s, c.arrived)
-		} else {
-			if grew := received(s) - received(c.Socket); received(s) > received(c.Socket) {
-				c.active = g.begun
-				c.isOpaque = c.isOpaque || c.turn == app && isShort(grew, s.SegmentsReceived-c.SegmentsReceived)
-			}
-			c.grow(s, now)
-			c.turn = turnOf(s, c)
-			c.settled = c.settled && s.Received == c.Received && s.Sent == c.Sent
-		}
-		if c.turn == app {
-			c.answered, c.answeredSent = received(s), s.Sent
-		}
-		c.Socket, c.missed = s, 0
-	}
-	g.settle()
-	for _, c := range g.open {
-		if c.missed == 0 && c.busy() {
-			c.active, g.lastBusy = true, now
-		}
-	}
-	for cookie, c := range g.open {
-		if present[cookie] {
-			continue
-		}
-		// After an overrun the kernel drops reports without a sign until its buffer is empty.
-		if c.missed++; g.result.Overruns == 0 || c.missed <= maxMissed {
-			continue
-		}
-		delete(g.open, cookie)
-		g.roll.Left(cookie)
-		switch {
-		case !c.appFirst:
+		case c != nil:
+			present[s.Cookie] = true
+			g.see(c, s, now)
+		case s.State == sockdiag.FinWait2 || s.State == sockdiag.LastAck || s.State == sockdiag.Closing:
+			// Its report follows; or it is a small socket of TIME_WAIT.
+		case len(g.open) >= maxConnections:
 			g.result.Unseen++
-		case c.turn == client:
-			g.end(c, unanswered, now)
 		default:
-			g.end(c, answered, now)
+			present[s.Cookie] = true
+			g.meet(s, isInner, now)
+		}
+	}
+	g.others = others
+	g.settle()
+	for cookie, c := range g.open {
+		switch {
+		case present[cookie]:
+			if c.busy() {
+				c.active, g.lastBusy = true, now
+			}
+		case g.result.Overruns == 0: // its report follows
+			c.missed++
+		default: // or not
+			if c.missed++; c.missed > maxMissed {
+				delete(g.open, cookie)
+				g.result.Unseen++
+			}
 		}
 	}
 	g.looked = now
-	for len(g.endings) > 0 && now.Sub(g.endings[0].at) > foldTime {
-		g.endings = g.endings[1:]
+}
+
+// meet adds a connection that no look has shown before.
+func (g *ledger) meet(s sockdiag.Socket, isInner bool, now time.Time) {
+	c := &connection{
+		Socket: s, arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun,
+		isOpaque: s.SegmentsReceived == 0 && s.Sent > 0, segments: s.SegmentsReceived,
 	}
+	if c.turn == app {
+		c.part(now.Add(-s.LastSent))
+	}
+	c.noteAnswer()
+	if g.open[s.Cookie] = c; !isInner {
+		g.probes.note(s, c.arrived)
+		c.isProbe = g.arrive(c.arrived, s.Remote, s.Local.Port())
+	}
+}
+
+// see adds what another look shows of a connection.
+func (g *ledger) see(c *connection, s sockdiag.Socket, now time.Time) {
+	if grew := received(s) - received(c.Socket); received(s) > received(c.Socket) {
+		c.active = g.begun
+		c.isOpaque = c.isOpaque || c.turn == app && isShort(grew, s.SegmentsReceived-c.SegmentsReceived)
+	}
+	c.grow(s, now)
+	c.turn = turnOf(s, c)
+	c.settled = c.settled && s.Received == c.Received && s.Sent == c.Sent
+	c.Socket, c.missed = s, 0
+	c.noteAnswer()
 }
 
 // isLeftOf reports whether s is the small socket of a connection that this side closed first.
@@ -222,7 +199,7 @@ func (g *ledger) settle() {
 
 // listen notes the listeners.
 func (g *ledger) listen(sockets []sockdiag.Socket) {
-	g.listening, g.unlisten = g.listening[:0], false
+	g.listening, g.listenerClosed = g.listening[:0], false
 	if len(g.listeners) >= maxListeners {
 		clear(g.listeners)
 	}
@@ -267,72 +244,54 @@ func (g *ledger) unlistened(s sockdiag.Socket) bool {
 	return true
 }
 
-// destroyed adds a socket that the kernel reports as destroyed. appFirst reports whether its TIME_WAIT socket is here.
-func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) {
-	if g.sentinels[s.Cookie] {
-		delete(g.sentinels, s.Cookie)
-		return
+// note notes what a client's connection that has ended shows of others. c is its last sighting, or nil.
+func (g *ledger) note(s sockdiag.Socket, c *connection) {
+	counts, isInner := g.counts(s)
+	if g.learn(s); c == nil && counts && !isInner {
+		g.probes.note(s, arrival(s, s.Ended))
 	}
+}
+
+// destroyed judges a socket that the kernel reports as destroyed; counts is false if it was no client's connection.
+// appFirst reports whether its TIME_WAIT socket is here.
+func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) (e ending, isClients bool) {
 	now := s.Ended
 	c := g.open[s.Cookie]
 	delete(g.open, s.Cookie)
-	if !g.roll.Unseen(s.Cookie, c != nil) && c == nil {
-		return // it has been counted without its report
-	}
 	counts, isInner := g.counts(s)
 	if isApps, isListener := g.listeners[s.Cookie]; isListener || !counts {
-		g.unlisten = g.unlisten || isApps
+		g.listenerClosed = g.listenerClosed || isApps
 		g.unlistened(s)
 		delete(g.listeners, s.Cookie)
-		if g.isAttempt(s) && (g.begun || now.After(g.based)) {
-			g.attempts++
-		}
-		if was, ok := g.others[s.Cookie]; ok {
-			g.noteHalfClosed(s, &was, leftByClient)
-		}
-		return
+		g.noteOther(s)
+		return e, false
 	}
 	if s.State = closed; c != nil {
 		c.grow(s, now.Add(-s.LastSent))
 	}
 	f := g.refine(judge(s, c, appFirst), s, c, appFirst)
-	g.learn(s)
-	if c == nil {
-		g.noteProbe(s, arrival(s, now))
+	if g.begun {
+		g.note(s, c)
 	}
-	queued := s.Remote.Port() == 0 && f == reset && (c == nil || c.queued())
-	if queued && now.After(g.based) {
-		g.queued++
-	}
-	if isInner && f == leftByClient && s.WriteQueue > 1 && (g.begun || now.After(g.based)) {
-		g.unheard++
-	}
-	switch {
-	case f == leftByClient:
-	case c == nil:
-		g.noteHalfClosed(s, nil, f)
-	default:
-		g.noteHalfClosed(s, &c.Socket, f)
-	}
-	e := ending{
-		at: now, outcome: f, requests: g.requestsMost(s, c), isInner: isInner, queued: queued, arrived: arrival(s, now),
-		moved: now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
+	e = ending{
+		at: now, outcome: f, requests: requestsMost(s, c), isInner: isInner, arrived: arrival(s, now),
+		queued: s.Remote.Port() == 0 && f == reset && (c == nil || c.queued()),
+		moved:  now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
 		sample: Sample{Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived)},
 	}
 	if c != nil {
-		e.arrived, e.known, e.busy, e.active, e.isInner, e.probe = c.arrived, true, c.busy(), c.active, c.isInner, c.probe
+		e.arrived, e.known, e.busy, e.active, e.isInner, e.isProbe = c.arrived, true, c.busy(), c.active, c.isInner, c.isProbe
 	}
-	if c != nil && s.Remote.Port() == 0 {
+	switch {
+	case s.Remote.Port() != 0:
+	case c != nil:
 		e.requestedAt = g.looked.Add(-c.LastReceived)
 		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(now.Sub(e.requestedAt))
-	} else if s.Remote.Port() == 0 {
+	default:
 		e.sample.Peer, e.sample.Age = netip.AddrPort{}, 0
 	}
-	if g.begun {
-		g.include(e)
-	} else if len(g.endings) < maxEndings {
-		g.endings = append(g.endings, e)
-	}
+	g.noteReset(s, c, e)
+	return e, true
 }
 
 // left counts the connections that are still open.

@@ -13,12 +13,11 @@ type Protocol int
 const (
 	Unspecified Protocol = iota // HTTP/1.1, unless a connection shows otherwise
 	HTTP1
-	TLS    // HTTP/1.1 or HTTP/2 within
-	Opaque // any other, such as HTTP/2, gRPC or a database's
+	Opaque // any other, such as TLS, HTTP/2, gRPC or a database's
 )
 
-// Probe is one of the kubelet's probes that connect to the pod. It comes at the same moment of each period (a ticker of
-// the kubelet's prober), and continues while the pod terminates if it is the readiness probe.
+// Probe is one of the kubelet's probes that connect to the pod. It continues while the pod terminates if it is the
+// readiness probe.
 type Probe struct {
 	Port   uint16
 	Period time.Duration

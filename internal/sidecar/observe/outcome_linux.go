@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
 // ending is the end of a connection.
@@ -21,31 +23,57 @@ type ending struct {
 	busy        bool      // at that look
 	active      bool      // with a request since Begin, or in flight then
 	queued      bool      // the app had not accepted it
-	probe       likeness
-	isInner     bool // between proxy and app
+	isProbe     bool      // taken for one
+	isInner     bool      // between proxy and app
 	sample      Sample
+}
+
+// begin starts the result with the connections of a look, and with those that ended before it.
+func (g *ledger) begin(at time.Time, by string, before []ending) {
+	g.begun = true
+	g.result = Termination{Begin: at, BeginBy: by} // what was missed before does not matter
+	g.lastBusy = at
+	for _, c := range g.open {
+		if c.active = c.busy(); c.isInner {
+			continue
+		}
+		if c.isProbe = g.arrive(c.arrived, c.Remote, c.Local.Port()); !c.arrived.After(at) && c.active {
+			g.result.Busy++
+		}
+	}
+	for _, e := range before {
+		if !e.at.Before(g.from(at)) {
+			e.known, e.active = false, e.busy
+			g.include(e)
+		}
+	}
+}
+
+// from is since when an end belongs to a termination that begins at.
+func (g *ledger) from(at time.Time) time.Time {
+	if from := at.Add(-foldTime); g.since.IsZero() || from.Before(g.since) {
+		return from
+	}
+	return later(g.since, at.Add(-bufferTime))
 }
 
 // arrive counts a connection that no look has shown before, and returns whether it is taken for a probe. One whose peer
 // the kernel has forgotten may have come earlier.
-func (g *ledger) arrive(at time.Time, from netip.AddrPort) (probe likeness) {
+func (g *ledger) arrive(at time.Time, from netip.AddrPort, port uint16) (isProbe bool) {
 	switch {
 	case !g.begun:
-	case at.After(g.result.Begin):
-		if g.mayProbe(from) {
-			if probe.is, probe.isCertain = g.probes.take(g.result.Begin, at, at); probe.is {
-				return probe
-			}
-		}
+	case !at.After(g.result.Begin):
+		g.result.Open++
+	case g.takeProbe(at, from, port):
+		return true
+	default:
 		g.result.Arrivals.add(at.Sub(g.result.Begin))
 		g.lastBusy = later(g.lastBusy, at)
-	default:
-		g.result.Open++
 	}
-	return probe
+	return false
 }
 
-// include adds the end of a connection, after Begin or at most foldTime before it.
+// include adds the end of a connection, after Begin or a little before it.
 func (g *ledger) include(e ending) {
 	isLost := e.outcome == reset || e.outcome == unanswered
 	isDoubtful := e.outcome == unclearCrossed || e.outcome == unclearProtocol || e.outcome == unclearStream
@@ -55,7 +83,7 @@ func (g *ledger) include(e ending) {
 		return
 	case e.isInner:
 	default:
-		if e.probe = g.arrive(e.arrived, e.sample.Peer); isLost && !e.arrived.After(g.result.Begin) {
+		if e.isProbe = g.arrive(e.arrived, e.sample.Peer, e.sample.Port); isLost && !e.arrived.After(g.result.Begin) {
 			g.result.Busy++
 		}
 		e.active = isLost || e.moved.After(g.result.Begin)
@@ -66,83 +94,45 @@ func (g *ledger) include(e ending) {
 // count adds the end of a connection to the result.
 func (g *ledger) count(e ending) {
 	t := &g.result
-	lost := func(n *int, reason Reason) {
-		probe := g.probeOf(e)
-		switch {
-		case probe.isCertain:
-			return
-		case probe.is:
-			t.Unclear.Probes++
-			return
-		case g.isCountedAtOther(e):
-			return
-		}
-		*n++
-		t.Unclear.Opaque += e.requests - 1
-		e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
-		if len(t.Samples) < maxSamples {
-			t.Samples = append(t.Samples, e.sample)
-		}
-	}
 	switch e.outcome {
 	case reset:
-		lost(&t.Lost.Reset, Reset)
+		g.lose(e, &t.Lost.Reset, Reset)
 	case unanswered:
-		lost(&t.Lost.Unanswered, Unanswered)
+		g.lose(e, &t.Lost.Unanswered, Unanswered)
 	case leftByClient:
 		if !e.isInner {
 			t.Left++
 		}
-	case unclearCrossed, unclearOrder, unclearProtocol, unclearStream, answered:
-		switch {
-		case e.outcome == answered:
-		case e.outcome == unclearProtocol || e.requests > 1:
-			t.Unclear.Opaque += e.requests
-		case e.outcome == unclearCrossed:
-			t.Unclear.Crossed++
-		case e.outcome == unclearOrder:
-			t.Unclear.SameTick++
-		case e.outcome == unclearStream:
-			t.Unclear.Streams++
-		}
-		if e.outcome != unclearCrossed && e.active && !e.isInner {
-			t.Answered++
-			g.lastBusy = later(g.lastBusy, e.at)
-		}
+	case unclearCrossed:
+		t.Unclear.Crossed++
+	case unclearProtocol:
+		t.Unclear.Opaque += e.requests
+	case unclearOrder:
+		t.Unclear.SameTick++
+	case unclearStream:
+		t.Unclear.Streams++
+	}
+	if e.outcome.looksAnswered() && e.active && !e.isInner {
+		t.Answered++
+		g.lastBusy = later(g.lastBusy, e.at)
 	}
 }
 
-// begin starts the result.
-func (g *ledger) begin(at time.Time, by string) {
-	g.begun = true
-	g.result = Termination{} // what was missed before does not matter
-	g.result.Begin, g.result.BeginBy, g.lastBusy = at, by, at
-	if g.blind {
-		g.result.Overruns++
+// lose counts a lost request, unless it may be a probe's or has been counted at its other connection.
+func (g *ledger) lose(e ending, n *int, reason Reason) {
+	t := &g.result
+	switch {
+	case g.isProbe(e):
+		t.Unclear.Probes++
+		return
+	case g.isCountedAtOther(e):
+		return
 	}
-	for _, c := range g.open {
-		if c.active = c.busy(); c.isInner {
-			continue
-		}
-		if g.arrive(c.arrived, c.Remote); !c.arrived.After(at) && c.active {
-			g.result.Busy++
-		}
+	*n++
+	e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
+	if len(t.Samples) < maxSamples {
+		t.Samples = append(t.Samples, e.sample)
 	}
-	for _, e := range g.endings {
-		if !e.at.Before(g.from(at)) {
-			e.known, e.active = false, e.busy
-			g.include(e)
-		}
-	}
-	g.endings = nil
-}
-
-// from is since when an end belongs to a termination that begins at.
-func (g *ledger) from(at time.Time) time.Time {
-	if from := at.Add(-foldTime); g.since.IsZero() || from.Before(g.since) {
-		return from
-	}
-	return later(g.since, at.Add(-bufferTime))
 }
 
 // peek is the result if the observation ended now.
@@ -158,8 +148,8 @@ func (g *ledger) peek(now time.Time) Termination {
 		if c.missed > 0 || c.isInner || !c.busy() {
 			continue
 		}
-		if n := g.requestsMost(c.Socket, c); n > 1 || g.protocolOf(c.Socket, c) == Opaque {
-			t.Unclear.Opaque += n
+		if g.isOpaque(c.Socket, c) {
+			t.Unclear.Opaque += requestsMost(c.Socket, c)
 		} else {
 			t.Unclear.Unfinished++
 		}
@@ -182,25 +172,74 @@ func (g *ledger) conclude(now time.Time) {
 		waits := c.appFirst || c.missed == 0 && isFinSent
 		switch {
 		case waits && c.turn == client:
-			g.end(c, unanswered, now)
+			g.count(ending{
+				at: now, outcome: g.refine(unanswered, c.Socket, c, func() bool { return true }),
+				requests: requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, isProbe: c.isProbe,
+				requestedAt: g.looked.Add(-c.LastReceived),
+				sample:      Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)},
+			})
 		case !waits && c.missed > 0:
 			g.result.Unseen++
 		default:
 			continue
 		}
 		delete(g.open, cookie)
-		g.roll.Left(cookie)
 	}
 }
 
-// end counts a connection whose report has not come.
-func (g *ledger) end(c *connection, f outcome, now time.Time) {
-	f = g.refine(f, c.Socket, c, func() bool { return true })
-	g.count(ending{
-		at: now, outcome: f, requests: g.requestsMost(c.Socket, c), isInner: c.isInner, active: c.active,
-		requestedAt: g.looked.Add(-c.LastReceived),
-		sample:      Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)},
-	})
+// A pod with a sidecar has two connections for a request: the client's to the sidecar, and the sidecar's to the app,
+// the inner one. Each shows what the other does not. If the app ends first, a sidecar that knows HTTP answers the
+// client with an error, and only the inner one ends without an answer; if the sidecar ends first, only the client's
+// does.
+
+// isWithin reports whether a connection to an address of the namespace comes from the namespace itself.
+func isWithin(to, from netip.Addr) bool {
+	return to.IsLoopback() || from.IsLoopback() || to == from || from == istio.Source6 ||
+		tcp.Sources4.Contains(from) || tcp.Sources6.Contains(from)
+}
+
+// isInner reports whether the sidecar connects to a port from an address: not from 127.0.0.1, from where another
+// container of the pod asks, such as the app its cache.
+func (g *ledger) isInner(from netip.Addr, port uint16) bool {
+	return len(g.options.ProxyPorts) > 0 && g.ports[port] && !slices.Contains(g.options.ProxyPorts, port) &&
+		(!from.IsLoopback() || from == istio.Source4)
+}
+
+// isAttempt reports whether a destroyed socket is an attempt of the sidecar to connect, which the app's port refused:
+// its SYN was not acknowledged.
+func (g *ledger) isAttempt(s sockdiag.Socket) bool {
+	return isWithin(s.Remote.Addr(), s.Local.Addr()) && g.isInner(s.Local.Addr(), s.Remote.Port()) &&
+		s.Acked == 0 && s.Received == 0
+}
+
+// lostRequest is one of a client's connection to the sidecar or of an inner one.
+type lostRequest struct {
+	isInner     bool
+	requestedAt time.Time // when its last byte came
+}
+
+const (
+	passTime    = 250 * time.Millisecond // a sidecar passes a request on within this, also on a busy machine
+	maxUnpaired = 1 << 12                // lost requests whose other connection is looked for
+)
+
+// isCountedAtOther reports whether a lost request has been counted at its other connection: a sidecar that relays bytes
+// relays the end, too, and a pod that is killed loses both.
+func (g *ledger) isCountedAtOther(e ending) bool {
+	if len(g.options.ProxyPorts) == 0 || !e.isInner && !slices.Contains(g.options.ProxyPorts, e.sample.Port) {
+		return false
+	}
+	one := lostRequest{e.isInner, e.requestedAt}
+	for i, other := range g.unpaired {
+		if other.isInner != one.isInner && one.requestedAt.Sub(other.requestedAt).Abs() <= passTime {
+			g.unpaired = slices.Delete(g.unpaired, i, i+1)
+			return true
+		}
+	}
+	if len(g.unpaired) < maxUnpaired {
+		g.unpaired = append(g.unpaired, one)
+	}
+	return false
 }
 
 func later(a, b time.Time) time.Time {

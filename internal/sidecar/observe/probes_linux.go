@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -12,27 +11,21 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// The kubelet's probes look like clients on the node's own addresses, one by one; but they come at the same moment of
-// each period:
-//
-//	connections from the node    |····p····|····p····|····p·c··|····p····|
-//	refused                                                    x    p        x: a client, p: the probe
+// The kubelet's probes look like clients on the node's own addresses. Which of those that were refused are probes, the
+// node shows; otherwise as many as probes can have come since the beginning may be, and are unclear.
 const (
-	probeSlack  = 250 * time.Millisecond // a probe is late by up to this, on a busy node
-	probeLate   = time.Second            // on an overloaded node, by up to this
-	probeTick   = 20 * time.Millisecond  // two sightings this close are one
-	probesKept  = 64                     // sightings of a port
+	probeSlack  = 250 * time.Millisecond // a refused probe's report is late by up to this, on a busy node
+	probeLate   = time.Second            // on an overloaded node, by up to this, as the probe itself
+	probesKept  = 64                     // connections of a port from the node that are remembered
 	probeWindow = 10 * time.Second       // in which other clients on the node's addresses are looked for
 )
 
-// likeness is whether a connection is taken for a probe.
-type likeness struct{ is, isCertain bool }
-
-// probes recognizes the kubelet's probes.
+// probes are the kubelet's.
 type probes struct {
-	all  []Probe
-	seen map[uint16][]time.Time // connections from the node to a probe's port, and refused probes; the oldest first
-	free map[Probe]int          // refused connections that were attributed to a probe whose moment is not confirmed
+	all   []Probe
+	local func(netip.Addr) bool
+	seen  map[uint16][]time.Time // connections from the node, of a probe's port
+	taken map[uint16]int         // connections since Begin that were taken for probes
 
 	node          *Node               // nil: unknown
 	own           map[netip.Addr]bool // the pod's addresses, as its connections show them
@@ -41,78 +34,71 @@ type probes struct {
 	isPassed      bool                // a sidecar passes probes on, and may be refused within the pod
 }
 
-func newProbes(all []Probe, node *Node) probes {
-	all = slices.DeleteFunc(slices.Clone(all), func(p Probe) bool { return p.Period <= 0 })
-	return probes{all: all, seen: map[uint16][]time.Time{}, free: map[Probe]int{}, node: node, own: map[netip.Addr]bool{}}
+func newProbes(o Options) probes {
+	return probes{
+		all: slices.DeleteFunc(slices.Clone(o.Probes), func(p Probe) bool { return p.Period <= 0 }), local: o.Local,
+		seen: map[uint16][]time.Time{}, taken: map[uint16]int{}, node: o.Node, own: map[netip.Addr]bool{},
+		isPassed: len(o.ProxyPorts) > 0,
+	}
 }
 
-// clone is a copy, but of own.
-func (p *probes) clone() probes {
-	out := *p
-	out.refused, out.free, out.seen = slices.Clone(p.refused), maps.Clone(p.free), maps.Clone(p.seen)
-	for port, seen := range p.seen {
-		out.seen[port] = slices.Clone(seen)
-	}
-	return out
-}
+// most is how many can come within a time.
+func (p Probe) most(within time.Duration) int { return 1 + int((within+probeLate)/p.Period) }
 
-// has reports whether a port has a probe.
-func (p *probes) has(port uint16) bool {
-	return slices.ContainsFunc(p.all, func(one Probe) bool { return one.Port == port })
-}
-
-// note adds a connection from the node.
-func (p *probes) note(port uint16, at time.Time) {
-	if !p.has(port) {
-		return
-	}
-	seen := p.seen[port]
-	i, _ := slices.BinarySearchFunc(seen, at, time.Time.Compare)
-	if i > 0 && at.Sub(seen[i-1]) < probeTick || i < len(seen) && seen[i].Sub(at) < probeTick {
-		return
-	}
-	if seen = slices.Insert(seen, i, at); len(seen) > probesKept {
-		seen = slices.Delete(seen, 0, 1)
-	}
-	p.seen[port] = seen
-}
-
-// take reports whether a connection between two moments, since the beginning of the termination, is a probe: for
-// certain, unless other clients use the node's addresses, or its moment is not confirmed.
-func (p *probes) take(began, from, to time.Time) (is, isCertain bool) {
+// most is how many probes of a port can come within a time.
+func (p *probes) most(port uint16, within time.Duration) (n int) {
 	for _, one := range p.all {
-		seen, hasOthers := p.seen[one.Port], p.hasOthers(one.Port, from)
-		for _, at := range slices.Backward(seen) {
-			for periods := range time.Duration(2) { // one may have been missed
-				next := at.Add((periods + 1) * one.Period)
-				isDone := slices.ContainsFunc(seen, func(other time.Time) bool { return other.Sub(next).Abs() <= probeSlack })
-				if next.Before(from.Add(-probeSlack)) || next.After(to.Add(probeSlack)) || isDone && !hasOthers {
-					continue
-				}
-				if next.After(to) {
-					next = to
-				}
-				p.note(one.Port, later(from, next))
-				return true, !hasOthers
-			}
+		if one.Port == port {
+			n += one.most(within)
 		}
 	}
-	for _, one := range p.all {
-		if !p.isConfirmed(one) && p.free[one] <= int(to.Sub(began)/one.Period) {
-			p.free[one]++
-			return true, false
-		}
-	}
-	return false, false
+	return n
 }
 
-// takeLate reports whether a port has a probe, which a busy kubelet may have sent at another moment: once for each.
-func (p *probes) takeLate(port uint16) bool {
-	i := slices.IndexFunc(p.all, func(one Probe) bool { return one.Port == port && p.free[one] == 0 })
-	if i >= 0 {
-		p.free[p.all[i]]++
+// mayBe reports whether a connection may be a probe: from the machine's own or an unknown address.
+func (p *probes) mayBe(from netip.AddrPort) bool {
+	return from.Port() == 0 || p.local != nil && p.local(from.Addr())
+}
+
+// note adds a client's connection to the app.
+func (p *probes) note(s sockdiag.Socket, arrived time.Time) {
+	if s.Remote.Port() == 0 {
+		return
 	}
-	return i >= 0
+	if len(p.own) < probesKept {
+		p.own[s.Local.Addr()] = true
+	}
+	if port := s.Local.Port(); p.mayBe(s.Remote) && p.most(port, 0) > 0 {
+		seen := append(p.seen[port], arrived)
+		p.seen[port] = seen[max(0, len(seen)-probesKept):]
+	}
+}
+
+// hasOthers reports whether a port had more connections from the node than its probes make.
+func (p *probes) hasOthers(port uint16, until time.Time) bool {
+	n := 0
+	for _, at := range p.seen[port] {
+		if d := until.Sub(at); d >= 0 && d < probeWindow {
+			n++
+		}
+	}
+	return n > p.most(port, probeWindow)
+}
+
+// takeProbe reports whether a connection after Begin may be a probe, unless so many have been taken for probes already.
+func (g *ledger) takeProbe(at time.Time, from netip.AddrPort, port uint16) bool {
+	p := &g.probes
+	if !p.mayBe(from) || p.taken[port] >= p.most(port, at.Sub(g.result.Begin)) {
+		return false
+	}
+	p.taken[port]++
+	return true
+}
+
+// isProbe reports whether a lost request may be a probe's.
+func (g *ledger) isProbe(e ending) bool {
+	isUnknown := !e.queued && (e.isInner || e.sample.Peer.Port() == 0)
+	return e.isProbe || !isUnknown && g.takeProbe(e.at, e.sample.Peer, e.sample.Port)
 }
 
 // ask takes what the node knows since the last time.
@@ -121,97 +107,53 @@ func (p *probes) ask() {
 		return
 	}
 	refused, until, known := p.node.since(p.completeUntil, func(to netip.AddrPort) bool {
-		return p.own[to.Addr()] && p.has(to.Port())
+		return p.own[to.Addr()] && p.most(to.Port(), 0) > 0
 	})
 	if p.refused, p.completeUntil = append(p.refused, refused...), until; !known || len(p.refused) > maxNode {
 		p.node = nil
 	}
 }
 
-// takeRefused returns how many of refused connections the node shows as its own, whose sockets it destroyed by so much
-// later.
-func (p *probes) takeRefused(r refusal, late time.Duration) (n int) {
-	p.refused = slices.DeleteFunc(p.refused, func(s sockdiag.Socket) bool {
-		isSoon := !s.Ended.Before(r.since.Add(-probeSlack)) && !s.Ended.After(r.now.Add(late))
-		if n == r.n || !isSoon || p.hasOthers(s.Remote.Port(), r.now) {
-			return false
-		}
-		p.note(s.Remote.Port(), s.Ended)
-		n++
-		return true
-	})
-	return n
-}
-
-// guessRefused is take for a refused connection that the node does not show: it is no probe if the node shows all.
-func (p *probes) guessRefused(began time.Time, r refusal) (is, isCertain bool) {
-	hasOthers := slices.ContainsFunc(p.all, func(one Probe) bool { return p.hasOthers(one.Port, r.now) })
-	if p.node == nil || p.isPassed || hasOthers || p.waits(r) {
-		return p.take(began, r.since, r.now)
-	}
-	return false, false
-}
-
 // waits reports whether the kubelet may not have closed the socket of a refused probe yet at the look at the node.
 func (p *probes) waits(r refusal) bool { return p.completeUntil.Before(r.now.Add(probeSlack)) }
 
-// isConfirmed reports whether two sightings a period apart have shown the probe's moment. The kubelet's first probe of
-// a container may come at another one (the prober's manual trigger).
-func (p *probes) isConfirmed(one Probe) bool {
-	seen := p.seen[one.Port]
-	return slices.ContainsFunc(seen, func(at time.Time) bool {
-		isNext := func(next time.Time) bool { return next.Sub(at.Add(one.Period)).Abs() <= probeSlack }
-		return slices.ContainsFunc(seen, isNext)
-	})
-}
-
-// hasOthers reports whether a port had more connections from the node than its probes make.
-func (p *probes) hasOthers(port uint16, until time.Time) bool {
-	most, n := 0, 0
-	for _, one := range p.all {
-		if one.Port == port {
-			most += int(probeWindow/one.Period) + 2
-		}
-	}
-	for _, at := range p.seen[port] {
-		if d := until.Sub(at); d >= 0 && d < probeWindow {
-			n++
-		}
-	}
-	return n > most
-}
-
-// noteProbe adds a connection that may be a probe: from the node, or from within the pod, where a sidecar passes it on.
-func (g *ledger) noteProbe(s sockdiag.Socket, arrived time.Time) {
-	if s.Remote.Port() == 0 {
+// explain counts refused connections since Begin. Those that the node shows among its own were probes, unless it has
+// other clients of the port; of the rest, as many as probes can have come may be probes, if the node does not show all.
+func (p *probes) explain(began time.Time, all []refusal, count func(r refusal, isPerhaps bool)) {
+	if len(all) == 0 {
 		return
 	}
-	isInside := isWithin(s.Local.Addr(), s.Remote.Addr())
-	if !isInside && len(g.probes.own) < probesKept {
-		g.probes.own[s.Local.Addr()] = true
+	shown, perhaps, last := slices.Clone(p.refused), 0, all[len(all)-1].now
+	refused, others := map[uint16]int{}, map[uint16]bool{}
+	for _, s := range shown {
+		refused[s.Remote.Port()]++
 	}
-	if isInside || g.mayProbe(s.Remote) {
-		g.probes.note(s.Local.Port(), arrived)
+	for _, one := range p.all {
+		if refused[one.Port] > p.most(one.Port, last.Sub(began)) || p.hasOthers(one.Port, last) {
+			others[one.Port] = true
+		}
 	}
-}
-
-// probeOf is whether a lost request is taken for a probe's.
-func (g *ledger) probeOf(e ending) likeness {
-	if !g.mayProbe(e.sample.Peer) || !e.queued && (e.isInner || e.sample.Peer.Port() == 0) {
-		return likeness{}
+	for _, r := range all {
+		shown = slices.DeleteFunc(shown, func(s sockdiag.Socket) bool {
+			isSoon := !s.Ended.Before(r.since.Add(-probeSlack)) && !s.Ended.After(r.now.Add(probeLate))
+			if r.n == 0 || !isSoon || others[s.Remote.Port()] {
+				return false
+			}
+			r.n--
+			return true
+		})
+		isComplete := p.node != nil && !p.isPassed && !p.waits(r) && len(others) == 0
+		most := 0
+		for _, one := range p.all {
+			most += one.most(r.now.Sub(began))
+		}
+		for range r.n {
+			isPerhaps := !isComplete && perhaps < most
+			if count(r, isPerhaps); isPerhaps {
+				perhaps++
+			}
+		}
 	}
-	if e.queued && !e.probe.is { // otherwise its arrival has taken the probe
-		e.probe.is, e.probe.isCertain = g.probes.take(g.result.Begin, e.arrived, e.at)
-	}
-	if !e.probe.is {
-		e.probe.is = g.probes.takeLate(e.sample.Port)
-	}
-	return e.probe
-}
-
-// mayProbe reports whether a connection may be the kubelet's: from the machine's own or an unknown address.
-func (g *ledger) mayProbe(from netip.AddrPort) bool {
-	return from.Port() == 0 || g.options.Local != nil && g.options.Local(from.Addr())
 }
 
 const (

@@ -46,16 +46,9 @@ func TestRefine(t *testing.T) {
 	}{
 		{"HTTP/1.1, idle", HTTP1, socket(200, 900, 2, 2, 0, 0), nil, answered, answered},
 		{"HTTP/1.1, a request that was read", HTTP1, socket(200, 100, 2, 1, 0, second), sighted(100, 200, 100), unanswered, unanswered},
-		{"TLS, idle", TLS, socket(2000, 3000, 5, 5, 0, 90*second), nil, answered, answered},
-		{"TLS, perhaps HTTP/2 whose request of 20 s is silent behind an earlier answer", TLS, socket(2000, 3000, 5, 5, 0, 20*second), nil, answered, unclearProtocol},
-		{"TLS, in use: perhaps HTTP/2, or session tickets behind the first request", TLS, socket(700, 1500, 2, 3, 0, 0), nil, answered, unclearProtocol},
-		{"TLS 1.3, a first request that takes long", TLS, socket(700, 1500, 3, 3, 0, 9*second), nil, answered, unclearProtocol},
-		{"TLS, closed by the app with its close_notify", TLS, socket(700, 1524, 3, 4, 0, 0), sighted(700, 700, 1500), answered, answered},
-		{"TLS, a request and an answer between two looks", TLS, socket(900, 1624, 3, 4, 0, 0), sighted(700, 700, 1500), answered, unclearProtocol},
-		{"TLS, a request", TLS, socket(900, 3000, 5, 5, 0, second), sighted(780, 900, 3000), unanswered, unanswered},
-		{"TLS, perhaps HTTP/2's WINDOW_UPDATE", TLS, socket(835, 3000, 5, 5, 0, second), sighted(800, 835, 3000), unanswered, unclearProtocol},
-		{"TLS, close_notify is unread", TLS, socket(824, 3000, 5, 5, 24, 0), nil, reset, leftByClient},
-		{"TLS, close_notify and a FIN", TLS, socket(825, 3000, 5, 5, 25, 0), nil, reset, leftByClient},
+		{"TLS, perhaps HTTP/2 whose request of 20 s is silent behind an earlier answer", Opaque, socket(2000, 3000, 5, 5, 0, 20*second), nil, answered, unclearProtocol},
+		{"TLS, a request", Opaque, socket(900, 3000, 5, 5, 0, second), sighted(780, 900, 3000), unanswered, unclearProtocol},
+		{"TLS, close_notify is unread", Opaque, socket(824, 3000, 5, 5, 24, 0), nil, reset, unclearProtocol},
 		{"perhaps TLS's close_notify", Unspecified, socket(824, 3000, 5, 5, 24, 0), nil, reset, unclearCrossed},
 		{"gRPC, in flight or not", Opaque, socket(900, 3000, 5, 5, 0, second), sighted(800, 900, 3000), unanswered, unclearProtocol},
 		{"a WebSocket, by its small messages", HTTP1, socket(200, 500, 12, 12, 0, 60*second), nil, answered, unclearProtocol},
@@ -75,24 +68,16 @@ func TestRefine(t *testing.T) {
 	}
 }
 
-// TestMoreRequests: a lost request of a connection that may be HTTP/2's may not have been its only one.
+// TestMoreRequests: each of the client's segments of another protocol may have been a request.
 func TestMoreRequests(t *testing.T) {
 	s := sockdiag.Socket{Remote: mustRemote, Received: 700, Sent: 1500, SegmentsReceived: 5}
-	for _, tt := range []struct {
-		port    Protocol
-		outcome outcome
-		want    Unclear
-	}{
-		{HTTP1, reset, Unclear{}},
-		{TLS, reset, Unclear{Opaque: 4}},
-		{HTTP1, unclearCrossed, Unclear{Crossed: 1}},
-		{TLS, unclearCrossed, Unclear{Opaque: 5}},
-		{TLS, unclearOrder, Unclear{Opaque: 5}},
+	for outcome, want := range map[outcome]Unclear{
+		reset: {}, unclearCrossed: {Crossed: 1}, unclearProtocol: {Opaque: 5}, unclearOrder: {SameTick: 1}, unclearStream: {Streams: 1},
 	} {
-		g := newLedger(Options{Protocols: map[uint16]Protocol{0: tt.port}})
-		g.count(ending{outcome: tt.outcome, requests: g.requestsMost(s, nil)})
-		if got := g.result.Unclear; got != tt.want {
-			t.Errorf("%v, %v: %+v; want %+v", tt.port, tt.outcome, got, tt.want)
+		g := newLedger(Options{})
+		g.count(ending{outcome: outcome, requests: requestsMost(s, nil)})
+		if got := g.result.Unclear; got != want {
+			t.Errorf("%v: %+v; want %+v", outcome, got, want)
 		}
 	}
 }
@@ -100,42 +85,24 @@ func TestMoreRequests(t *testing.T) {
 // TestLearn: a port is TLS if all its connections may be.
 func TestLearn(t *testing.T) {
 	g := newLedger(Options{})
-	g.ports[443] = true
-	one := sockdiag.Socket{Received: 600, Sent: 1500, SegmentsReceived: 3}
-	one.Local = mustRemote
+	one := sockdiag.Socket{Received: 600, Sent: 1500, SegmentsReceived: 3, Local: mustRemote}
 	g.ports[one.Local.Port()] = true
 	for range learned {
-		if got := g.protocolOf(one, nil); got != Unspecified {
-			t.Fatalf("%v before enough were seen", got)
+		if g.isOpaque(one, nil) {
+			t.Fatal("opaque before enough were seen")
 		}
 		g.learn(one)
 	}
-	if got := g.protocolOf(one, nil); got != TLS {
-		t.Errorf("%v; want TLS", got)
+	if !g.isOpaque(one, nil) {
+		t.Error("not opaque")
 	}
 	one.Sent = 120 // no certificate
-	g.learn(one)
-	if got := g.protocolOf(one, nil); got != Unspecified {
-		t.Errorf("%v after a connection without a handshake", got)
+	if g.learn(one); g.isOpaque(one, nil) {
+		t.Error("opaque after a connection without a handshake")
 	}
 }
 
 var mustRemote = netip.MustParseAddrPort("192.0.2.1:50000")
-
-// A request of some segments and an answer of some, again and again, or one request more.
-func TestBySegments(t *testing.T) {
-	for _, tt := range []struct {
-		in, out int
-		want    turn
-	}{
-		{1, 1, app}, {1, 5, app}, {2, 1, app}, {7, 7, app}, {8, 7, client}, {14, 7, app}, {16, 7, client}, {3, 4, client},
-		{3, 6, app}, {17, 23, unclear}, {5, 0, unclear},
-	} {
-		if got := bySegments(tt.in, tt.out); got != tt.want {
-			t.Errorf("%d segments in, %d out: %v; want %v", tt.in, tt.out, got, tt.want)
-		}
-	}
-}
 
 // The outcomes of destroyed sockets, with the counters that Linux 6.18 reported for each end.
 func TestJudge(t *testing.T) {
@@ -186,54 +153,36 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestProbes: the times of connections show which are the kubelet's probes; see the picture in probes_linux.go.
+// TestProbes: of refused connections, as many may be probes as can have come, unless the node shows them all.
 func TestProbes(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
-	every := func(from, to, period float64) (all []float64) {
-		for ; from <= to; from += period {
-			all = append(all, from)
-		}
-		return all
-	}
-	second := []Probe{{8080, time.Second}}
 	for _, tt := range []struct {
-		name                  string
-		probes                []Probe
-		seen, refused         []float64 // seconds after the beginning
-		probe, perhaps, other int
+		name             string
+		probes           []Probe
+		refused          []float64 // seconds after the beginning
+		clients, perhaps int
 	}{
-		{"refused probes, each at its time", second, every(-8, 0, 1), every(1, 6, 1), 6, 0, 0},
-		{"a busy kubelet", second, every(-8, 0, 1), []float64{1.1, 2, 3.2, 4}, 4, 0, 0},
-		{"clients between them", second, every(-8, 0, 1), []float64{0.5, 1, 1.5, 2}, 2, 0, 2},
-		{"two clients in place of one probe", second, every(-8, 0, 1), []float64{1, 1, 1}, 1, 0, 2},
-		{"many clients on the node's address", second, every(-8, 0, 0.1), []float64{1, 2}, 0, 2, 0},
-		{"one was missed", second, []float64{-3, -2, -1}, []float64{1}, 1, 0, 0},
-		{"never seen before", []Probe{{8080, 10 * time.Second}}, nil, []float64{0.3, 0.4}, 0, 1, 1},
-		{"seen once: the kubelet's first one comes at another moment", []Probe{{8080, 10 * time.Second}}, []float64{-3}, []float64{1, 2}, 0, 1, 1},
-		{"no probes", nil, every(-8, 0, 1), []float64{1, 2}, 0, 0, 2},
-		{"readiness each second, liveness each ten", []Probe{{8080, time.Second}, {8080, 10 * time.Second}}, append(every(-8, 0, 1), -3.4), every(1, 9, 1), 9, 0, 0},
+		{"each at its time", []Probe{{8080, time.Second}}, []float64{1, 2, 3, 4}, 0, 4},
+		{"more than probes can come", []Probe{{8080, 10 * time.Second}}, []float64{0.3, 0.4}, 1, 1},
+		{"the second one comes", []Probe{{8080, 10 * time.Second}}, []float64{0.3, 9.1}, 0, 2},
+		{"readiness and liveness", []Probe{{8080, 10 * time.Second}, {8080, 10 * time.Second}}, []float64{0.3, 0.4, 0.5}, 1, 2},
+		{"no probes", nil, []float64{1, 2}, 2, 0},
 	} {
-		p := newProbes(tt.probes, nil)
-		for range 2 { // a connection is noted when it is seen, and when it ends
-			for _, seconds := range tt.seen {
-				p.note(8080, at(seconds))
-			}
-		}
-		probe, perhaps, other := 0, 0, 0
+		p, clients, perhaps := newProbes(Options{Probes: tt.probes}), 0, 0
+		var all []refusal
 		for _, seconds := range tt.refused {
-			is, isCertain := p.take(began, at(seconds-0.025), at(seconds))
-			switch {
-			case isCertain:
-				probe++
-			case is:
-				perhaps++
-			default:
-				other++
-			}
+			all = append(all, refusal{at(seconds - 0.025), at(seconds), 1, true})
 		}
-		if probe != tt.probe || perhaps != tt.perhaps || other != tt.other {
-			t.Errorf("%s: %d probes, %d perhaps, %d others; want %d, %d, %d", tt.name, probe, perhaps, other, tt.probe, tt.perhaps, tt.other)
+		p.explain(began, all, func(_ refusal, isPerhaps bool) {
+			if isPerhaps {
+				perhaps++
+			} else {
+				clients++
+			}
+		})
+		if clients != tt.clients || perhaps != tt.perhaps {
+			t.Errorf("%s: %d clients, %d perhaps probes; want %d, %d", tt.name, clients, perhaps, tt.clients, tt.perhaps)
 		}
 	}
 }
@@ -253,7 +202,7 @@ func TestLostProbe(t *testing.T) {
 		{"a client's", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: mustRemote}}, Unclear{}},
 	} {
 		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}}, Local: func(a netip.Addr) bool { return a == kubelet.Addr() }})
-		g.begin(began, "test")
+		g.begin(began, "test", nil)
 		tt.e.outcome, tt.e.requests, tt.e.sample.Port = reset, 1, 8080
 		for range 2 {
 			g.include(tt.e)
@@ -278,11 +227,12 @@ func TestRefusedProbe(t *testing.T) {
 		{"two, of which one is late", nil, []int{1010, 2900}, Lost{}, Unclear{}},
 		{"one and a client", nil, []int{1010}, Lost{Refused: 1}, Unclear{}},
 		{"behind a sidecar", []uint16{15006}, []int{1010, 2010}, Lost{}, Unclear{}},
+		{"more than probes can come: clients on the node, too", nil, []int{1010, 1500, 2010}, Lost{}, Unclear{Probes: 2}},
 		{"behind a sidecar, one passed on or a client", []uint16{15006}, []int{1010}, Lost{}, Unclear{Probes: 1}},
 	} {
-		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}}, ProxyPorts: tt.proxies, Node: new(Node)})
-		g.begin(began, "test")
-		g.refusals = []refusal{{at(900), at(1000), 1, true}, {at(1900), at(2000), 1, true}}
+		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}, {8080, 5 * time.Second}}, ProxyPorts: tt.proxies, Node: new(Node)})
+		g.begin(began, "test", nil)
+		g.resets = []refusal{{at(900), at(1000), 1, true}, {at(1900), at(2000), 1, true}}
 		for _, ms := range tt.shown {
 			g.probes.refused = append(g.probes.refused, sockdiag.Socket{Remote: pod, Ended: at(ms)})
 		}
@@ -304,8 +254,8 @@ func TestNode(t *testing.T) {
 	must(t, err)
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	w := watched(t, n.Pod.Path(), Options{
-		Local: func(netip.Addr) bool { return true }, Probes: []Probe{{80, 10 * time.Second}}, Node: node,
-	}, (*Watch).Standby)
+		Local: func(netip.Addr) bool { return true }, Probes: []Probe{{80, 10 * time.Second}, {80, 10 * time.Second}}, Node: node,
+	}, (*Watch).Start)
 	probe := func(from *nettest.Namespace) error {
 		c, err := from.Dial(t.Context(), "tcp", n.Pod.TCP4(80))
 		if err == nil {
@@ -329,6 +279,6 @@ func TestNode(t *testing.T) {
 		return p.Lost.Refused == 1 && p.Unclear == (Unclear{})
 	})
 	if got := w.End(time.Now(), Exit{}); got.Lost != (Lost{Refused: 1}) || got.Unclear != (Unclear{}) {
-		t.Errorf("%s", got.Text())
+		t.Errorf("%s", show(got))
 	}
 }

@@ -169,7 +169,7 @@ func TestSidecar(t *testing.T) {
 				}
 				s.source, s.local = netip.MustParseAddr(source), netip.MustParseAddr(local)
 				s.front, s.behind = s.Pod.Listen(t, "tcp", at(proxyPort)), s.Pod.Listen(t, "tcp", at(behindPort))
-				w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Standby)
+				w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Start)
 				var all []exchange
 				for range idle {
 					s.answer(s.ask())
@@ -186,7 +186,7 @@ func TestSidecar(t *testing.T) {
 				}
 				got := w.End(time.Now(), Exit{})
 				if got.Lost != tt.want || got.Lost.Total() != s.lost || got.Open+got.Arrivals.Count != idle+busy+tt.late {
-					t.Errorf("the clients lost %d of %d: %+v\n%s", s.lost, busy, got.Lost, got.Text())
+					t.Errorf("the clients lost %d of %d: %+v\n%s", s.lost, busy, got.Lost, show(got))
 				}
 				if got.Answered != tt.answered || got.Unclear.Unfinished > 0 || got.Unclear.Crossed > 0 {
 					t.Errorf("%+v", got)
@@ -203,7 +203,7 @@ func TestAmbient(t *testing.T) {
 	n := nettest.New(t)
 	front, app := n.Pod.Listen(t, "tcp", n.Pod.TCP4(hbone)), n.Pod.Listen(t, "tcp", n.Pod.TCP4(port))
 	loop(t, n.Pod, port)
-	w := watched(t, n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}}, (*Watch).Standby)
+	w := watched(t, n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}}, (*Watch).Start)
 	// ask has a client send a request through its tunnel, and ztunnel connect to the app for it.
 	ask := func() (client, tunnel, inner net.Conn, err error) {
 		t.Helper()
@@ -241,7 +241,7 @@ func TestAmbient(t *testing.T) {
 	}
 	got := w.End(time.Now(), Exit{})
 	if want := (Lost{Unanswered: busy, Refused: 2}); got.Lost != want || got.Open+got.Arrivals.Count != busy+3 {
-		t.Errorf("%+v, want %+v:\n%s", got.Lost, want, got.Text())
+		t.Errorf("%+v, want %+v:\n%s", got.Lost, want, show(got))
 	}
 }
 

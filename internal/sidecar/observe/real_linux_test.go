@@ -1,13 +1,10 @@
 package observe
 
 import (
-	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,9 +15,7 @@ import (
 // opened is a watch of an app, after start.
 func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	t.Helper()
-	o, namespace, err := ofProcess(a.cmd.Process.Pid)
-	must(t, err)
-	return watched(t, namespace, o, start)
+	return watched(t, "", Options{Process: a.cmd.Process.Pid, Shared: true}, start)
 }
 
 // watched is a watch of a network namespace, after start.
@@ -96,7 +91,7 @@ func TestLosses(t *testing.T) {
 				see := observed(t, a)
 				w := see
 				if late {
-					w = opened(t, a, (*Watch).Standby)
+					w = opened(t, a, (*Watch).Start)
 				}
 				var clients []*caller
 				for i := range tt.idle + tt.busy {
@@ -132,10 +127,10 @@ func TestLosses(t *testing.T) {
 				// Late, the beginning is when the report of the listener was read, and connections may have ended before.
 				isOpen := late || got.Open >= len(clients) && got.Busy == tt.busy
 				if !isOpen || got.Lost.Total() != lost || lost != tt.busy {
-					t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), got.Text())
+					t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), show(got))
 				}
 				if want := map[bool]Verdict{true: VerdictClean, false: VerdictLost}[lost == 0]; got.Verdict != want {
-					t.Errorf("the verdict is %s, not %s:\n%s", got.Verdict, want, got.Text())
+					t.Errorf("the verdict is %s, not %s:\n%s", got.Verdict, want, show(got))
 				}
 			})
 		}
@@ -182,9 +177,9 @@ func TestLossesUnderLoad(t *testing.T) {
 		sum += <-lost
 	}
 	got := w.End(ended, Exit{})
-	t.Logf("the clients lost %d:\n%s", sum, got.Text())
+	t.Logf("the clients lost %d:\n%s", sum, show(got))
 	if sum > 0 && got.Verdict == VerdictClean {
-		t.Errorf("clean, although the clients lost %d:\n%s", sum, got.Text())
+		t.Errorf("clean, although the clients lost %d:\n%s", sum, show(got))
 	}
 	if got.Lost.Total() > sum+1 {
 		t.Errorf("%d lost; the clients count %d", got.Lost.Total(), sum)
@@ -208,7 +203,7 @@ func TestClientsThatLeave(t *testing.T) {
 	awaitBusy(t, w, 0)
 	a.end(syscall.SIGKILL)
 	if got := w.End(time.Now(), Exit{}); got.Lost.Total() != 0 || got.Left != 2 {
-		t.Errorf("%s", got.Text())
+		t.Errorf("%s", show(got))
 	}
 }
 
@@ -216,7 +211,7 @@ func TestClientsThatLeave(t *testing.T) {
 func TestOverrun(t *testing.T) {
 	for range 20 {
 		if got := overrun(t); got.Lost.Total()+got.Unseen > 301 || got.Lost.Total()+got.Unseen < 300 {
-			t.Fatal(got.Text())
+			t.Fatal(show(got))
 		} else if got.Overruns > 0 {
 			return
 		}
@@ -240,46 +235,10 @@ func overrun(t *testing.T) Termination {
 	return w.End(time.Now(), Exit{})
 }
 
-func TestProcessThatIsGone(t *testing.T) {
-	a := startApp(t, "go")
-	pid := a.cmd.Process.Pid
-	exited, err := awaitProcess(context.Background(), pid)
-	must(t, err)
-	a.end(syscall.SIGKILL)
-	<-exited
-	if _, _, err := ofProcess(pid); err == nil || !strings.Contains(err.Error(), "no such process") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := Open("/proc/0/ns/net", Options{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error %v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped, err := awaitProcess(ctx, 1)
-	if err != nil {
-		t.Skip(err)
-	}
-	cancel()
-	<-stopped
-}
-
-func TestInGroup(t *testing.T) {
-	const id = "3f1c9a0b11d2"
-	for cgroup, want := range map[string]bool{
-		"0::/system.slice/docker-3f1c9a0b11d2aa.scope\n":                       true,
-		"0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-3f1c9a0b11d2aa": true,
-		"12:cpu:/kubepods/pod1/3f1c9a0b11d2aa\n":                               true,
-		"0::/system.slice/web.service\n":                                       false,
-		"0::/docker-aa3f1c9a0b11d2.scope\n":                                    false,
-	} {
-		if got := inGroup(cgroup, id); got != want {
-			t.Errorf("%q: %v", cgroup, got)
-		}
-	}
-	for _, bad := range []string{"", "abc", "web-1-container"} {
-		if _, err := ofContainer(bad); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
-	}
+// show is a termination for the log.
+func show(t Termination) string {
+	text, _ := json.MarshalIndent(t, "", "  ")
+	return string(text)
 }
 
 func must(t testing.TB, err error) {

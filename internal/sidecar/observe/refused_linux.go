@@ -1,77 +1,31 @@
 package observe
 
 import (
-	"bytes"
-	"errors"
-	"io"
-	"os"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// A client that is refused leaves no socket, only one more reset that the namespace has sent without a connection.
-// Those of known connections are taken off, and those of half-closed ones.
-
-// refusing is the number of resets since the namespace exists that answered a segment without a connection, such as a
-// SYN to a port without a listener: all but those of connections that it still knew, closed with unread data, without
-// lingering, by data after the close, or for want of memory. It reads again when such a connection was aborted
-// meanwhile, which would look like a refused client now or later.
-func (c counters) refusing() (n int, err error) {
-	aborted := func() (int, error) {
-		return sum(c.netstat, "TcpExt:", "TCPAbortOnClose", "TCPAbortOnData", "TCPAbortOnLinger", "TCPAbortOnMemory")
-	}
-	for range 5 {
-		before, err1 := aborted()
-		sent, err2 := sum(c.snmp, "Tcp:", "OutRsts")
-		after, err3 := aborted()
-		n, err = sent-after, errors.Join(err1, err2, err3)
-		if err != nil || before == after {
-			break
-		}
-	}
-	return n, err
-}
-
-// buffers hold a file of counters: 5 kB in 6.18.
-var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
-
-// sum adds up the counters with these names, in a group's pair of lines: names and numbers.
-func sum(f *os.File, group string, names ...string) (total int, err error) {
-	b := buffers.Get().(*[16 << 10]byte)
-	defer buffers.Put(b)
-	n, err := f.ReadAt(b[:], 0)
-	if err != nil && err != io.EOF {
-		return 0, err
-	}
-	var header [][]byte
-	for line := range bytes.Lines(b[:n]) {
-		if !bytes.HasPrefix(line, []byte(group)) {
-			continue
-		}
-		fields := bytes.Fields(line)
-		if header == nil {
-			header = fields
-		}
-		for i, name := range header[:min(len(header), len(fields))] {
-			if value, err := strconv.Atoi(string(fields[i])); err == nil && slices.Contains(names, string(name)) {
-				total += value
-			}
-		}
-	}
-	return total, nil
+// refusals find the clients that were refused. Such a client leaves no socket, only one more reset that the namespace
+// has sent without a connection. The resets of known connections are taken off, and those of half-closed ones.
+type refusals struct {
+	refusing      int       // counter at based
+	based         time.Time // the last look, or before Begin the close of a listener
+	queued        int       // resets since of connections that were not accepted, which the counter contains
+	resets        []refusal
+	attempts      int                        // those since Begin that were the proxy's attempts to connect to the app
+	unheard       int                        // likewise, that were the app's answers to a proxy that had ended
+	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as to a database
+	halfClosed    map[ends]halfClosed
+	wasHalfClosed []halfClosed // whose peers may have been reset
 }
 
 // base sets the value with which later counters of resets are compared.
 func (g *ledger) base(refusing int, now time.Time) {
 	// The kernel counts a connection's abort before its reset.
-	if g.refusing, g.based, g.queued = max(g.refusing, refusing), now, 0; !g.begun {
-		g.attempts, g.unheard = 0, 0
-	}
+	g.refusing, g.based, g.queued = max(g.refusing, refusing), now, 0
 }
 
 // refused adds the counter of resets that answered a segment without a connection. They are refusals while one of the
@@ -88,7 +42,7 @@ func (g *ledger) refused(refusing int, now time.Time) {
 	since := g.based
 	g.base(refusing, now)
 	if g.begun && n > 0 {
-		g.refusals = append(g.refusals, refusal{since, now, n, len(g.listening) < len(g.ports)})
+		g.resets = append(g.resets, refusal{since, now, n, len(g.listening) < len(g.ports)})
 	}
 }
 
@@ -105,7 +59,7 @@ type refusal struct {
 // errors. It returns the time of the last request or refusal.
 func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 	all, busy := 0, g.lastBusy
-	refusals := slices.DeleteFunc(slices.Clone(g.refusals), func(r refusal) bool { return !r.isRefusal || r.n == 0 })
+	refusals := slices.DeleteFunc(slices.Clone(g.resets), func(r refusal) bool { return !r.isRefusal || r.n == 0 })
 	for _, r := range refusals {
 		all += r.n
 		busy = later(busy, r.now)
@@ -126,7 +80,6 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 	}
 	t.Answered = max(0, t.Answered-errors)
 	g.probes.ask()
-	probes := g.probes.clone()
 	for i, r := range refusals {
 		early := min(proxys, r.n)
 		if proxys -= early; early > 0 {
@@ -136,32 +89,21 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 		unheard -= no
 		refusals[i].n -= early + no
 	}
-	for _, late := range []time.Duration{probeSlack, probeLate} { // the nearest first
-		for i := range refusals {
-			refusals[i].n -= probes.takeRefused(refusals[i], late)
+	g.probes.explain(t.Begin, refusals, func(r refusal, isPerhaps bool) {
+		if isPerhaps {
+			t.Unclear.Probes++
+		} else {
+			t.Lost.Refused++
 		}
-	}
-	for _, r := range refusals {
-		for range r.n {
-			is, isCertain := probes.guessRefused(t.Begin, r)
-			if isCertain {
-				continue
-			}
-			if is {
-				t.Unclear.Probes++
-			} else {
-				t.Lost.Refused++
-			}
-			t.Arrivals.add(r.now.Sub(t.Begin))
-		}
-	}
+		t.Arrivals.add(r.now.Sub(t.Begin))
+	})
 	return busy
 }
 
 // waitsForNode reports whether the node may have more to show of those who were refused.
 func (g *ledger) waitsForNode() bool {
 	g.probes.ask()
-	return g.probes.node != nil && slices.ContainsFunc(g.refusals, func(r refusal) bool {
+	return g.probes.node != nil && slices.ContainsFunc(g.resets, func(r refusal) bool {
 		return r.isRefusal && r.n > 0 && g.probes.waits(r)
 	})
 }
@@ -172,10 +114,10 @@ func (g *ledger) waitsForNode() bool {
 // tcp_timewait_state_process); the FIN behind the data is reset, too.
 type halfClosed struct {
 	ends
-	since   time.Time // the small socket was there, if there was one
-	now     time.Time // it was not
-	outcome outcome   // of a client's connection; of another one, left
-	isTLS   bool      // then the data is close_notify
+	since    time.Time // the small socket was there, if there was one
+	now      time.Time // it was not
+	outcome  outcome   // of a client's connection; of another one, left
+	isOpaque bool      // then the data may be TLS's close_notify
 }
 
 // isOpen reports whether neither the table nor the report of a destroyed socket shows a FIN of its peer. was is the
@@ -188,15 +130,43 @@ func isOpen(was, s sockdiag.Socket) bool {
 // noteHalfClosed notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that
 // ends gracefully closes its listener first.
 func (g *ledger) noteHalfClosed(s sockdiag.Socket, was *sockdiag.Socket, f outcome) {
-	p := halfClosed{ends{s.Local, s.Remote}, s.Ended, s.Ended, f, g.protocolOf(s, nil) == TLS}
+	p := halfClosed{ends{s.Local, s.Remote}, s.Ended, s.Ended, f, g.isOpaque(s, nil)}
 	at := g.closed[s.Local.Port()]
 	switch {
-	case s.Acked <= s.Sent || len(g.halfClosed)+len(g.wasHalfClosed) >= maxEndings:
+	case s.Acked <= s.Sent || len(g.halfClosed)+len(g.wasHalfClosed) >= maxBuffered:
 	case f == unclearCrossed:
 		p.since = g.looked
 		g.wasHalfClosed = append(g.wasHalfClosed, p)
 	case was != nil && isOpen(*was, s), was == nil && !at.IsZero() && !s.Ended.Before(at):
 		g.halfClosed[p.ends] = p
+	}
+}
+
+// noteReset notes what a client's destroyed socket explains of the counter of resets. c is its last sighting, or nil.
+func (g *ledger) noteReset(s sockdiag.Socket, c *connection, e ending) {
+	isNew := g.begun || e.at.After(g.based)
+	switch {
+	case e.queued && e.at.After(g.based):
+		g.queued++
+	case e.isInner && e.outcome == leftByClient && s.WriteQueue > 1 && isNew:
+		g.unheard++
+	}
+	switch {
+	case e.outcome == leftByClient:
+	case c == nil:
+		g.noteHalfClosed(s, nil, e.outcome)
+	default:
+		g.noteHalfClosed(s, &c.Socket, e.outcome)
+	}
+}
+
+// noteOther is noteReset for a destroyed socket that was no client's.
+func (g *ledger) noteOther(s sockdiag.Socket) {
+	if g.isAttempt(s) && (g.begun || s.Ended.After(g.based)) {
+		g.attempts++
+	}
+	if was, ok := g.others[s.Cookie]; ok {
+		g.noteHalfClosed(s, &was, leftByClient)
 	}
 }
 
@@ -236,7 +206,7 @@ func (g *ledger) explain(hasFIN func(ends) bool) {
 		}
 		r.n--
 		// The others count already, or are no client's.
-		if !p.isTLS && (p.outcome == answered || p.outcome == unclearOrder || p.outcome == noRequest) {
+		if !p.isOpaque && (p.outcome == answered || p.outcome == unclearOrder || p.outcome == noRequest) {
 			g.result.Unclear.Crossed++
 		}
 		explained = append(explained, p)
@@ -248,17 +218,17 @@ func (g *ledger) explain(hasFIN func(ends) bool) {
 		}
 	}
 	// If the next look no longer shows a half-closed connection's socket, it still existed at this one.
-	g.refusals = slices.DeleteFunc(g.refusals, func(r refusal) bool { return !r.isRefusal && r.now.Before(g.looked) })
+	g.resets = slices.DeleteFunc(g.resets, func(r refusal) bool { return !r.isRefusal && r.now.Before(g.looked) })
 }
 
 // refusalOf are the latest resets among which may be that of a half-closed connection's peer, or nil.
 func (g *ledger) refusalOf(p halfClosed) *refusal {
-	for i, r := range slices.Backward(g.refusals) {
+	for i, r := range slices.Backward(g.resets) {
 		if r.now.Before(p.since) {
 			break
 		}
 		if r.n > 0 && !r.since.After(p.now) {
-			return &g.refusals[i]
+			return &g.resets[i]
 		}
 	}
 	return nil

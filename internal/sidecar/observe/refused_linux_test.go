@@ -41,7 +41,7 @@ func TestHalfClosed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := nettest.New(t)
 			ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
-			w := watched(t, n.Pod.Path(), Options{}, (*Watch).Standby)
+			w := watched(t, n.Pod.Path(), Options{}, (*Watch).Start)
 			var theirs, ours []net.Conn
 			known := clients
 			outer := n.Client.Listen(t, "tcp", n.Client.TCP4(80))
@@ -77,7 +77,7 @@ func TestHalfClosed(t *testing.T) {
 			for _, s := range ours {
 				_ = s.Close()
 			}
-			await(t, w, func() bool { return len(w.ledger.halfClosed) == clients || len(w.buffered.sockets) == clients+1 })
+			await(t, w, func() bool { return len(w.ledger.halfClosed) == clients || len(w.ended) == clients+1 })
 			for _, c := range theirs {
 				_, err := io.ReadAll(c)
 				must(t, err)
@@ -89,21 +89,13 @@ func TestHalfClosed(t *testing.T) {
 			if tt.late {
 				begin()
 			}
-			await(t, w, func() bool { return len(w.ledger.halfClosed) == 0 && len(w.buffered.sockets) == 0 })
+			await(t, w, func() bool { return len(w.ledger.halfClosed) == 0 && len(w.ended) == 0 })
 			refused(t, n, "tcp4", n.Pod.TCP4(80), tt.want.Refused)
 			got := w.End(time.Now(), Exit{})
 			if got.Lost != tt.want || got.Unclear.Crossed != tt.crossed || got.Open+got.Arrivals.Count != known+tt.want.Refused { // to a tick of the kernel's clock
 				t.Errorf("%+v", got)
 			}
 		})
-	}
-}
-
-// TestSentinels: the kernel reports the sentinel of each processor.
-func TestSentinels(t *testing.T) {
-	w := watched(t, nettest.New(t).Pod.Path(), Options{}, begun)
-	if got := w.End(time.Now(), Exit{}); got.Overruns > 0 || len(w.ledger.sentinels) > 0 {
-		t.Errorf("%d marks are missing: %+v", len(w.ledger.sentinels), got)
 	}
 }
 
@@ -205,7 +197,7 @@ func TestStandby(t *testing.T) {
 	n := nettest.New(t)
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	own := n.Client.IPv4
-	w := watched(t, n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }}, (*Watch).Standby)
+	w := watched(t, n.Pod.Path(), Options{Local: func(a netip.Addr) bool { return a != own }}, (*Watch).Start)
 	for range 300 { // before the termination: no part of it
 		c, s := join(t, n.Client, netip.Addr{}, ln)
 		pass(t, c, s, "request")
@@ -226,7 +218,7 @@ func TestStandby(t *testing.T) {
 	_ = c.Close()
 	got := w.End(time.Now(), Exit{})
 	if want := (Lost{Unanswered: 1, Refused: 3}); got.Lost != want || got.Open+got.Arrivals.Count != 4 || got.Overruns > 0 { // the first is a tick of the kernel's clock old
-		t.Errorf("%+v: %s", got, got.Text())
+		t.Errorf("%+v: %s", got, show(got))
 	}
 	if !w.Gone() {
 		t.Error("something is left")
@@ -293,7 +285,7 @@ func TestDualStack(t *testing.T) {
 			got := w.End(time.Now(), Exit{})
 			k := len(tt.families)
 			if want := (Lost{Unanswered: 2 * k, Refused: 3 * k}); got.Lost != want || got.Open != 3*k || got.Busy != 2*k || got.Arrivals.Count != 4*k {
-				t.Errorf("%+v, want %+v: %s", got.Lost, want, got.Text())
+				t.Errorf("%+v, want %+v: %s", got.Lost, want, show(got))
 			}
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // Verdict is the result of a termination in a word.
@@ -159,8 +158,11 @@ func (m Unclear) Total() (n int) {
 	return n
 }
 
-// Why lists the doubts that occurred: "1 refused or reset, perhaps the kubelet's probes"; empty without any.
-func (m Unclear) Why() string { return strings.Join(m.counts().texts(), ", ") }
+// Doubts are those that occurred, such as "1 refused or reset, perhaps the kubelet's probes".
+func (m Unclear) Doubts() []string { return m.counts().texts() }
+
+// Why lists the doubts; empty without any.
+func (m Unclear) Why() string { return strings.Join(m.Doubts(), ", ") }
 
 // Arrivals are the clients' new connections after Begin, refused ones included.
 type Arrivals struct {
@@ -212,88 +214,3 @@ func (t *Termination) Judge() {
 		t.Verdict = VerdictClean
 	}
 }
-
-// Text is the result for a person: a sentence for each fact, in lines of at most 80 columns where names allow it.
-func (t Termination) Text() string {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s: %s", t.headline(), t.exit())
-	if t.BeginBy != "" {
-		line("  began        %s, by %s", t.Begin.Local().Format("15:04:05.000"), t.BeginBy)
-	}
-	line("  open then    %s, %d busy, %d idle", terminal.Count(t.Open, "connection"), t.Busy, t.Open-t.Busy)
-	line("  lost         %s: %d reset, %d unanswered, %d refused",
-		terminal.Count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
-	for _, s := range t.Samples {
-		line("               %s", s)
-	}
-	if more := t.Lost.Reset + t.Lost.Unanswered - len(t.Samples); more > 0 {
-		line("               and %d more", more)
-	}
-	line("  answered     %d; %d closed early by the client", t.Answered, t.Left)
-	if t.Arrivals.Count > 0 {
-		line("  arrivals     %d, the last %s after the beginning", t.Arrivals.Count, seconds(t.Arrivals.Last))
-	} else {
-		line("  arrivals     none")
-	}
-	line("  idle         for the last %s", seconds(t.Idle))
-	if len(t.Ports) == 0 {
-		line("  unknown      no listening port was found")
-	}
-	for _, doubt := range t.doubts() {
-		line("  unclear      %s", doubt)
-	}
-	return b.String()
-}
-
-func (t Termination) headline() string {
-	switch t.Verdict {
-	case VerdictLost:
-		return terminal.Count(t.Lost.Total(), "request") + " lost"
-	case VerdictClean:
-		return "no request lost"
-	case VerdictUnclear:
-		most, _ := t.Most()
-		return fmt.Sprintf("0 to %d requests lost", most)
-	}
-	return "no loss seen, but not all was seen"
-}
-
-func (t Termination) exit() string {
-	text := "ended after " + seconds(t.Duration)
-	switch {
-	case t.Exit.Killed:
-		text += " by SIGKILL"
-	case t.Exit.Known:
-		text += fmt.Sprintf(" with exit code %d", t.Exit.Code)
-	}
-	return text
-}
-
-// doubts are the gaps of the result.
-func (t Termination) doubts() (out []string) {
-	out = append(t.Unclear.counts(), counts{
-		{t.Unseen, "whose end the kernel could not report"},
-		{t.ForeignResets, "refused on this machine, by any of its processes"},
-	}...).texts()
-	if t.Overruns > 0 {
-		out = append(out, terminal.Count(t.Overruns, "overrun")+" of the kernel's reports")
-	}
-	if t.Blind > 0 {
-		out = append(out, seconds(t.Blind)+" without a view of the kernel's table")
-	}
-	if t.Answered > 0 {
-		out = append(out, "whether answers were whole: half of one looks the same")
-	}
-	return out
-}
-
-func (s Sample) String() string {
-	peer := "a client"
-	if s.Peer.IsValid() {
-		peer = s.Peer.String()
-	}
-	return fmt.Sprintf("%s at port %d: %s after %s, %s old", peer, s.Port, s.Reason, seconds(s.At), seconds(s.Age))
-}
-
-func seconds(d drain.Millis) string { return terminal.Measured(time.Duration(d)) }

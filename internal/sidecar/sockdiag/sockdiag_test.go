@@ -229,10 +229,6 @@ func TestWatchAll(t *testing.T) {
 	}
 	_ = ln.Close()
 	await(woken, w.Receive)
-	w.Follow()
-	ln, port = listen(t, "127.0.0.1:0")
-	_ = ln.Close()
-	await(w.Gone(), func() {})
 }
 
 // Uncollected reports are bounded, and losses are reported.

@@ -35,7 +35,7 @@ type Watch struct {
 	gone  chan struct{}
 	done  sync.WaitGroup
 	most  int        // of ended
-	fd    int        // that has the reports, before Follow
+	fd    int        // that has the reports of WatchAll
 	files []*os.File // whose reports wake this process
 
 	mu    sync.Mutex // guards the fields below
@@ -70,7 +70,7 @@ func contains(sorted []uint16, port uint16) bool {
 // WatchAll collects every TCP socket that is destroyed in the namespace of OpenTable, listeners too. A socket that its
 // listener's end or an abort has reset (tcp_disconnect) has a remote port of 0 and no counters.
 //
-// Until Follow, the reports wait for Receive and wake no process. wake is called after those without a remote port, and
+// The reports wait for Receive and wake no process. wake is called after those without a remote port, and
 // after a few others. buffer is the size of the kernel's buffer for reports in bytes, 0 for one that holds 10,000;
 // without CAP_NET_ADMIN the kernel limits it to net.core.rmem_max.
 func WatchAll(buffer int, wake func()) (*Watch, error) {
@@ -88,27 +88,16 @@ func WatchAll(buffer int, wake func()) (*Watch, error) {
 	return w, nil
 }
 
-// Follow makes each further report wake this process, and send on Gone.
-func (w *Watch) Follow() {
-	for _, file := range w.files {
-		_ = file.SetReadDeadline(time.Unix(1, 0))
-	}
-	w.follow(w.add)
-}
-
 func (w *Watch) follow(on func(*Socket)) {
 	w.run(w.fd, on, func() { close(w.gone) })
 	w.fd = -1
 }
 
-// Receive takes the reports that wait in the kernel for Ended, before Follow.
+// Receive takes the reports of WatchAll that wait in the kernel for Ended.
 func (w *Watch) Receive() {
 	for receive(w.fd, w.add) == nil {
 	}
 }
-
-// Waiting is the descriptor that is readable while Receive has something to take, before Follow.
-func (w *Watch) Waiting() int { return w.fd }
 
 // receiver opens a socket to which the kernel sends reports.
 func receiver(filter []bpf.Instruction, buffer int) (fd int, err error) {

@@ -1,4 +1,4 @@
-package observe
+package main
 
 import (
 	"context"
@@ -14,31 +14,32 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/printable"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )
 
-// App is an app whose termination is followed. One of the first five fields names it.
-type App struct {
+// observedApp is an app whose termination is followed. One of the first five fields names it.
+type observedApp struct {
 	PID       int      // a process and its descendants
 	Unit      string   // the main process of a systemd unit
 	Container string   // of any runtime: its ID, or 8 digits of it
 	Pod       bool     // all in this network namespace; it ends when every socket has gone, after its SIGTERM
 	Command   []string // is started, and receives the signals of this process
 
-	Options   Options       // the ports, and what the spec of a pod shows
-	Terminate bool          // send the app SIGTERM, which begins the termination at once
-	Limit     time.Duration // for the beginning; 0: none
-	Early     time.Duration // after it, a preliminary result is printed if requests are in flight; 0: never
+	Options   observe.Options // the ports, and what the spec of a pod shows
+	Terminate bool            // send the app SIGTERM, which begins the termination at once
+	Limit     time.Duration   // for the beginning; 0: none
+	Early     time.Duration   // after it, a preliminary result is printed if requests are in flight; 0: never
 
 	Out  io.Writer // of the results, and before of the ports that are watched
 	JSON bool
 }
 
-// Errors of Follow without a termination.
+// Errors of follow without a termination.
 var (
-	ErrInterrupted   = errors.New("interrupted before a termination")
-	ErrNoTermination = errors.New("no termination")
+	errInterrupted   = errors.New("interrupted before a termination")
+	errNoTermination = errors.New("no termination")
 )
 
 const (
@@ -46,10 +47,10 @@ const (
 	orphanTime     = 10 * time.Second      // for listeners of descendants after the exit of the process
 )
 
-// Follow prints and returns what the termination has lost once the app has ended, or at a signal of this process after
+// follow prints and returns what the termination has lost once the app has ended, or at a signal of this process after
 // the beginning. The beginning is the SIGTERM that the app gets from this process, or a pod receives, otherwise the
 // moment when the app closes a listener or exits.
-func (a App) Follow(ctx context.Context) (t Termination, err error) {
+func (a observedApp) follow(ctx context.Context) (t observe.Termination, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
@@ -78,7 +79,7 @@ func (a App) Follow(ctx context.Context) (t Termination, err error) {
 			return t, err
 		}
 	}
-	w, err := Open(namespace, o)
+	w, err := observe.Open(namespace, o)
 	if err != nil {
 		return t, err
 	}
@@ -101,7 +102,7 @@ func (a App) Follow(ctx context.Context) (t Termination, err error) {
 }
 
 // find finds a process that has a name, and sets the options that fit it.
-func (a *App) find(ctx context.Context, o *Options) (namespace string, exited <-chan struct{}, err error) {
+func (a *observedApp) find(ctx context.Context, o *observe.Options) (namespace string, exited <-chan struct{}, err error) {
 	switch {
 	case a.Unit != "":
 		a.PID, err = ofUnit(ctx, a.Unit)
@@ -121,8 +122,8 @@ func (a *App) find(ctx context.Context, o *Options) (namespace string, exited <-
 }
 
 // await returns what the termination has lost.
-func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited <-chan struct{},
-	received <-chan os.Signal) (t Termination, err error) {
+func (a *observedApp) await(ctx context.Context, w *observe.Watch, child *process.Child, exited <-chan struct{},
+	received <-chan os.Signal) (t observe.Termination, err error) {
 	look := time.NewTicker(followInterval)
 	defer look.Stop()
 	limit, early, closing := after(a.Limit), (<-chan time.Time)(nil), w.Closing()
@@ -154,9 +155,9 @@ func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited 
 			case a.Pod && s == syscall.SIGTERM:
 				begin("SIGTERM")
 			case begun:
-				return w.End(time.Now(), Exit{}), nil
+				return w.End(time.Now(), observe.Exit{}), nil
 			default:
-				return t, ErrInterrupted
+				return t, errInterrupted
 			}
 		case <-closing:
 			begin("a closed listener")
@@ -171,13 +172,13 @@ func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited 
 				}
 			}
 		case <-limit:
-			return t, fmt.Errorf("%w in %v", ErrNoTermination, a.Limit)
+			return t, fmt.Errorf("%w in %v", errNoTermination, a.Limit)
 		case <-ctx.Done():
 			return t, ctx.Err()
 		case <-look.C:
 			switch {
 			case a.Pod && begun && w.Gone():
-				return w.End(time.Now(), Exit{}), nil
+				return w.End(time.Now(), observe.Exit{}), nil
 			case !ended.IsZero() && (len(w.Listening()) == 0 || time.Since(ended) > orphanTime):
 				return w.End(ended, exitOf(child)), nil
 			}
@@ -186,11 +187,11 @@ func (a *App) await(ctx context.Context, w *Watch, child *process.Child, exited 
 }
 
 // exitOf is how the app ended: only a parent knows.
-func exitOf(child *process.Child) Exit {
+func exitOf(child *process.Child) observe.Exit {
 	if child == nil {
-		return Exit{}
+		return observe.Exit{}
 	}
-	return Exit{Known: true, Code: child.Code(), Killed: child.Code() == process.SignalCode(syscall.SIGKILL)}
+	return observe.Exit{Known: true, Code: child.Code(), Killed: child.Code() == process.SignalCode(syscall.SIGKILL)}
 }
 
 // after is a timer's channel, or nil when d is not positive.
@@ -202,7 +203,7 @@ func after(d time.Duration) <-chan time.Time {
 }
 
 // announce prints that the observation has begun.
-func (a *App) announce(ports []uint16) (err error) {
+func (a *observedApp) announce(ports []uint16) (err error) {
 	if a.JSON {
 		observing := map[string]any{"ports": append([]uint16{}, ports...)}
 		return json.NewEncoder(printable.JSONWriter(a.Out)).Encode(map[string]any{"observing": observing})
@@ -211,10 +212,10 @@ func (a *App) announce(ports []uint16) (err error) {
 	return err
 }
 
-func (a *App) print(t Termination) (err error) {
+func (a *observedApp) print(t observe.Termination) (err error) {
 	if a.JSON {
 		return json.NewEncoder(printable.JSONWriter(a.Out)).Encode(t)
 	}
-	_, err = io.WriteString(a.Out, t.Text())
+	_, err = io.WriteString(a.Out, terminationText(t))
 	return err
 }
