@@ -79,6 +79,7 @@ func (a observedApp) follow(ctx context.Context) (t observe.Termination, err err
 			return t, err
 		}
 	}
+	o.LooksEarly = true
 	w, err := observe.Open(namespace, o)
 	if err != nil {
 		return t, err

@@ -30,12 +30,14 @@ type Open func(path string, known observe.Options) (Watch, error)
 // and what the node's own processes do until ctx ends.
 func OpenNamespace(ctx context.Context, proc string) Open {
 	process := nodeProcess(proc)
-	node, _ := observe.OpenNode(ctx, filepath.Join(process, "ns", "net")) // else the times show which are probes
+	node, err := watchRefusals(ctx, filepath.Join(process, "ns", "net")) // else only their number shows the probes
 	return func(path string, known observe.Options) (Watch, error) {
 		if _, err := os.Stat(process); err != nil && filepath.Base(process) != "1" { // the kubelet has restarted
 			process = nodeProcess(proc)
 		}
-		known.Local, known.Node = addresses(filepath.Join(process, "ns", "net")), node
+		if known.Local = addresses(filepath.Join(process, "ns", "net")); err == nil {
+			known.Refusals = node.since
+		}
 		w, err := observe.Open(path, known)
 		if err != nil {
 			return nil, err

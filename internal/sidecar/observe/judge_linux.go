@@ -19,14 +19,15 @@ const (
 // connection is a client's connection as the last look saw it.
 type connection struct {
 	sockdiag.Socket
-	turn     turn
-	arrived  time.Time
-	active   bool // with a request since Begin, or in flight then
-	settled  bool // its turn has been resolved, since bytes moved
-	appFirst bool // the table shows that the app closed first
-	isInner  bool // the proxy's to the app
-	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
-	isProbe  bool // taken for one
+	turn       turn
+	arrived    time.Time
+	active     bool // with a request since Begin, or in flight then
+	settled    bool // its turn has been resolved, since bytes moved
+	appFirst   bool // the table shows that the app closed first
+	isInner    bool // the proxy's to the app
+	missed     int  // looks in a row that did not show it, while the kernel has not reported its end
+	isReported bool // its report waits for Begin
+	isProbe    bool // taken for one
 
 	answered     uint64 // Received at the last look at which the app had sent last,
 	answeredSent uint64 // and Sent then

@@ -109,7 +109,8 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			if c.busy() {
 				c.active, g.lastBusy = true, now
 			}
-		case g.result.Overruns == 0: // its report follows
+		case c.isReported:
+		case g.begun && g.result.Overruns == 0: // its report follows
 			c.missed++
 		default: // or not
 			if c.missed++; c.missed > maxMissed {

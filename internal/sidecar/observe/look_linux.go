@@ -19,6 +19,9 @@ const (
 	bufferTime  = 3 * time.Second        // a report is kept, or longer after a listener has closed
 	maxClosed   = time.Minute            // a listener that closed longer ago is none of the termination
 	maxBuffered = 1 << 14                // reports that are kept
+	earlyPause  = 250 * time.Millisecond // between looks of Options.LooksEarly, or
+	earlyShare  = 500                    // this many times the cost of a look, but no more than
+	maxEarly    = time.Second            // this
 )
 
 // From Begin on.
@@ -57,6 +60,9 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 		return max(gather, looks.paid().Sub(now)) // they may need the table
 	case !w.ledger.begun:
 		w.bufferLocked()
+		if w.ledger.options.LooksEarly && !now.Before(w.due) {
+			_ = w.lookLocked() // one that fails is repeated
+		}
 		if pause = calmPause; isUrgent {
 			pause = quickPause
 		}
@@ -108,6 +114,9 @@ func (w *Watch) bufferLocked() {
 	for _, s := range sockets {
 		isClosed = w.ledger.unlistened(s) || isClosed
 		w.ledger.note(s, nil)
+		if c := w.ledger.open[s.Cookie]; c != nil {
+			c.missed, c.isReported = 1, true
+		}
 	}
 	if isClosed {
 		if refusing, err := w.kernel.counters.refusing(); err == nil {
@@ -134,11 +143,12 @@ func (w *Watch) bufferLocked() {
 	}
 	for _, s := range w.ended[:old] {
 		delete(w.ledger.listeners, s.Cookie) // its report will not be judged
+		delete(w.ledger.open, s.Cookie)
 	}
 	if w.ended = w.ended[old:]; len(w.ended) == 0 {
 		w.ended = nil // their memory
 	}
-	if !now.Before(w.due) {
+	if !now.Before(w.due) && !w.ledger.options.LooksEarly {
 		_ = w.scanLocked() // one that fails is repeated
 	}
 }
@@ -161,8 +171,8 @@ func (w *Watch) lookLocked() (err error) {
 		}
 	})
 	now := time.Now()
-	if w.due = now.Add(pause); w.ledger.begun { // that of Begin is free
-		w.due = later(w.due, looks.reserve(now, cost))
+	if w.due = now.Add(min(max(earlyPause, earlyShare*cost), maxEarly)); w.ledger.begun {
+		w.due = later(now.Add(pause), looks.reserve(now, cost))
 	}
 	return err
 }
@@ -200,8 +210,12 @@ func (w *Watch) readLocked() (still bool, err error) {
 // ends names a connection, as TIME_WAIT sockets have it.
 type ends struct{ local, remote netip.AddrPort }
 
-// collectLocked takes the kernel's reports.
+// collectLocked takes the kernel's reports, which only Begin judges before it.
 func (w *Watch) collectLocked() {
+	if !w.ledger.begun {
+		w.bufferLocked()
+		return
+	}
 	w.kernel.reports.Receive()
 	sockets, lost := w.kernel.reports.Ended()
 	w.changed = w.changed || lost || len(sockets) > 0

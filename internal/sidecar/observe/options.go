@@ -23,6 +23,12 @@ type Probe struct {
 	Period time.Duration
 }
 
+// Refusal is a refused connection.
+type Refusal struct {
+	To netip.AddrPort
+	At time.Time // when its socket was destroyed
+}
+
 // Options select what counts.
 type Options struct {
 	// Ports are the app's ports; none: every port that has a listener during the watch.
@@ -43,12 +49,16 @@ type Options struct {
 	// count, since clients may use them; otherwise they are a sidecar's to its app, whose clients count at the sidecar.
 	// Refused connections then may concern any process, and are in ForeignResets.
 	Shared bool
+	// LooksEarly has the watch look at the table before Begin, too, four times a second, or once if that would take more
+	// than 0.2 % of a core: an app that ends at the moment of Begin is then judged by more than the kernel's reports.
+	LooksEarly bool
 	// Local reports whether an address is the machine's own, from which the kubelet's probes come; nil: none is.
 	Local func(netip.Addr) bool `json:"-"`
 	// Probes are the kubelet's.
 	Probes []Probe
-	// Node shows which of them were refused; nil: unknown.
-	Node *Node `json:"-"`
+	// Refusals returns the connections of the machine's own processes, the kubelet among them, that were refused after a
+	// moment, until another one; known is false if some are missing. nil: unknown.
+	Refusals func(after time.Time) (all []Refusal, until time.Time, known bool) `json:"-"`
 	// Protocols are those of the ports' clients.
 	Protocols map[uint16]Protocol
 }

@@ -1,11 +1,8 @@
 package observe
 
 import (
-	"context"
 	"net/netip"
-	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
@@ -27,17 +24,17 @@ type probes struct {
 	seen  map[uint16][]time.Time // connections from the node, of a probe's port
 	taken map[uint16]int         // connections since Begin that were taken for probes
 
-	node          *Node               // nil: unknown
-	own           map[netip.Addr]bool // the pod's addresses, as its connections show them
-	refused       []sockdiag.Socket   // the node's connections to a probe's port that were refused
-	completeUntil time.Time           // until when these are complete
-	isPassed      bool                // a sidecar passes probes on, and may be refused within the pod
+	refusals      func(after time.Time) (all []Refusal, until time.Time, known bool) // nil: unknown
+	own           map[netip.Addr]bool                                                // the pod's addresses, as its connections show them
+	refused       []Refusal                                                          // the node's connections to a probe's port
+	completeUntil time.Time                                                          // until when these are complete
+	isPassed      bool                                                               // a sidecar passes probes on, and may be refused within the pod
 }
 
 func newProbes(o Options) probes {
 	return probes{
 		all: slices.DeleteFunc(slices.Clone(o.Probes), func(p Probe) bool { return p.Period <= 0 }), local: o.Local,
-		seen: map[uint16][]time.Time{}, taken: map[uint16]int{}, node: o.Node, own: map[netip.Addr]bool{},
+		seen: map[uint16][]time.Time{}, taken: map[uint16]int{}, refusals: o.Refusals, own: map[netip.Addr]bool{},
 		isPassed: len(o.ProxyPorts) > 0,
 	}
 }
@@ -103,14 +100,17 @@ func (g *ledger) isProbe(e ending) bool {
 
 // ask takes what the node knows since the last time.
 func (p *probes) ask() {
-	if p.node == nil || len(p.own) == 0 {
+	if p.refusals == nil || len(p.own) == 0 {
 		return
 	}
-	refused, until, known := p.node.since(p.completeUntil, func(to netip.AddrPort) bool {
-		return p.own[to.Addr()] && p.most(to.Port(), 0) > 0
-	})
-	if p.refused, p.completeUntil = append(p.refused, refused...), until; !known || len(p.refused) > maxNode {
-		p.node = nil
+	all, until, known := p.refusals(p.completeUntil)
+	for _, r := range all {
+		if p.own[r.To.Addr()] && p.most(r.To.Port(), 0) > 0 {
+			p.refused = append(p.refused, r)
+		}
+	}
+	if p.completeUntil = until; !known || len(p.refused) > maxBuffered {
+		p.refusals = nil
 	}
 }
 
@@ -125,8 +125,8 @@ func (p *probes) explain(began time.Time, all []refusal, count func(r refusal, i
 	}
 	shown, perhaps, last := slices.Clone(p.refused), 0, all[len(all)-1].now
 	refused, others := map[uint16]int{}, map[uint16]bool{}
-	for _, s := range shown {
-		refused[s.Remote.Port()]++
+	for _, r := range shown {
+		refused[r.To.Port()]++
 	}
 	for _, one := range p.all {
 		if refused[one.Port] > p.most(one.Port, last.Sub(began)) || p.hasOthers(one.Port, last) {
@@ -134,15 +134,15 @@ func (p *probes) explain(began time.Time, all []refusal, count func(r refusal, i
 		}
 	}
 	for _, r := range all {
-		shown = slices.DeleteFunc(shown, func(s sockdiag.Socket) bool {
-			isSoon := !s.Ended.Before(r.since.Add(-probeSlack)) && !s.Ended.After(r.now.Add(probeLate))
-			if r.n == 0 || !isSoon || others[s.Remote.Port()] {
+		shown = slices.DeleteFunc(shown, func(one Refusal) bool {
+			isSoon := !one.At.Before(r.since.Add(-probeSlack)) && !one.At.After(r.now.Add(probeLate))
+			if r.n == 0 || !isSoon || others[one.To.Port()] {
 				return false
 			}
 			r.n--
 			return true
 		})
-		isComplete := p.node != nil && !p.isPassed && !p.waits(r) && len(others) == 0
+		isComplete := p.refusals != nil && !p.isPassed && !p.waits(r) && len(others) == 0
 		most := 0
 		for _, one := range p.all {
 			most += one.most(r.now.Sub(began))
@@ -154,89 +154,4 @@ func (p *probes) explain(began time.Time, all []refusal, count func(r refusal, i
 			}
 		}
 	}
-}
-
-const (
-	nodePause = 250 * time.Millisecond // between readings of the node's reports
-	nodeKeep  = time.Minute            // refused connections of the node are kept for this long,
-	maxNode   = 1 << 14                // and at most so many
-)
-
-// Node shows which connections of a node's own processes were refused. These are the kubelet's probes, unless clients
-// use the node's addresses, too:
-//
-//	node's namespace    SYN →             a socket is destroyed that knows the address of the pod
-//	pod's namespace           → ← RST     one more reset, whose number is all that shows
-type Node struct {
-	watch *sockdiag.Watch
-
-	mu      sync.Mutex // guards the fields below
-	refused []sockdiag.Socket
-	lost    time.Time // when reports were missing last
-}
-
-// OpenNode follows the network namespace with this path until ctx ends. It needs what Open needs.
-func OpenNode(ctx context.Context, path string) (*Node, error) {
-	namespace, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer namespace.Close()
-	n, many := new(Node), make(chan struct{}, 1)
-	err = in(namespace, func() (err error) {
-		n.watch, err = sockdiag.WatchAll(0, func() { sockdiag.Notify(many) })
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		defer n.watch.Close()
-		for clock := time.NewTicker(nodePause); ; {
-			select {
-			case <-clock.C:
-			case <-many:
-			case <-ctx.Done():
-				clock.Stop()
-				return
-			}
-			n.mu.Lock()
-			n.collectLocked()
-			n.mu.Unlock()
-		}
-	}()
-	return n, nil
-}
-
-func (n *Node) collectLocked() {
-	n.watch.Receive()
-	sockets, lost := n.watch.Ended()
-	for _, s := range sockets {
-		if s.Remote.Port() != 0 && s.Acked == 0 && s.Received == 0 && s.EmptyReceived == 1 { // a reset in answer to the SYN
-			n.refused = append(n.refused, s)
-		}
-	}
-	now, old := time.Now(), max(0, len(n.refused)-maxNode)
-	if lost || old > 0 {
-		n.lost = now
-	}
-	for old < len(n.refused) && now.Sub(n.refused[old].Ended) > nodeKeep {
-		old++
-	}
-	n.refused = n.refused[old:]
-}
-
-// since returns the connections to some addresses that were refused after a moment, until another one. known is false
-// if some are missing.
-func (n *Node) since(at time.Time, is func(netip.AddrPort) bool) (all []sockdiag.Socket, until time.Time, known bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.collectLocked()
-	for _, s := range n.refused {
-		if s.Ended.After(at) && is(s.Remote) {
-			all = append(all, s)
-		}
-	}
-	until = time.Now()
-	return all, until, until.Sub(n.lost) > nodeKeep
 }

@@ -3,13 +3,10 @@
 package observe
 
 import (
-	"context"
 	"net/netip"
 	"testing"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
@@ -217,6 +214,7 @@ func TestLostProbe(t *testing.T) {
 func TestRefusedProbe(t *testing.T) {
 	began, pod := time.Unix(1e9, 0), netip.MustParseAddrPort("10.244.0.9:8080")
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	none := func(time.Time) (all []Refusal, until time.Time, known bool) { return nil, at(9000), true }
 	for _, tt := range []struct {
 		name    string
 		proxies []uint16
@@ -230,55 +228,16 @@ func TestRefusedProbe(t *testing.T) {
 		{"more than probes can come: clients on the node, too", nil, []int{1010, 1500, 2010}, Lost{}, Unclear{Probes: 2}},
 		{"behind a sidecar, one passed on or a client", []uint16{15006}, []int{1010}, Lost{}, Unclear{Probes: 1}},
 	} {
-		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}, {8080, 5 * time.Second}}, ProxyPorts: tt.proxies, Node: new(Node)})
+		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}, {8080, 5 * time.Second}}, ProxyPorts: tt.proxies, Refusals: none})
 		g.begin(began, "test", nil)
 		g.resets = []refusal{{at(900), at(1000), 1, true}, {at(1900), at(2000), 1, true}}
 		for _, ms := range tt.shown {
-			g.probes.refused = append(g.probes.refused, sockdiag.Socket{Remote: pod, Ended: at(ms)})
+			g.probes.refused = append(g.probes.refused, Refusal{pod, at(ms)})
 		}
 		g.probes.completeUntil = at(9000)
 		got := Termination{Begin: began}
 		if g.addRefused(&got); got.Lost != tt.want || got.Unclear != tt.unclear {
 			t.Errorf("%s: %+v, %+v", tt.name, got.Lost, got.Unclear)
 		}
-	}
-}
-
-// TestNode: refused connections of the node's own processes are probes, and others are clients, although one probe that was
-// seen does not show when the next ones come.
-func TestNode(t *testing.T) {
-	n := nettest.New(t)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	node, err := OpenNode(ctx, n.Client.Path())
-	must(t, err)
-	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
-	w := watched(t, n.Pod.Path(), Options{
-		Local: func(netip.Addr) bool { return true }, Probes: []Probe{{80, 10 * time.Second}, {80, 10 * time.Second}}, Node: node,
-	}, (*Watch).Start)
-	probe := func(from *nettest.Namespace) error {
-		c, err := from.Dial(t.Context(), "tcp", n.Pod.TCP4(80))
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	}
-	must(t, probe(n.Client))
-	c, err := ln.Accept()
-	must(t, err)
-	_, _ = c.Close(), ln.Close()
-	polltest.Eventually(t, "the listener has closed", func() bool { return !w.Reacted(time.Time{}).IsZero() })
-	must(t, begun(w))
-	for _, from := range []*nettest.Namespace{n.Client, n.Client, n.Pod} {
-		if probe(from) == nil {
-			t.Fatal("connected")
-		}
-	}
-	polltest.Eventually(t, "nothing is in doubt", func() bool {
-		p := w.Peek()
-		return p.Lost.Refused == 1 && p.Unclear == (Unclear{})
-	})
-	if got := w.End(time.Now(), Exit{}); got.Lost != (Lost{Refused: 1}) || got.Unclear != (Unclear{}) {
-		t.Errorf("%s", show(got))
 	}
 }

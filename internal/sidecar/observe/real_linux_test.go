@@ -15,7 +15,7 @@ import (
 // opened is a watch of an app, after start.
 func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
 	t.Helper()
-	return watched(t, "", Options{Process: a.cmd.Process.Pid, Shared: true}, start)
+	return watched(t, "", Options{Process: a.cmd.Process.Pid, Shared: true, LooksEarly: true}, start)
 }
 
 // watched is a watch of a network namespace, after start.

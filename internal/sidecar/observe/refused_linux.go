@@ -103,7 +103,7 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 // waitsForNode reports whether the node may have more to show of those who were refused.
 func (g *ledger) waitsForNode() bool {
 	g.probes.ask()
-	return g.probes.node != nil && slices.ContainsFunc(g.resets, func(r refusal) bool {
+	return g.probes.refusals != nil && slices.ContainsFunc(g.resets, func(r refusal) bool {
 		return r.isRefusal && r.n > 0 && g.probes.waits(r)
 	})
 }

@@ -95,8 +95,8 @@ func (w *Watch) Reacted(since time.Time) (first time.Time) {
 		return first
 	}
 	if !w.ledger.begun {
-		w.due = time.Time{} // its data about a listener may be old
 		w.bufferLocked()
+		_ = w.scanLocked() // its data about a listener may be old
 	}
 	w.ledger.since = since
 	for _, at := range w.ledger.closed {
@@ -116,7 +116,6 @@ func (w *Watch) Begin(at time.Time, by string) error {
 	if err := w.startLocked(); err != nil || w.ledger.begun {
 		return err
 	}
-	w.bufferLocked()
 	w.changed = true
 	if err := w.lookLocked(); err != nil {
 		return err
@@ -125,7 +124,7 @@ func (w *Watch) Begin(at time.Time, by string) error {
 	if w.dropped.After(w.ledger.from(at)) {
 		w.ledger.result.Overruns++
 	}
-	w.ended = nil
+	w.ended, w.due = nil, time.Now().Add(interval)
 	sockdiag.Notify(w.wake)
 	return nil
 }
