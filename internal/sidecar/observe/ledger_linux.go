@@ -276,8 +276,9 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) (e ending, i
 	}
 	e = ending{
 		at: now, outcome: f, requests: requestsMost(s, c), isInner: isInner, arrived: arrival(s, now),
-		queued: s.Remote.Port() == 0 && f == reset && (c == nil || c.queued()),
-		moved:  now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
+		queued:      s.Remote.Port() == 0 && f == reset && (c == nil || c.queued()),
+		wasAnswered: s.Sent > 0 || c != nil && c.Sent > 0,
+		moved:       now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
 		sample: Sample{Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived)},
 	}
 	if c != nil {

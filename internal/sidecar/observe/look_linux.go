@@ -19,7 +19,7 @@ const (
 	bufferTime  = 3 * time.Second        // a report is kept, or longer after a listener has closed
 	maxClosed   = time.Minute            // a listener that closed longer ago is none of the termination
 	maxBuffered = 1 << 14                // reports that are kept
-	earlyPause  = 250 * time.Millisecond // between looks of Options.LooksEarly, or
+	earlyPause  = 100 * time.Millisecond // between looks of Options.LooksEarly, or
 	earlyShare  = 500                    // this many times the cost of a look, but no more than
 	maxEarly    = time.Second            // this
 )

@@ -49,7 +49,7 @@ type Options struct {
 	// count, since clients may use them; otherwise they are a sidecar's to its app, whose clients count at the sidecar.
 	// Refused connections then may concern any process, and are in ForeignResets.
 	Shared bool
-	// LooksEarly has the watch look at the table before Begin, too, four times a second, or once if that would take more
+	// LooksEarly has the watch look at the table before Begin, too, ten times a second, or once if that would take more
 	// than 0.2 % of a core: an app that ends at the moment of Begin is then judged by more than the kernel's reports.
 	LooksEarly bool
 	// Local reports whether an address is the machine's own, from which the kubelet's probes come; nil: none is.

@@ -24,6 +24,7 @@ type ending struct {
 	active      bool      // with a request since Begin, or in flight then
 	queued      bool      // the app had not accepted it
 	isProbe     bool      // taken for one
+	wasAnswered bool      // by some bytes of the app, so that it is no probe's
 	isInner     bool      // between proxy and app
 	sample      Sample
 }
@@ -175,6 +176,7 @@ func (g *ledger) conclude(now time.Time) {
 			g.count(ending{
 				at: now, outcome: g.refine(unanswered, c.Socket, c, func() bool { return true }),
 				requests: requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, isProbe: c.isProbe,
+				wasAnswered: c.Sent > 0,
 				requestedAt: g.looked.Add(-c.LastReceived),
 				sample:      Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)},
 			})

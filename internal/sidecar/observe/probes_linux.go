@@ -24,11 +24,12 @@ type probes struct {
 	seen  map[uint16][]time.Time // connections from the node, of a probe's port
 	taken map[uint16]int         // connections since Begin that were taken for probes
 
-	refusals      func(after time.Time) (all []Refusal, until time.Time, known bool) // nil: unknown
-	own           map[netip.Addr]bool                                                // the pod's addresses, as its connections show them
-	refused       []Refusal                                                          // the node's connections to a probe's port
-	completeUntil time.Time                                                          // until when these are complete
-	isPassed      bool                                                               // a sidecar passes probes on, and may be refused within the pod
+	// refusals is Options.Refusals, and refused what it has shown of the probes' ports at the pod's addresses, own.
+	refusals      func(after time.Time) (all []Refusal, until time.Time, known bool)
+	refused       []Refusal
+	own           map[netip.Addr]bool // as the pod's connections show them
+	completeUntil time.Time           // until when these are complete
+	isPassed      bool                // a sidecar passes probes on, and may be refused within the pod
 }
 
 func newProbes(o Options) probes {
@@ -92,10 +93,10 @@ func (g *ledger) takeProbe(at time.Time, from netip.AddrPort, port uint16) bool 
 	return true
 }
 
-// isProbe reports whether a lost request may be a probe's.
+// isProbe reports whether a lost request may be a probe's, which is the only one of its connection.
 func (g *ledger) isProbe(e ending) bool {
 	isUnknown := !e.queued && (e.isInner || e.sample.Peer.Port() == 0)
-	return e.isProbe || !isUnknown && g.takeProbe(e.at, e.sample.Peer, e.sample.Port)
+	return !e.wasAnswered && (e.isProbe || !isUnknown && g.takeProbe(e.at, e.sample.Peer, e.sample.Port))
 }
 
 // ask takes what the node knows since the last time.

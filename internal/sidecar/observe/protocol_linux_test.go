@@ -196,6 +196,7 @@ func TestLostProbe(t *testing.T) {
 		{"not accepted, and its peer is forgotten", ending{at: after, arrived: after, queued: true}, Unclear{Probes: 1}},
 		{"not accepted, before the beginning", ending{at: after, arrived: began.Add(-time.Second), queued: true, known: true, sample: Sample{Peer: kubelet}}, Unclear{Probes: 1}},
 		{"accepted", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: kubelet}}, Unclear{Probes: 1}},
+		{"of a connection with an earlier answer", ending{at: after, arrived: began.Add(-time.Second), known: true, wasAnswered: true, sample: Sample{Peer: kubelet}}, Unclear{}},
 		{"a client's", ending{at: after, arrived: began.Add(-time.Second), known: true, sample: Sample{Peer: mustRemote}}, Unclear{}},
 	} {
 		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}}, Local: func(a netip.Addr) bool { return a == kubelet.Addr() }})

@@ -91,7 +91,7 @@ func TestLosses(t *testing.T) {
 				see := observed(t, a)
 				w := see
 				if late {
-					w = opened(t, a, (*Watch).Start)
+					w = watched(t, "", Options{Process: a.cmd.Process.Pid, Shared: true}, (*Watch).Start)
 				}
 				var clients []*caller
 				for i := range tt.idle + tt.busy {
