@@ -71,14 +71,15 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 				pause = min(pause, closedPause)
 			}
 		}
-	case now.Before(w.due):
-		if looks.reserve(now, measure(w.collectLocked)); w.ledger.listenerClosed {
+	default:
+		some := false
+		if cost := measure(func() { some = w.collectLocked() }); some {
+			looks.reserve(now, cost)
+		}
+		if !now.Before(w.due) || w.ledger.listenerClosed {
 			w.tickLocked()
 		}
-		pause = interval
-	default:
-		w.tickLocked()
-		pause = interval
+		pause = max(interval, time.Until(w.due)/4) // several readings for a look that has to wait
 	}
 	return min(pause, max(time.Until(w.due), quickPause))
 }
@@ -210,21 +211,23 @@ func (w *Watch) readLocked() (still bool, err error) {
 // ends names a connection, as TIME_WAIT sockets have it.
 type ends struct{ local, remote netip.AddrPort }
 
-// collectLocked takes the kernel's reports, which only Begin judges before it.
-func (w *Watch) collectLocked() {
+// collectLocked takes the kernel's reports, which only Begin judges before it, and returns whether there were some.
+func (w *Watch) collectLocked() (some bool) {
 	if !w.ledger.begun {
 		w.bufferLocked()
-		return
+		return false
 	}
 	w.kernel.reports.Receive()
 	sockets, lost := w.kernel.reports.Ended()
-	w.changed = w.changed || lost || len(sockets) > 0
+	some = lost || len(sockets) > 0
+	w.changed = w.changed || some
 	if lost {
 		w.ledger.result.Overruns++
 	}
 	for _, e := range w.judgeLocked(sockets) {
 		w.ledger.include(e)
 	}
+	return some
 }
 
 // judgeLocked judges destroyed sockets.
