@@ -110,8 +110,9 @@ func (l *linting) drains() {
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
 	proxy := pod.Find(&l.pod.Spec, pod.IstioProxy)
+	isNative := l.pod.Annotations["sidecar.istio.io/nativeSidecar"] == "true" || proxy != nil && pod.IsNative(proxy)
 	if s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace &&
-		(proxy == nil || !pod.IsNative(proxy)) && !isInjected(l.pod) {
+		!isNative && !isInjected(l.pod) {
 		l.find("LC003", Warning, where(s.TerminationDrain.Path),
 			"without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; "+
 				"raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
