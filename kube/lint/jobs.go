@@ -46,7 +46,8 @@ var injectors = []struct{ annotation, value, unless, remedy string }{
 		"set vault.hashicorp.com/agent-pre-populate-only: \"true\""},
 	{"linkerd.io/inject", "enabled", "",
 		"set config.linkerd.io/proxy-enable-native-sidecar: \"true\", or run linkerd-await --shutdown"},
-	{"sidecar.istio.io/nativeSidecar", "false", "", "POST :15020/quitquitquit at the end of the main container, or \"true\""},
+	{"sidecar.istio.io/nativeSidecar", "false", "",
+		"POST :15020/quitquitquit at the end of the main container, or \"true\""},
 }
 
 const neverEndsText = "a Job's pod ends when all its ordinary containers have ended"

@@ -83,8 +83,8 @@ func Targets(s *corev1.Service) (targets []intstr.IntOrString) {
 }
 
 // Needs are the containers of the pod to which a container passes its requests, as far as the manifest shows it: it
-// names their ports on loopback, or it is a web server before PHP-FPM. A native sidecar ends last, and is left out unless
-// its own hook ends it.
+// names their ports on loopback, or it is a web server before PHP-FPM. A native sidecar ends last, and is left out
+// unless its own hook ends it.
 func Needs(spec *corev1.PodSpec, c *corev1.Container) (needed []*corev1.Container) {
 	text := settings(c)
 	for i, other := range Containers(spec) {

@@ -15,7 +15,7 @@
 //	app.go, job.go                the app as a child process
 //	outbound.go                   the app's captured outbound connections
 //	restart.go, hooks.go          hooks: the end of the pod or the restart of a container; the app's containers and exit
-//	status.go                     the status port; the clients that await the phase
+//	status.go, phases.go          the status port; the clients that await the phase
 //	probes.go                     the app's probes, redirected to the status port; Go's profiles
 //	metrics.go, merge.go          the agent's metrics; the scrape that includes the app's
 //	connections.go                the list of open connections
