@@ -103,7 +103,8 @@ func (a observedApp) follow(ctx context.Context) (t observe.Termination, err err
 }
 
 // find finds a process that has a name, and sets the options that fit it.
-func (a *observedApp) find(ctx context.Context, o *observe.Options) (namespace string, exited <-chan struct{}, err error) {
+func (a *observedApp) find(ctx context.Context, o *observe.Options) (
+	namespace string, exited <-chan struct{}, err error) {
 	switch {
 	case a.Unit != "":
 		a.PID, err = ofUnit(ctx, a.Unit)

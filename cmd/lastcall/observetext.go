@@ -10,7 +10,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
-// terminationText is a termination for a person: a sentence for each fact, in lines of at most 80 columns where names allow it.
+// terminationText is a termination for a person: a sentence for each fact, in lines of at most 80 columns where names
+// allow it.
 func terminationText(t observe.Termination) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
