@@ -16,8 +16,8 @@ const (
 	maxNode   = 1 << 14                // and at most so many
 )
 
-// refusals shows which connections of a node's own processes were refused. These are the kubelet's probes, unless clients
-// use the node's addresses, too:
+// refusals shows which connections of a node's own processes were refused. These are the kubelet's probes, unless
+// clients use the node's addresses, too:
 //
 //	node's namespace    SYN →             a socket is destroyed that knows the address of the pod
 //	pod's namespace           → ← RST     one more reset, whose number is all that shows
@@ -80,7 +80,8 @@ func (n *refusals) collectLocked() {
 	n.refused = n.refused[old:]
 }
 
-// since returns the connections that were refused after a moment, until another one. known is false if some are missing.
+// since returns the connections that were refused after a moment, until another one. known is false if some are
+// missing.
 func (n *refusals) since(at time.Time) (all []observe.Refusal, until time.Time, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
