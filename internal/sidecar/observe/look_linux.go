@@ -63,7 +63,8 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 		if w.ledger.options.LooksEarly && !now.Before(w.due) {
 			_ = w.lookLocked() // one that fails is repeated
 		}
-		if pause = calmPause; isUrgent {
+		// All watches of the process read at once, because most of the cost is to wake an idle process.
+		if pause = now.Truncate(calmPause).Add(calmPause).Sub(now); isUrgent {
 			pause = quickPause
 		}
 		for _, at := range w.ledger.closed {
@@ -81,7 +82,10 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 		}
 		pause = max(interval, time.Until(w.due)/4) // several readings for a look that has to wait
 	}
-	return min(pause, max(time.Until(w.due), quickPause))
+	if w.ledger.begun || w.pause < calmPause { // a later scan waits for the next reading
+		pause = min(pause, max(time.Until(w.due), quickPause))
+	}
+	return pause
 }
 
 // scanLocked reads only the listeners.
