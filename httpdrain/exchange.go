@@ -98,6 +98,9 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		defer p.mu.Unlock()
 		p.working--
 		delete(c.requests, x)
+		if c.h2 != nil { // after a cancelled stream, net/http neither sends anything nor changes the state
+			c.h2.shutLocked()
+		}
 		p.mu.Changed()
 	}()
 	x.handle()

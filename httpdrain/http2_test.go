@@ -1,6 +1,7 @@
 package httpdrain
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -63,6 +66,35 @@ func TestGoAwayByClient(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCancelledRequest: a connection whose client has cancelled its request ends when the handler has, although net/http
+// calls it idle before and sends nothing after.
+func TestCancelledRequest(t *testing.T) {
+	t.Parallel()
+	s := play(t, nil)
+	f := s.framer(t, false, http2.Setting{ID: 1, Val: 4096}, http2.Setting{ID: 4, Val: 65535}, http2.Setting{ID: 5, Val: 16384})
+	ask(t, f, 1, "/stubborn")
+	<-s.began
+	_ = s.Drain(t.Context())
+	_ = s.CloseIdle(t.Context(), 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(ctx) }()
+	must.Do(t, f.WriteRSTStream(1, http2.ErrCodeCancel))
+	polltest.Eventually(t, "the last GOAWAY is due", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for c := range s.conns {
+			if c.state == http.StateIdle && time.Since(c.since) > 100*time.Millisecond {
+				return true
+			}
+		}
+		return false
+	})
+	close(s.release)
+	must.Do(t, <-closed)
 }
 
 // TestUnencryptedHTTP2: net/http hands a connection with prior knowledge of HTTP/2 to the TLSNextProto "unencrypted_http2"
