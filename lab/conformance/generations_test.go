@@ -254,13 +254,7 @@ func (g *generation) read(transport *http.Transport, url string, length time.Dur
 	url += fmt.Sprintf("%s?words=%d", g.path, words)
 	ctx, cancel := context.WithTimeout(context.Background(), length+patience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
-	if err != nil {
-		g.outcome, g.detail = "no response", err.Error()
-		return
-	}
-	r.GetBody = nil // the client does not repeat it by itself
-	resp, err := transport.RoundTrip(r)
+	resp, err := sendOnce(ctx, transport.RoundTrip, http.MethodPost, url, "{}")
 	if err != nil {
 		g.outcome, g.detail = "no response", err.Error()
 		return

@@ -111,22 +111,7 @@ func (g goClient) session() {
 func (g goClient) ask(method, path, content string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	unsent := &untouched{Reader: strings.NewReader(content)}
-	r, err := http.NewRequestWithContext(ctx, method, g.url+path, io.NopCloser(unsent)) // cannot be sent twice
-	if err != nil {
-		g.t.Error(err)
-		return ""
-	}
-	if content == "" {
-		r.Body = nil
-	}
-	r.ContentLength = int64(len(content))
-	resp, err := g.c.Do(r)
-	// A GOAWAY between net/http's choice of the connection and its first byte makes net/http close the body, and then
-	// report that it cannot rewind it. No request was sent.
-	if err != nil && strings.Contains(err.Error(), "cannot rewind body") && !unsent.read.Load() && content != "" {
-		return g.ask(method, path, content)
-	}
+	resp, err := sendOnce(ctx, g.c.Do, method, g.url+path, content)
 	if err != nil {
 		g.t.Errorf("%s %s: %v", method, path, err)
 		return ""
@@ -137,6 +122,26 @@ func (g goClient) ask(method, path, content string) string {
 		g.t.Errorf("%s %s: %d, %v", method, path, resp.StatusCode, err)
 	}
 	return string(body)
+}
+
+// sendOnce makes a request with a body that net/http cannot repeat. A GOAWAY between net/http's choice of the connection
+// and the request's first byte makes net/http close the body, and then report that it cannot rewind it. No request was
+// sent then, and the next connection gets it.
+func sendOnce(ctx context.Context, do func(*http.Request) (*http.Response, error), method, url, content string) (*http.Response, error) {
+	for {
+		unsent := &untouched{Reader: strings.NewReader(content)}
+		r, err := http.NewRequestWithContext(ctx, method, url, io.NopCloser(unsent))
+		if err != nil {
+			return nil, err
+		}
+		if r.ContentLength = int64(len(content)); content == "" {
+			r.Body = nil
+		}
+		resp, err := do(r)
+		if err == nil || unsent.read.Load() || content == "" || !strings.Contains(err.Error(), "cannot rewind body") {
+			return resp, err
+		}
+	}
 }
 
 // untouched notes whether anything of it has been read.

@@ -71,8 +71,14 @@ async def aiohttp_client():
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context))
 
     async def ask(method, path, body):
-        async with session.request(method, url + path, data=body) as r:
-            return r.status, await r.read()
+        try:
+            async with session.request(method, url + path, data=body) as r:
+                return r.status, await r.read()
+        except aiohttp.ClientOSError as e:
+            # The connection ended between the pool and the first write: aiohttp has written nothing.
+            if "closing transport" not in str(e.__cause__):
+                raise
+            return await ask(method, path, body)
 
     return ask
 
