@@ -168,9 +168,12 @@ func chooseSidecar(pod *corev1.Pod, o Options) (Sidecar, error) {
 	if form, err := choice(pod, annotationSidecar, Native, Classic); form != "" || err != nil {
 		return form, err
 	}
-	// Istio's setting for the same.
-	forms := map[string]Sidecar{"true": Native, "false": Classic}
-	return cmp.Or(forms[pod.Annotations["sidecar.istio.io/nativeSidecar"]], o.Sidecar, Native), nil
+	return cmp.Or(IstioForm(pod), o.Sidecar, Native), nil
+}
+
+// IstioForm is the form of the sidecar by Istio's annotation; empty without one.
+func IstioForm(pod *corev1.Pod) Sidecar {
+	return map[string]Sidecar{"true": Native, "false": Classic}[pod.Annotations["sidecar.istio.io/nativeSidecar"]]
 }
 
 // chooseCapture returns the kind of capture of the pod's traffic.

@@ -39,14 +39,22 @@ var quits = []string{
 	"exit-after-auth", "scuttle",
 }
 
-// injectors are annotations that add an ordinary container, and the remedy.
-var injectors = []struct{ annotation, value, unless, remedy string }{
-	{"dapr.io/enabled", "true", "", "POST :3500/v1.0/shutdown at the end of the main container"},
-	{"vault.hashicorp.com/agent-inject", "true", "vault.hashicorp.com/agent-pre-populate-only",
+// injectors are annotations that add an ordinary container, unless another setting prevents that, and the remedy.
+var injectors = []struct {
+	annotation, value string
+	unless            func(*linting) bool
+	remedy            string
+}{
+	{"dapr.io/enabled", "true", func(*linting) bool { return false },
+		"POST :3500/v1.0/shutdown at the end of the main container"},
+	{"vault.hashicorp.com/agent-inject", "true",
+		func(l *linting) bool {
+			return l.pod.Annotations["vault.hashicorp.com/agent-pre-populate-only"] == "true"
+		},
 		"set vault.hashicorp.com/agent-pre-populate-only: \"true\""},
-	{"linkerd.io/inject", "enabled", "",
+	{"linkerd.io/inject", "enabled", func(l *linting) bool { return pod.LinkerdNative(l.pod) == "true" },
 		"set config.linkerd.io/proxy-enable-native-sidecar: \"true\", or run linkerd-await --shutdown"},
-	{"sidecar.istio.io/nativeSidecar", "false", "",
+	{"sidecar.istio.io/nativeSidecar", "false", func(l *linting) bool { return l.end.Mesh != pod.MeshIstio },
 		"POST :15020/quitquitquit at the end of the main container, or \"true\""},
 }
 
@@ -58,11 +66,7 @@ func (l *linting) neverEnds() {
 		return
 	}
 	for _, i := range injectors {
-		if pod.LinkerdNative(l.pod) == "true" && i.annotation == "linkerd.io/inject" ||
-			i.value == "false" && l.end.Mesh != pod.MeshIstio {
-			continue
-		}
-		if l.pod.Annotations[i.annotation] == i.value && l.pod.Annotations[i.unless] != "true" && !l.quitsBeside("") {
+		if l.pod.Annotations[i.annotation] == i.value && !i.unless(l) && !l.quitsBeside("") {
 			l.find("LC039", Warning, "metadata.annotations["+i.annotation+"]",
 				"adds a container that does not exit, and %s: %s", neverEndsText, i.remedy)
 		}

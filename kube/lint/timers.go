@@ -110,7 +110,7 @@ func (l *linting) drains() {
 	}
 	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
 	proxy := pod.Find(&l.pod.Spec, pod.IstioProxy)
-	isNative := l.pod.Annotations["sidecar.istio.io/nativeSidecar"] == "true" || proxy != nil && pod.IsNative(proxy)
+	isNative := inject.IstioForm(l.pod) == inject.Native || proxy != nil && pod.IsNative(proxy)
 	if s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace &&
 		!isNative && !isInjected(l.pod) {
 		l.find("LC003", Warning, where(s.TerminationDrain.Path),

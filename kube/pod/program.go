@@ -258,7 +258,7 @@ func childless(command []string) string {
 	if program == "bash" {
 		commands, hasOthers := scriptOf(command)
 		if n := len(commands); n > 0 && !hasOthers && !strings.ContainsAny(strings.Join(commands[n-1], " "), dynamic) {
-			if last := commands[len(commands)-1]; !slices.Contains(pure, path.Base(last[0])) { // or an earlier one serves
+			if last := commands[n-1]; !slices.Contains(pure, path.Base(last[0])) { // or an earlier one serves
 				return childless(last)
 			}
 		}

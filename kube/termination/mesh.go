@@ -66,8 +66,7 @@ var proxyNames = map[string]string{
 }
 
 func (r *reader) istioForm() inject.Sidecar {
-	forms := map[string]inject.Sidecar{"true": inject.Native, "false": inject.Classic}
-	return cmp.Or(forms[r.pod.Annotations["sidecar.istio.io/nativeSidecar"]], r.options.Istio, inject.Native)
+	return cmp.Or(inject.IstioForm(r.pod), r.options.Istio, inject.Native)
 }
 
 // readProxy describes how a mesh's proxy ends at its stop signal.
