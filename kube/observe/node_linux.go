@@ -25,6 +25,7 @@ type refusals struct {
 	watch *sockdiag.Watch
 
 	mu      sync.Mutex // guards the fields below
+	read    time.Time  // until when all reports have been read
 	refused []observe.Refusal
 	lost    time.Time // when reports were missing last
 }
@@ -63,13 +64,15 @@ func watchRefusals(ctx context.Context, path string) (*refusals, error) {
 }
 
 func (n *refusals) collectLocked() {
+	read := time.Now()
 	n.watch.Receive()
 	sockets, lost := n.watch.Ended()
 	for _, s := range sockets {
 		if s.Remote.Port() != 0 && s.Acked == 0 && s.Received == 0 && s.EmptyReceived == 1 { // a reset in answer to the SYN
-			n.refused = append(n.refused, observe.Refusal{To: s.Remote, At: s.Ended})
+			n.refused = append(n.refused, observe.Refusal{To: s.Remote, After: n.read, At: s.Ended})
 		}
 	}
+	n.read = read
 	now, old := time.Now(), max(0, len(n.refused)-maxNode)
 	if lost || old > 0 {
 		n.lost = now

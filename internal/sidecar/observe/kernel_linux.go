@@ -203,6 +203,32 @@ func (p *pacer) reserve(now time.Time, cost time.Duration) time.Time {
 	return p.free
 }
 
+// debt holds the reservations of one watch that have not come due.
+type debt struct {
+	of   *pacer
+	due  time.Time     // of the latest reservation
+	owed time.Duration // for those that were not due when the next was made
+}
+
+// reserve pays for work: see pacer.reserve.
+func (d *debt) reserve(now time.Time, cost time.Duration) time.Time {
+	if !now.Before(d.due) {
+		d.owed = 0
+	}
+	d.owed += d.of.share * cost
+	d.due = d.of.reserve(now, cost)
+	return d.due
+}
+
+// release gives the reservations back, because no watch has to wait for one that has ended: after many pods have ended
+// at once, the next one's end would otherwise be watched up to a minute late.
+func (d *debt) release(now time.Time) {
+	d.of.mu.Lock()
+	defer d.of.mu.Unlock()
+	d.of.free = d.of.free.Add(-min(d.owed, max(d.due.Sub(now), 0)))
+	d.owed = 0
+}
+
 // paid is when everything until now is paid.
 func (p *pacer) paid() time.Time {
 	p.mu.Lock()

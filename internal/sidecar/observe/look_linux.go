@@ -75,7 +75,7 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 	default:
 		some := false
 		if cost := measure(func() { some = w.collectLocked() }); some {
-			looks.reserve(now, cost)
+			w.looks.reserve(now, cost)
 		}
 		if !now.Before(w.due) || w.ledger.listenerClosed {
 			w.tickLocked()
@@ -99,7 +99,7 @@ func (w *Watch) scanLocked() error {
 	}
 	w.pause = min(max(2*w.pause, scanFirst), maxScan)
 	now := time.Now()
-	w.due = later(now.Add(w.pause), scans.reserve(now, cost))
+	w.due = later(now.Add(w.pause), w.scans.reserve(now, cost))
 	return err
 }
 
@@ -177,7 +177,7 @@ func (w *Watch) lookLocked() (err error) {
 	})
 	now := time.Now()
 	if w.due = now.Add(min(max(earlyPause, earlyShare*cost), maxEarly)); w.ledger.begun {
-		w.due = later(now.Add(pause), looks.reserve(now, cost))
+		w.due = later(now.Add(pause), w.looks.reserve(now, cost))
 	}
 	return err
 }

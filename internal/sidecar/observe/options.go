@@ -25,8 +25,9 @@ type Probe struct {
 
 // Refusal is a refused connection.
 type Refusal struct {
-	To netip.AddrPort
-	At time.Time // when its socket was destroyed
+	To    netip.AddrPort
+	After time.Time // its socket was destroyed after this,
+	At    time.Time // and until this, when the report of it was read
 }
 
 // Options select what counts.

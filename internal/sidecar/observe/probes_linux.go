@@ -136,7 +136,7 @@ func (p *probes) explain(began time.Time, all []refusal, count func(r refusal, i
 	}
 	for _, r := range all {
 		shown = slices.DeleteFunc(shown, func(one Refusal) bool {
-			isSoon := !one.At.Before(r.since.Add(-probeSlack)) && !one.At.After(r.now.Add(probeLate))
+			isSoon := !one.At.Before(r.since.Add(-probeSlack)) && !one.After.After(r.now.Add(probeLate))
 			if r.n == 0 || !isSoon || others[one.To.Port()] {
 				return false
 			}

@@ -219,21 +219,23 @@ func TestRefusedProbe(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		proxies []uint16
+		read    int   // the interval between the readings of the node's reports, ms
 		shown   []int // by the node, ms
 		want    Lost
 		unclear Unclear
 	}{
-		{"two, of which one is late", nil, []int{1010, 2900}, Lost{}, Unclear{}},
-		{"one and a client", nil, []int{1010}, Lost{Refused: 1}, Unclear{}},
-		{"behind a sidecar", []uint16{15006}, []int{1010, 2010}, Lost{}, Unclear{}},
-		{"more than probes can come: clients on the node, too", nil, []int{1010, 1500, 2010}, Lost{}, Unclear{Probes: 2}},
-		{"behind a sidecar, one passed on or a client", []uint16{15006}, []int{1010}, Lost{}, Unclear{Probes: 1}},
+		{"two, of which one is late", nil, 0, []int{1010, 2900}, Lost{}, Unclear{}},
+		{"two, of which one is read late", nil, 5000, []int{1010, 7000}, Lost{}, Unclear{}},
+		{"one and a client", nil, 0, []int{1010}, Lost{Refused: 1}, Unclear{}},
+		{"behind a sidecar", []uint16{15006}, 0, []int{1010, 2010}, Lost{}, Unclear{}},
+		{"more than the probes: clients on the node, too", nil, 0, []int{1010, 1500, 2010}, Lost{}, Unclear{Probes: 2}},
+		{"behind a sidecar, one passed on or a client", []uint16{15006}, 0, []int{1010}, Lost{}, Unclear{Probes: 1}},
 	} {
 		g := newLedger(Options{Probes: []Probe{{8080, 5 * time.Second}, {8080, 5 * time.Second}}, ProxyPorts: tt.proxies, Refusals: none})
 		g.begin(began, "test", nil)
 		g.resets = []refusal{{at(900), at(1000), 1, true}, {at(1900), at(2000), 1, true}}
 		for _, ms := range tt.shown {
-			g.probes.refused = append(g.probes.refused, Refusal{pod, at(ms)})
+			g.probes.refused = append(g.probes.refused, Refusal{pod, at(ms - tt.read), at(ms)})
 		}
 		g.probes.completeUntil = at(9000)
 		got := Termination{Begin: began}

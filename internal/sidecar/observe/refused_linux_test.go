@@ -158,6 +158,36 @@ func TestPacerUnused(t *testing.T) {
 	}
 }
 
+// A watch that is closed gives back what it has not used, and no more.
+func TestPacerRelease(t *testing.T) {
+	p := pacer{share: 20}
+	now := time.Unix(1e9, 0)
+	var all [500]debt
+	for i := range all {
+		all[i] = debt{of: &p}
+		for range 3 {
+			all[i].reserve(now, 4*time.Millisecond)
+		}
+	}
+	if got := p.paid().Sub(now); got != 120*time.Second {
+		t.Fatalf("500 watches reserve %v", got)
+	}
+	now = now.Add(10 * time.Second)
+	for i := range all[1:] {
+		all[1+i].release(now)
+		all[1+i].release(now)
+	}
+	if got := p.paid().Sub(now); got < 0 || got > time.Second {
+		t.Errorf("a watch has to wait %v for those that have ended", got)
+	}
+	one := debt{of: &p}
+	one.reserve(now, 4*time.Millisecond)
+	one.release(now.Add(time.Second)) // used
+	if got := p.reserve(now.Add(time.Second), 4*time.Millisecond); got.Sub(now) != 1080*time.Millisecond {
+		t.Errorf("the next look comes %v later", got.Sub(now))
+	}
+}
+
 func TestStill(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for name, tt := range map[string]struct {

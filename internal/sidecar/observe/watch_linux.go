@@ -32,6 +32,8 @@ type Watch struct {
 	segments int               // counter at the last look
 	changed  bool              // the next look has to read the table
 	closed   bool
+	looks    debt
+	scans    debt
 
 	wake   chan struct{} // a report is urgent, or Begin has come
 	closes chan struct{} // see Closing
@@ -44,7 +46,7 @@ type Watch struct {
 // costs one file descriptor, and keeps the namespace alive after its last process.
 func Open(path string, o Options) (*Watch, error) {
 	w := &Watch{ledger: newLedger(o), wake: make(chan struct{}, 1), closes: make(chan struct{}, 1),
-		stop: make(chan struct{})}
+		stop: make(chan struct{}), looks: debt{of: &looks}, scans: debt{of: &scans}}
 	if path == "" {
 		return w, nil
 	}
@@ -206,6 +208,8 @@ func (w *Watch) Close() error {
 	w.mu.Unlock()
 	close(w.stop)
 	w.done.Wait()
+	w.looks.release(time.Now())
+	w.scans.release(time.Now())
 	var errs []error
 	if w.kernel != nil {
 		errs = append(errs, w.kernel.close())
