@@ -1,3 +1,14 @@
+// Package ephemeral observes how the pods of a workload end, without an installation: it adds an ephemeral container
+// with lastcall to each of them, which watches the kernel's table of sockets from within the pod's network namespace
+// (lastcall observe --pod), and reads its log.
+//
+// The container has no capability and no root, so that it starts in namespaces with the pod security level
+// "restricted". It touches no packet and no process. Kubernetes cannot remove an ephemeral container: it ends with its
+// pod, or by itself after Options.Limit.
+//
+// The kubelet sends SIGTERM to all containers of a pod at once, and the observer, which is one of them, takes it as the
+// beginning of the termination. At the end of the grace period it is killed like the others; a moment before, it writes
+// how many requests are in flight.
 package ephemeral
 
 import (
@@ -167,4 +178,52 @@ func (r *run) startAll(ctx context.Context, pods []corev1.Pod) (all []*observed,
 	}
 	_ = adding.Wait() // why has the error
 	return all, why
+}
+
+// sighting is the last state of a pod that the API server has sent.
+type sighting struct {
+	pod     *corev1.Pod
+	isGone  bool          // deleted; pod is its last state
+	changed chan struct{} // closed at the next change
+}
+
+// sightings are the states of the workload's pods, by UID.
+type sightings struct {
+	mu  sync.Mutex
+	all map[types.UID]*sighting
+}
+
+func (s *sightings) set(p *corev1.Pod, isGone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was := s.all[p.UID]; was != nil {
+		close(was.changed)
+	}
+	s.all[p.UID] = &sighting{pod: p, isGone: isGone, changed: make(chan struct{})}
+}
+
+// of is the last sighting of a pod, which is p itself before the first.
+func (s *sightings) of(p *corev1.Pod) *sighting {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[p.UID] == nil {
+		s.all[p.UID] = &sighting{pod: p, changed: make(chan struct{})}
+	}
+	return s.all[p.UID]
+}
+
+// await waits until done reports true for a pod, or the pod is gone, and returns the last sighting. It returns early
+// when ctx ends.
+func (s *sightings) await(ctx context.Context, p *corev1.Pod, done func(*corev1.Pod) bool) *sighting {
+	for {
+		now := s.of(p)
+		if now.isGone || done(now.pod) {
+			return now
+		}
+		select {
+		case <-now.changed:
+		case <-ctx.Done():
+			return now
+		}
+	}
 }
