@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/admin"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
@@ -199,7 +198,9 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 	if first == drain.Terminate {
 		report.Trigger = a.stopSignalName()
 	}
-	a.status.metrics.count(report)
+	for _, c := range report.Open {
+		a.status.metrics.cut.WithLabelValues(c.Ending).Inc()
+	}
 	if !a.isJob() || report.Verdict == drain.Resumed { // a job's report follows its end
 		report.Publish(a.log, a.TerminationLog)
 	}
@@ -239,40 +240,4 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 		return a.appCode()
 	}
 	return CodeIntended
-}
-
-// phases is the state of the termination for hooks that wait for it, probes and metrics.
-type phases struct {
-	phase.State
-	isUp   bool
-	starts bool // the app is ours and does not accept connections yet
-	phase  drain.Phase
-	began  time.Time    // the latest termination; zero before the first
-	ended  time.Time    // zero during a termination
-	cfg    drain.Config // of the termination
-	hooked bool         // SIGTERM arrived after a hook's drain was complete
-
-	sigkill     time.Time // when the platform's SIGKILL comes, if that is sooner than the grace period's end
-	sigkillFrom string    // the source of that
-}
-
-// ready enters Serving, at the start or after a cancelled drain.
-func (p *phases) ready() { p.Set(func() { p.isUp, p.phase = true, drain.Serving }) }
-
-// watcher records one termination.
-func (p *phases) watcher(cfg drain.Config) drain.Watcher {
-	p.Set(func() {
-		p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg
-		if left := time.Until(p.sigkill); left > 0 {
-			p.cfg.GracePeriod = min(cfg.GracePeriod, left)
-		}
-	})
-	return drain.Watcher{Phase: func(now drain.Phase) {
-		p.Set(func() {
-			if now == drain.Done {
-				p.ended, p.hooked = time.Now(), p.phase == drain.Drained
-			}
-			p.phase = now
-		})
-	}}
 }

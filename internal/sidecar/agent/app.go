@@ -46,7 +46,7 @@ func (a *agent) awaitServing(ctx context.Context) {
 	if !serves {
 		return
 	}
-	a.phases.appAccepts()
+	a.phases.Set(func() { a.phases.starts = false })
 	a.Notifier.Ready()
 	if a.app == nil {
 		return

@@ -66,19 +66,16 @@ func connectionsTable(list []pipe.Connection) []byte {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "PEER\tLISTENER\tAPP\tPROTOCOL\tTLS\tSTATE\tAGE\tRECEIVED\tSENT\tREQUEST")
 	for _, c := range list {
+		state := string(c.State)
+		if c.Idle > 0 {
+			state += " " + age(c.Idle)
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n",
-			c.Peer, c.Listener, c.App, cmp.Or(c.Protocol, "-"), tlsText(c.TLS), stateText(&c), age(c.Age), c.Received, c.Sent,
+			c.Peer, c.Listener, c.App, cmp.Or(c.Protocol, "-"), tlsText(c.TLS), state, age(c.Age), c.Received, c.Sent,
 			oldest(&c))
 	}
 	_ = w.Flush()
 	return b.Bytes()
-}
-
-func stateText(c *pipe.Connection) string {
-	if c.Idle > 0 {
-		return string(c.State) + " " + age(c.Idle)
-	}
-	return string(c.State)
 }
 
 // oldest is the request that has taken longest, and the number of others.

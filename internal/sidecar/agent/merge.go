@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -49,7 +50,7 @@ const maxMetricLine = 64 << 10
 func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	late := time.AfterFunc(timeoutOf(r), cancel)
+	late := time.AfterFunc(min(scrapeTimeout, cmp.Or(statusserver.ScrapeTimeout(r)*8/10, scrapeTimeout)), cancel)
 	var parts []<-chan *part
 	if m.proxy != nil {
 		parts = append(parts, m.fetch(ctx, "proxy", m.proxy))
@@ -87,15 +88,6 @@ func (m *merge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-}
-
-// timeoutOf is a little less than the scraper's own timeout.
-func timeoutOf(r *http.Request) time.Duration {
-	granted := statusserver.ScrapeTimeout(r)
-	if granted == 0 {
-		return scrapeTimeout
-	}
-	return min(scrapeTimeout, granted*8/10)
 }
 
 // part is one target's metrics, from their beginning.

@@ -54,15 +54,6 @@ func newMetrics(p *phases, more ...prometheus.Collector) *metrics {
 	return m
 }
 
-func (m *metrics) watch(p drain.DataPlane) { m.plane.Store(&p) }
-
-// count adds a termination's losses.
-func (m *metrics) count(r drain.Report) {
-	for _, c := range r.Open {
-		m.cut.WithLabelValues(c.Ending).Inc()
-	}
-}
-
 // Describe sends nothing: the set of series depends on the phase.
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 

@@ -2,14 +2,47 @@ package agent
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/phase"
 )
 
-// appAccepts makes an app that starts ready.
-func (p *phases) appAccepts() { p.Set(func() { p.starts = false }) }
+// phases is the state of the termination for hooks that wait for it, probes and metrics.
+type phases struct {
+	phase.State
+	isUp   bool
+	starts bool // the app is ours and does not accept connections yet
+	phase  drain.Phase
+	began  time.Time    // the latest termination; zero before the first
+	ended  time.Time    // zero during a termination
+	cfg    drain.Config // of the termination
+	hooked bool         // SIGTERM arrived after a hook's drain was complete
+
+	sigkill     time.Time // when the platform's SIGKILL comes, if that is sooner than the grace period's end
+	sigkillFrom string    // the source of that
+}
+
+// ready enters Serving, at the start or after a cancelled drain.
+func (p *phases) ready() { p.Set(func() { p.isUp, p.phase = true, drain.Serving }) }
+
+// watcher records one termination.
+func (p *phases) watcher(cfg drain.Config) drain.Watcher {
+	p.Set(func() {
+		p.began, p.ended, p.cfg = time.Now(), time.Time{}, cfg
+		if left := time.Until(p.sigkill); left > 0 {
+			p.cfg.GracePeriod = min(cfg.GracePeriod, left)
+		}
+	})
+	return drain.Watcher{Phase: func(now drain.Phase) {
+		p.Set(func() {
+			if now == drain.Done {
+				p.ended, p.hooked = time.Now(), p.phase == drain.Drained
+			}
+			p.phase = now
+		})
+	}}
+}
 
 // hasten records that SIGKILL comes at a moment. It returns false, and changes nothing, if the grace period ends no
 // later.
@@ -32,13 +65,6 @@ func (p *phases) deadline() (at time.Time, from string) {
 	return at, from
 }
 
-// begins waits until a termination begins, for atMost or until ctx ends, and reports whether it has.
-func (p *phases) begins(ctx context.Context, atMost time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, atMost)
-	defer cancel()
-	return p.Await(ctx, func() bool { return p.phase != drain.Serving }) == nil
-}
-
 // isEnding reports whether a termination has begun and was not cancelled.
 func (p *phases) isEnding() bool { return p.snapshot().phase != drain.Serving }
 
@@ -50,26 +76,29 @@ func (p *phases) leftToApp(ctx context.Context) error {
 	return p.Reached(ctx, &p.phase, drain.Drained, drain.Finishing)
 }
 
-// deadline is POST /deadline/TOKEN?at=TIME&from=SOURCE: SIGKILL comes at TIME (RFC 3339), sooner than the grace period
-// says. The node's observer sends it from within the pod's network namespace. It begins no termination and only
-// shortens one: a moment that has passed, or is no sooner than the known one, is refused (409).
-func (s *status) deadline(w http.ResponseWriter, r *http.Request) {
-	if !isToken(r.PathValue("token"), s.a.Status.HookToken) {
-		s.refuse(w, r)
-		return
-	}
-	from := r.URL.Query().Get("from")
-	at, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("at"))
-	switch {
-	case err != nil || from == "" || len(from) > 32:
-		http.Error(w, "must have at=2006-01-02T15:04:05.999Z and from=SOURCE of up to 32 bytes", http.StatusBadRequest)
-	case !at.After(time.Now()):
-		http.Error(w, "the deadline has passed", http.StatusConflict)
-	case !s.a.phases.hasten(at, from, s.a.Settings.GracePeriod.Value):
-		http.Error(w, "the deadline is no sooner than the known one", http.StatusConflict)
-	default:
-		s.a.log.Info("deadline received", "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
-		s.a.requests.Send(drain.Sooner)
-		answer(w, "ok\n")
-	}
+// snapshot is the state for metrics and probes.
+type snapshot struct {
+	up        bool
+	starts    bool // the app does not accept connections yet
+	phase     drain.Phase
+	draining  bool
+	hooked    bool          // SIGTERM arrived after a hook's drain was complete
+	duration  time.Duration // of the current drain, or of the latest
+	remaining time.Duration // until the platform's SIGKILL, negative after it; only while draining
+}
+
+func (p *phases) snapshot() (s snapshot) {
+	p.Get(func() {
+		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
+		switch {
+		case p.began.IsZero():
+		case p.ended.IsZero():
+			s.draining = true
+			s.duration = time.Since(p.began)
+			s.remaining = p.cfg.GracePeriod - s.duration
+		default:
+			s.duration = p.ended.Sub(p.began)
+		}
+	})
+	return s
 }

@@ -75,7 +75,9 @@ func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 		a.requests.Send(drain.AppHook)
 		return a.phases.leftToApp(ctx)
 	}
-	if a.phases.begins(ctx, restartKnown) {
+	known, cancel := context.WithTimeout(ctx, restartKnown)
+	defer cancel()
+	if a.phases.Await(known, func() bool { return a.phases.phase != drain.Serving }) == nil {
 		return a.phases.leftToApp(ctx)
 	}
 	c := restartedContainer{ports: ports, began: began, answered: make(chan struct{})}
@@ -120,30 +122,12 @@ func (a *agent) handleRestarts(ctx context.Context) {
 	}
 }
 
-// restart is the data plane's part of a restart; see pipe.Restart.
-type restart interface {
-	InFlight() int
-	Release()
-	End()
-}
-
-// planeRestart is for a data plane that cannot hold connections back.
-type planeRestart struct{ drain.DataPlane }
-
-func (r planeRestart) InFlight() int {
-	if now, err := r.Activity(context.Background()); err == nil && now.Known {
+// inFlight counts the requests of a data plane that cannot hold connections back.
+func (a *agent) inFlight() int {
+	if now, err := a.plane.Activity(context.Background()); err == nil && now.Known {
 		return now.Busy
 	}
 	return 1 // unknown counts as busy
-}
-func (planeRestart) Release() {}
-func (planeRestart) End()     {}
-
-func (a *agent) beginRestart(ports []uint16) restart {
-	if p, isPipe := a.plane.(*pipe.Pipe); isPipe {
-		return p.BeginRestart(ports, a.Settings.RestartWait.Value)
-	}
-	return planeRestart{a.plane}
 }
 
 // followRestart lets the hook return, and then waits until the container is back. previous, which may be nil, is called
@@ -154,16 +138,20 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer, previou
 	look, closeLook := a.openListeners()
 	defer closeLook()
 	before := look(c.ports)
-	r := a.beginRestart(c.ports)
-	defer r.End()
+	inFlight, release := a.inFlight, func() {}
+	if p, isPipe := a.plane.(*pipe.Pipe); isPipe {
+		r := p.BeginRestart(c.ports, a.Settings.RestartWait.Value)
+		defer r.End()
+		inFlight, release = r.InFlight, r.Release
+	}
 	if previous != nil {
 		previous()
 	}
 
 	_ = poll.Until(ctx, restartPoll, func() bool {
-		return r.InFlight() == 0 || time.Since(c.began) >= restartHook || a.phases.isEnding()
+		return inFlight() == 0 || time.Since(c.began) >= restartHook || a.phases.isEnding()
 	})
-	if n := r.InFlight(); n > 0 {
+	if n := inFlight(); n > 0 {
 		a.log.Warn("requests still in flight; leaving them to the app container that is being restarted", "requests", n)
 	}
 	close(c.answered)
@@ -176,7 +164,7 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer, previou
 		isBack = lost > 0 && found == lost
 		if !isBack && !released && (found > 0 || time.Since(answered) >= restartSettle) {
 			released = true
-			r.Release()
+			release()
 		}
 		return isBack
 	}

@@ -39,7 +39,10 @@ func (a *agent) start(ctx context.Context) (err error) {
 	if err := a.startPlane(ctx); err != nil {
 		return err
 	}
-	a.status.watch(a.plane)
+	if own, ok := a.plane.(*envoy.Plane); ok {
+		a.status.merge.proxy = own.Metrics
+	}
+	a.status.metrics.plane.Store(&a.plane)
 	if err := errors.Join(a.startAdmin(), a.startOutbound()); err != nil {
 		return err
 	}
@@ -77,7 +80,10 @@ func (a *agent) startPlane(ctx context.Context) error {
 		return nil
 	}
 	cfg := a.Pipe
-	cfg.OwnPorts, cfg.Log = a.ownPorts(), a.log
+	cfg.OwnPorts, cfg.Log = []uint16{uint16(a.Settings.StatusPort.Value), uint16(a.Settings.AdminPort.Value)}, a.log
+	if at, err := netip.ParseAddrPort(a.Admin.Address); err == nil {
+		cfg.OwnPorts = append(cfg.OwnPorts, at.Port())
+	}
 	if a.App.Command != nil {
 		cfg.AppStarts = a.Settings.RestartWait.Value
 	}
@@ -153,12 +159,3 @@ func (p adminPlane) CloseIdle() {
 }
 
 func (p adminPlane) StopAccepting() { _ = p.Pipe.StopAccepting(context.Background()) }
-
-// ownPorts are the ports of the status server and the admin API.
-func (a *agent) ownPorts() []uint16 {
-	ports := []uint16{uint16(a.Settings.StatusPort.Value), uint16(a.Settings.AdminPort.Value)}
-	if at, err := netip.ParseAddrPort(a.Admin.Address); err == nil {
-		ports = append(ports, at.Port())
-	}
-	return ports
-}

@@ -16,7 +16,6 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/listen"
 	"github.com/lastcall-dev/lastcall/internal/phase"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/envoy"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/statusserver"
@@ -33,13 +32,8 @@ type status struct {
 	merge   merge // its proxy is set before readiness
 }
 
-// statusAddress is where the status server listens.
-func (a *agent) statusAddress() string {
-	return net.JoinHostPort(a.Status.Address, strconv.Itoa(a.Settings.StatusPort.Value))
-}
-
 func (a *agent) startStatus() (*status, error) {
-	address := a.statusAddress()
+	address := net.JoinHostPort(a.Status.Address, strconv.Itoa(a.Settings.StatusPort.Value))
 	ln, err := listen.Open("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the status server on %s (from %s; "+
@@ -67,14 +61,6 @@ func (a *agent) startStatus() (*status, error) {
 	mux.Handle("/stats/prometheus", scrapes)
 	s.server = statusserver.Serve(statusserver.New(mux, a.log), ln, a.log)
 	return s, nil
-}
-
-// watch adds the data plane's metrics.
-func (s *status) watch(p drain.DataPlane) {
-	if own, ok := p.(*envoy.Plane); ok {
-		s.merge.proxy = own.Metrics
-	}
-	s.metrics.watch(p)
 }
 
 func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
@@ -195,6 +181,30 @@ func (s *status) waitByToken(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// deadline is POST /deadline/TOKEN?at=TIME&from=SOURCE: SIGKILL comes at TIME (RFC 3339), sooner than the grace period
+// says. The node's observer sends it from within the pod's network namespace. It begins no termination and only
+// shortens one: a moment that has passed, or is no sooner than the known one, is refused (409).
+func (s *status) deadline(w http.ResponseWriter, r *http.Request) {
+	if !isToken(r.PathValue("token"), s.a.Status.HookToken) {
+		s.refuse(w, r)
+		return
+	}
+	from := r.URL.Query().Get("from")
+	at, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("at"))
+	switch {
+	case err != nil || from == "" || len(from) > 32:
+		http.Error(w, "must have at=2006-01-02T15:04:05.999Z and from=SOURCE of up to 32 bytes", http.StatusBadRequest)
+	case !at.After(time.Now()):
+		http.Error(w, "the deadline has passed", http.StatusConflict)
+	case !s.a.phases.hasten(at, from, s.a.Settings.GracePeriod.Value):
+		http.Error(w, "the deadline is no sooner than the known one", http.StatusConflict)
+	default:
+		s.a.log.Info("deadline received", "deadline_in", time.Until(at).Round(time.Millisecond), "deadline_from", from)
+		s.a.requests.Send(drain.Sooner)
+		answer(w, "ok\n")
+	}
+}
+
 // refuse answers a request without the pod's token as if the path did not exist.
 func (s *status) refuse(w http.ResponseWriter, r *http.Request) {
 	s.metrics.hookRefused.Inc()
@@ -261,31 +271,4 @@ func (s *status) alive(ctx context.Context) error {
 		return fmt.Errorf("check the status server: %w", err)
 	}
 	return nil
-}
-
-// snapshot is the state for metrics and probes.
-type snapshot struct {
-	up        bool
-	starts    bool // the app does not accept connections yet
-	phase     drain.Phase
-	draining  bool
-	hooked    bool          // SIGTERM arrived after a hook's drain was complete
-	duration  time.Duration // of the current drain, or of the latest
-	remaining time.Duration // until the platform's SIGKILL, negative after it; only while draining
-}
-
-func (p *phases) snapshot() (s snapshot) {
-	p.Get(func() {
-		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
-		switch {
-		case p.began.IsZero():
-		case p.ended.IsZero():
-			s.draining = true
-			s.duration = time.Since(p.began)
-			s.remaining = p.cfg.GracePeriod - s.duration
-		default:
-			s.duration = p.ended.Sub(p.began)
-		}
-	})
-	return s
 }
