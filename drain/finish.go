@@ -60,10 +60,6 @@ func (e OpaqueEnds) since(before OpaqueEnds) OpaqueEnds {
 	return OpaqueEnds{e.Ended - before.Ended, e.Answered - before.Answered, e.Dropped - before.Dropped}
 }
 
-func (e OpaqueEnds) plus(other OpaqueEnds) OpaqueEnds {
-	return OpaqueEnds{e.Ended + other.Ended, e.Answered + other.Answered, e.Dropped + other.Dropped}
-}
-
 // shows is the evidence. A few connections may end by chance just after an answer, or just after a request: neither
 // shows anything while most show the opposite.
 func (e OpaqueEnds) shows() string {

@@ -85,7 +85,9 @@ func (j *joined) Activity(ctx context.Context) (Activity, error) {
 		sum.Arrivals += m.last.Arrivals
 		sum.Raced += m.last.Raced
 		sum.Failed += m.last.Failed
-		sum.OpaqueEnds = sum.OpaqueEnds.plus(m.last.OpaqueEnds)
+		sum.OpaqueEnds.Ended += m.last.OpaqueEnds.Ended
+		sum.OpaqueEnds.Answered += m.last.OpaqueEnds.Answered
+		sum.OpaqueEnds.Dropped += m.last.OpaqueEnds.Dropped
 		if hasEnded(m.Exited()) {
 			continue
 		}

@@ -115,13 +115,13 @@ func (r Report) phase(span Span) string {
 }
 
 func (r Report) cut() string {
-	if f := r.Finish; len(r.Open)+r.LeftOut == 0 && f != nil && f.Dropped > 0 {
+	switch f := r.Finish; {
+	case len(r.Open)+r.LeftOut > 0:
+		return "cut " + listed(r.Open, 3, r.LeftOut)
+	case f != nil && f.Dropped > 0:
 		return fmt.Sprintf("the app cut %d", f.Dropped)
 	}
-	if len(r.Open)+r.LeftOut == 0 {
-		return "the cut requests are unknown"
-	}
-	return "cut " + listed(r.Open, 3, r.LeftOut)
+	return "the cut requests are unknown"
 }
 
 // listed names the first conversations and counts the others.

@@ -35,14 +35,11 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isUnread reports whether the body has not been read to its end.
-func (x *exchange) isUnread() bool { return x.body != nil && !x.body.ended.Load() }
-
 // leaveBody is called when the handler has returned.
 func (x *exchange) leaveBody() {
 	p := x.c.p
 	p.mu.Lock()
-	x.c.leaves = x.isUnread() && !x.hijacked.Load()
+	x.c.leaves = x.body != nil && !x.body.ended.Load() && !x.hijacked.Load()
 	isEnd := x.c.answerEarly()
 	p.mu.Unlock()
 	if isEnd { // before net/http resets the deadline: a proxy may still be reading the body in another goroutine

@@ -3,6 +3,7 @@ package httpdrain
 import (
 	"bufio"
 	"cmp"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -159,25 +160,14 @@ func (x *exchange) begin(status int) bool {
 	if x.begun.Load() {
 		return true
 	}
-	copyHeader(x.w.Header(), x.own)
-	x.endConnection()
+	maps.Copy(x.w.Header(), x.own)
+	if x.c.p.draining.Load() && x.c.h2 == nil { // not ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off
+		x.w.Header().Set("Connection", "close") // over HTTP/2 a GOAWAY asks the client to go elsewhere
+	}
 	x.follow(status)
 	x.c.delimited.Store(x.endsWithConnection(status))
 	x.begun.Store(true)
 	return true
-}
-
-func copyHeader(to, from http.Header) {
-	for name, values := range from {
-		to[name] = values
-	}
-}
-
-// endConnection asks the client, while draining, to go elsewhere; over HTTP/2 a GOAWAY does.
-func (x *exchange) endConnection() {
-	if x.c.p.draining.Load() && x.c.h2 == nil { // not ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off
-		x.w.Header().Set("Connection", "close")
-	}
 }
 
 func (x *exchange) WriteHeader(code int) {
@@ -189,7 +179,7 @@ func (x *exchange) WriteHeader(code int) {
 		if x.taken || x.begun.Load() && !isLast {
 			return
 		}
-		copyHeader(x.w.Header(), x.own)
+		maps.Copy(x.w.Header(), x.own)
 		x.w.WriteHeader(code)
 		if x.begun.Store(isLast); !isLast {
 			clear(x.w.Header())

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -174,7 +175,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		Log:            log,
 		Terminal:       terminal.On(written, os.Stderr),
 		Pipe:           pipe.Config{Inbound: inbound, Endings: endings(settings)},
-		Outbound:       f.capture.outboundAddress(),
+		Outbound:       f.capture.out,
 		Pod:            agent.Pod{ExitWithApp: f.exitWithApp},
 		TerminationLog: f.terminationLog,
 		FailOnCut:      f.failOnCut,
@@ -189,7 +190,11 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 	if o.Pipe.Limits, err = f.limits.limits(); err != nil {
 		return o, nil, err
 	}
-	limitMemory(o.Pipe.Limits.Memory)
+	if memory := o.Pipe.Limits.Memory; memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		// The garbage collector works harder before the container's limit is reached. The rest is for the kernel's part of
+		// connections and for the program itself.
+		debug.SetMemoryLimit(memory / 8 * 5)
+	}
 	if o.Status.Probes, err = agent.ParseProbes(os.Getenv(meshconfig.VariableProbes)); err != nil {
 		return o, nil, usage(err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -179,7 +180,7 @@ func (f *captureFlags) register(flags *pflag.FlagSet) {
 		"`port` of the app whose connections never hold the drain (probes, scrapes); may be repeated")
 }
 
-// inbound is the listener for captured connections; nil without one.
+// inbound is the listener for captured connections, nil without one. It fills in the addresses of --capture.
 func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	if f.on && os.Geteuid() != istio.ProxyID && os.Getegid() != istio.ProxyID {
 		return nil, usagef("--capture: user %d, group %d is itself captured, so that connections would loop: "+
@@ -187,11 +188,10 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 			"use --inbound-captured %s --outbound %s",
 			os.Geteuid(), os.Getegid(), istio.ProxyID, capturedInbound, capturedOutbound)
 	}
-	listen := f.in
-	if listen == "" && f.on {
-		listen = capturedInbound
+	if f.on {
+		f.in, f.out = cmp.Or(f.in, capturedInbound), cmp.Or(f.out, capturedOutbound)
 	}
-	if listen == "" {
+	if f.in == "" {
 		return nil, nil
 	}
 	protocol, err := parseProtocol(f.protocol)
@@ -199,7 +199,7 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 		return nil, usagef("--inbound-captured-protocol: %w", err)
 	}
 	ignore, err := ports("ignore-inbound-port", f.ignore)
-	return []pipe.Inbound{{Listen: listen, Protocol: protocol, Ignore: ignore}}, err
+	return []pipe.Inbound{{Listen: f.in, Protocol: protocol, Ignore: ignore}}, err
 }
 
 // verify reports an error if the traffic is to be redirected already and is not, also as the container's termination
@@ -230,11 +230,4 @@ func ports(flag string, values []uint) (out []uint16, err error) {
 		out = append(out, uint16(port))
 	}
 	return out, nil
-}
-
-func (f *captureFlags) outboundAddress() string {
-	if f.out == "" && f.on {
-		return capturedOutbound
-	}
-	return f.out
 }

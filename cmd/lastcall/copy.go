@@ -65,20 +65,16 @@ func copyProgram(source, dest string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = fill(out, in); err == nil {
+	// It does not wait for the disk (fsync), which would delay the pod: Linux reports a full volume to the write, and the
+	// pod's volume ends with its node.
+	_, err = io.Copy(out, in)
+	if err = cmp.Or(err, out.Chmod(0o555), out.Close()); err == nil {
 		err = os.Rename(out.Name(), dest)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(out.Name()))
 	}
 	return nil
-}
-
-// fill writes all of in and closes out. It does not wait for the disk (fsync), which would delay the pod: Linux reports
-// a full volume to the write, and the pod's volume ends with its node.
-func fill(out *os.File, in io.Reader) error {
-	_, err := io.Copy(out, in)
-	return cmp.Or(err, out.Chmod(0o555), out.Close())
 }
 
 // copyTarget is the file that dest names: in a folder, one with the program's name.

@@ -53,7 +53,8 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 	f.settings.register(flags)
 	cli.Group(flags, "App and pod", func(flags *pflag.FlagSet) {
 		own(flags)
-		f.stop.register(flags)
+		flags.StringSliceVar(&f.stop.signals, "stop-signal", nil,
+			"`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
 		flags.BoolVar(&f.exitWithApp, "exit-with-app", false,
 			"exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
 		flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests were cut")
@@ -94,11 +95,6 @@ type stopFlags struct {
 	signals []string
 	app     string // of run
 	alone   bool   // likewise
-}
-
-func (f *stopFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.signals, "stop-signal", nil,
-		"`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
 }
 
 func (f *stopFlags) registerRun(flags *pflag.FlagSet) {

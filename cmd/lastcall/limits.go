@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"os"
 	"runtime/debug"
 	"time"
 
@@ -103,14 +102,6 @@ func memoryLimit() int64 {
 		return lowest
 	}
 	return 0
-}
-
-// limitMemory lets the garbage collector work harder before the container's limit is reached. The rest is for the
-// kernel's part of connections and for the program itself.
-func limitMemory(memory int64) {
-	if memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memory / 8 * 5)
-	}
 }
 
 // h2Flags are the limits for clients of HTTP/2.

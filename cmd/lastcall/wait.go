@@ -243,7 +243,10 @@ func (f *waitFlags) watch(p *plan) (err error) {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		prefix, err := parsePrefix(text)
+		prefix, err := netip.ParsePrefix(text)
+		if address, isAddress := netip.ParseAddr(text); isAddress == nil {
+			prefix, err = address.Unmap().Prefix(address.Unmap().BitLen())
+		}
 		if err != nil {
 			return usagef("%s: %q: must be addresses or CIDRs, such as 10.0.0.7 and 10.0.0.0/24, separated by commas", from, text)
 		}

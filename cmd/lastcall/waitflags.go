@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -206,14 +205,6 @@ func (f *untilFlags) fill(p *plan) error {
 	}
 	p.With = []drain.DataPlane{worker.New(o)}
 	return nil
-}
-
-func parsePrefix(text string) (netip.Prefix, error) {
-	if address, err := netip.ParseAddr(text); err == nil {
-		address = address.Unmap()
-		return netip.PrefixFrom(address, address.BitLen()), nil
-	}
-	return netip.ParsePrefix(text)
 }
 
 // checkPorts accepts a comma-separated list of ports, or none.

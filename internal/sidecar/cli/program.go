@@ -25,7 +25,7 @@ const (
 )
 
 // ErrReported ends a program with exit code 1 and no message: the command has printed the reason.
-var ErrReported = errors.New("already reported")
+var ErrReported error = ExitCode(codeFailed)
 
 // ExitCode ends a program with a code and no message.
 type ExitCode int
@@ -47,8 +47,6 @@ func Main(root *cobra.Command, version string) int {
 		return codeOK
 	case errors.As(err, &code):
 		return int(code)
-	case errors.Is(err, ErrReported):
-		return codeFailed
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "%s: %v\nSee %s --help.\n", root.Name(), err, cmd.CommandPath())
 		return codeUsage
