@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 )
 
 // bodies are the sizes of the responses, bytes, by case. backend.conf serves a file of each.
@@ -36,10 +35,7 @@ var bodiesTable = &table{
 	aims:     []aim{{ours: "lastcall-http", of: cpuPerRequest, theirs: "haproxy-http", limit: 1}},
 	timed:    true, quick: []string{"lastcall-http", "haproxy-http"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			url := fmt.Sprintf("http://%s/body%d", proxy.address(), bodies[t.kase])
-			return wrk(ctx, b.tool("wrk"), url, connections, duration)
-		}
+		run := b.wrk(fmt.Sprintf("/body%d", bodies[t.kase]), connections)
 		return b.load(ctx, t, backendOfBodies, place{Clients: connections}, run)
 	},
 }

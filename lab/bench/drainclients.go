@@ -28,10 +28,6 @@ type client struct {
 	err         error // instead of an orderly end
 }
 
-func newClient(conn net.Conn, busy bool) *client {
-	return &client{conn: conn, busy: busy, announced: make(chan struct{}), closed: make(chan struct{})}
-}
-
 // recordAnnouncement records the first GOAWAY or FIN.
 func (c *client) recordAnnouncement() {
 	if c.announcedAt.IsZero() {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
@@ -13,15 +12,12 @@ import (
 
 // h2load loads the address from one thread in HTTP/2. A request that is not answered with 2xx is an error.
 func h2load(ctx context.Context, program, url string, duration time.Duration) (load, error) {
-	command := exec.CommandContext(ctx, program, "--threads=1", fmt.Sprintf("--clients=%d", http2Connections),
-		fmt.Sprintf("--max-concurrent-streams=%d", http2Streams), fmt.Sprintf("--duration=%ds", int(duration.Seconds())), url)
-	var complaint bytes.Buffer
-	command.Stderr = &complaint
-	out, err := command.Output()
+	out, err := output(exec.CommandContext(ctx, program, "--threads=1", fmt.Sprintf("--clients=%d", http2Connections),
+		fmt.Sprintf("--max-concurrent-streams=%d", http2Streams), fmt.Sprintf("--duration=%ds", int(duration.Seconds())), url))
 	if err != nil {
-		return load{}, fmt.Errorf("run h2load: %w\n%s", err, &complaint)
+		return load{}, err
 	}
-	return parseH2load(string(out), duration)
+	return parseH2load(out, duration)
 }
 
 var (

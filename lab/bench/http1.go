@@ -24,16 +24,15 @@ var http1Table = &table{
 	},
 	timed: true,
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			return wrk(ctx, b.tool("wrk"), proxy.url(), connections, duration)
-		}
-		return b.load(ctx, t, backend, place{Clients: connections}, run)
+		return b.load(ctx, t, backend, place{Clients: connections}, b.wrk("/get", connections))
 	},
 }
 
+// runLoad loads a proxy for a time.
+type runLoad func(context.Context, *process, time.Duration) (load, error)
+
 // load starts the subject in front of the app, loads it for b.duration, and ends it.
-func (b *bench) load(ctx context.Context, t turn, app subject, p place,
-	run func(context.Context, *process, time.Duration) (load, error)) (values, error) {
+func (b *bench) load(ctx context.Context, t turn, app subject, p place, run runLoad) (values, error) {
 	proxy, err := b.proxy(ctx, t.subject, t.apps[app.name], p)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ var http2Table = &table{
 			app = backend
 		}
 		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			return h2load(ctx, b.tool("h2load"), proxy.url(), duration)
+			return h2load(ctx, b.programs["h2load"], proxy.url("/get"), duration)
 		}
 		return b.load(ctx, t, app, place{HTTP2: true}, run)
 	},

@@ -63,7 +63,7 @@ func (b *bench) halfLoad(ctx context.Context, s subject, app *process, rate floa
 	if rate != 0 {
 		first = time.Second // only to warm it up
 	}
-	most, err := wrk(ctx, b.tool("wrk"), proxy.url(), connections, first)
+	most, err := b.wrk("/get", connections)(ctx, proxy, first)
 	if err != nil {
 		return 0, open.Result{}, err
 	}

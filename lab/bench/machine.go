@@ -14,20 +14,10 @@ import (
 
 // machine describes the machine of the measurements, in one line. The document has it once, by hand.
 func machine() string {
-	return fmt.Sprintf("%s, %d cores, Linux %s, %s", firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), cores(),
+	info, _ := os.ReadFile("/proc/cpuinfo") // this process may be bound to one core, and its runtime counts one
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s", firstMatch("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`),
+		strings.Count(string(info), "processor\t:"),
 		firstMatch("/proc/sys/kernel/osrelease", `^([\d.]+)`), runtime.Version())
-}
-
-// busyBefore is the load average. Others' work on the machine is the first thing to look for behind odd numbers.
-func busyBefore() string { return firstMatch("/proc/loadavg", `^(\S+)`) }
-
-// cores is how many the machine has; this process may be bound to one of them.
-func cores() int {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.NumCPU()
-	}
-	return strings.Count(string(text), "processor\t:")
 }
 
 func firstMatch(file, pattern string) string {

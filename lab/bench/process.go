@@ -89,12 +89,12 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 // address is where it listens.
 func (p *process) address() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
 
-// url is the URL of small requests.
-func (p *process) url() string {
+// url is the URL of a path.
+func (p *process) url(path string) string {
 	if p.tls {
-		return "https://" + p.address() + "/get"
+		return "https://" + p.address() + path
 	}
-	return "http://" + p.address() + "/get"
+	return "http://" + p.address() + path
 }
 
 // awaitAnswer returns once a GET is answered with 200.
@@ -109,7 +109,7 @@ func (p *process) awaitAnswer(ctx context.Context) error {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // our own program with our own certificate
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url("/get"), nil)
 	if err != nil {
 		return err
 	}

@@ -76,11 +76,14 @@ func (b *bench) measure(ctx context.Context, t *table) (*outcome, error) {
 		var v values
 		err := errors.New("it has failed too often")
 		if failed[turn.name] < failures {
-			v, err = b.take(ctx, t, turn)
+			within, cancel := context.WithTimeout(ctx, turnLimit+4*b.duration)
+			v, err = t.turn(within, b, turn)
+			cancel()
 			if ctx.Err() != nil {
 				return o, ctx.Err()
 			}
 			if err != nil {
+				v = nil // figures of half a turn are none
 				failed[turn.name]++
 				o.failedOurs = o.failedOurs || turn.ours
 				text := fmt.Sprintf("%s %s in round %d: %s", turn.title, turn.kase, turn.round+1, firstLine(err))
@@ -92,17 +95,6 @@ func (b *bench) measure(ctx context.Context, t *table) (*outcome, error) {
 	}
 	o.complete = true
 	return o, nil
-}
-
-// take is one turn, within turnLimit.
-func (b *bench) take(ctx context.Context, t *table, of turn) (values, error) {
-	ctx, cancel := context.WithTimeout(ctx, turnLimit+4*b.duration)
-	defer cancel()
-	v, err := t.turn(ctx, b, of)
-	if err != nil {
-		return nil, err // figures of half a turn are none
-	}
-	return v, nil
 }
 
 func firstLine(err error) string {
@@ -182,9 +174,6 @@ func (b *bench) findPrograms(lastcall string) error {
 	b.subjects = slices.DeleteFunc(b.subjects, func(s subject) bool { return missing[s.name] })
 	return nil
 }
-
-// tool is the path of a table's tool.
-func (b *bench) tool(name string) string { return b.programs[name] }
 
 // folder is a new one for a process, below the one that is removed at the end.
 func (b *bench) folder(name string) (string, error) {

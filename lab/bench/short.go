@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // shortClients is how many clients have a connection open at any time.
@@ -25,9 +24,6 @@ var shortTable = &table{
 	},
 	timed: true, quick: []string{"lastcall-http", "haproxy-http"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		run := func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-			return wrk(ctx, b.tool("wrk"), proxy.url(), shortClients, duration, "Connection: close")
-		}
-		return b.load(ctx, t, backend, place{Clients: shortClients}, run)
+		return b.load(ctx, t, backend, place{Clients: shortClients}, b.wrk("/get", shortClients, "Connection: close"))
 	},
 }

@@ -133,7 +133,7 @@ func judgeEnds(ends []streamEnd, signalled time.Time) values {
 		switch {
 		case end.err == nil:
 			v[properEnds]++
-		case end.isReset():
+		case errors.Is(end.err, syscall.ECONNRESET):
 			v[resets]++
 			v[cutStreams]++
 		default:

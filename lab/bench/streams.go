@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/net/websocket"
@@ -93,8 +92,6 @@ type streamEnd struct {
 	err error
 }
 
-func (e streamEnd) isReset() bool { return errors.Is(e.err, syscall.ECONNRESET) }
-
 // openStream requests a stream and reads its first token.
 func openStream(conn net.Conn, path string) (*stream, error) {
 	upgrade, status := "", http.StatusOK
@@ -129,7 +126,10 @@ func openStream(conn net.Conn, path string) (*stream, error) {
 // watch reads to the stream's end, and closes the connection.
 func (s *stream) watch() {
 	defer s.conn.Close()
-	err := s.nextUntilError()
+	var err error
+	for err == nil {
+		err = s.next()
+	}
 	s.end.at = time.Now()
 	if errors.Is(err, io.EOF) {
 		_, err = s.in.ReadByte()
@@ -142,14 +142,6 @@ func (s *stream) watch() {
 		s.end = streamEnd{err: errors.New("still open")}
 	case !errors.Is(err, io.EOF):
 		s.end.err = err
-	}
-}
-
-func (s *stream) nextUntilError() error {
-	for {
-		if err := s.next(); err != nil {
-			return err
-		}
 	}
 }
 

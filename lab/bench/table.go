@@ -128,16 +128,12 @@ func (o *outcome) title(name, kase string) string {
 	return title
 }
 
-// write makes the Markdown of it: the figures, and the aims that were missed.
+// write makes the Markdown of it: the figures, the aims that were missed, and notes.
 func (o *outcome) write(out io.Writer) {
 	for _, kase := range o.cases {
 		o.writeCase(out, kase)
 	}
 	o.writeMissed(out)
-	o.writeNotes(out)
-}
-
-func (o *outcome) writeNotes(out io.Writer) {
 	var notes []string
 	for _, name := range o.left {
 		notes = append(notes, "Left out, for its program is not on this machine: "+o.title(name, "")+".")
@@ -170,7 +166,11 @@ func (o *outcome) writeCase(out io.Writer, kase string) {
 		if len(o.samples[kase][s.name]) == 0 {
 			continue
 		}
-		fmt.Fprintf(out, "| %s |", emphasised(s))
+		title := s.title
+		if s.ours {
+			title = "**" + title + "**"
+		}
+		fmt.Fprintf(out, "| %s |", title)
 		for _, c := range o.columns {
 			fmt.Fprintf(out, " %s |", o.cell(kase, s.name, c))
 		}
@@ -184,14 +184,6 @@ func (o *outcome) cell(kase, subject string, c column) string {
 		return c.cell(c.of, rounds)
 	}
 	return "–"
-}
-
-// emphasised is the title of a subject, bold for ours.
-func emphasised(s subject) string {
-	if s.ours {
-		return "**" + s.title + "**"
-	}
-	return s.title
 }
 
 // writeRatios compares lastcall with each subject that does the same work, and names the proxies whose figures report

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"k8s.io/client-go/util/cert"
 )
@@ -25,11 +24,7 @@ var tlsTable = &table{
 	ratios:   []*metric{requestRate, cpuPerRequest},
 	timed:    true, quick: []string{"lastcall-http", "haproxy-http"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		folder, err := b.folder("certificate")
-		if err != nil {
-			return nil, err
-		}
-		at := place{Clients: connections, TLS: filepath.Join(folder, "tls.pem")}
+		at := place{Clients: connections, TLS: filepath.Join(b.dir, "tls.pem")}
 		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 		if err != nil {
 			return nil, fmt.Errorf("make a certificate: %w", err)
@@ -37,11 +32,10 @@ var tlsTable = &table{
 		if err := os.WriteFile(at.TLS, append(certificate, key...), 0o600); err != nil {
 			return nil, fmt.Errorf("write the certificate: %w", err)
 		}
-		return b.load(ctx, t, backend, at, func(ctx context.Context, p *process, duration time.Duration) (load, error) {
-			if t.kase == handshakes {
-				return wrk(ctx, b.tool("wrk"), p.url(), shortClients, duration, "Connection: close")
-			}
-			return wrk(ctx, b.tool("wrk"), p.url(), connections, duration)
-		})
+		run := b.wrk("/get", connections)
+		if t.kase == handshakes {
+			run = b.wrk("/get", shortClients, "Connection: close")
+		}
+		return b.load(ctx, t, backend, at, run)
 	},
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,22 +21,31 @@ type load struct {
 
 func (l load) perSecond() float64 { return float64(l.requests) / l.elapsed.Seconds() }
 
-// wrk loads the address from one thread, each request with the header lines. A response other than 2xx, a refused or
+// wrk requests a path from one thread, each request with the header lines. A response other than 2xx, a refused or
 // broken connection or a timeout is an error: a proxy that loses requests is not to be called fast.
-func wrk(ctx context.Context, program, url string, connections int, duration time.Duration,
-	headers ...string) (load, error) {
-	args := []string{"-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency"}
-	for _, line := range headers {
-		args = append(args, "-H", line)
+func (b *bench) wrk(path string, connections int, headers ...string) runLoad {
+	return func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
+		args := []string{"-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency"}
+		for _, line := range headers {
+			args = append(args, "-H", line)
+		}
+		out, err := output(exec.CommandContext(ctx, b.programs["wrk"], append(args, proxy.url(path))...))
+		if err != nil {
+			return load{}, err
+		}
+		return parseWrk(out)
 	}
-	command := exec.CommandContext(ctx, program, append(args, url)...)
+}
+
+// output runs a tool.
+func output(command *exec.Cmd) (string, error) {
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
 	out, err := command.Output()
 	if err != nil {
-		return load{}, fmt.Errorf("run wrk: %w\n%s", err, &complaint)
+		err = fmt.Errorf("run %s: %w\n%s", filepath.Base(command.Path), err, &complaint)
 	}
-	return parseWrk(string(out))
+	return string(out), err
 }
 
 var (
