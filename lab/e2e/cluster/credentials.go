@@ -11,32 +11,30 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// credentials are made again at each start: the API server's certificate and its authority, the key of service
-// accounts' tokens, and one administrator's token that all programs of the node share.
-type credentials struct{ token string }
-
-func (l layout) makeCredentials() (*credentials, error) {
-	c := &credentials{token: rand.Text()}
+// makeCredentials makes the API server's certificate and its authority, the key of service accounts' tokens, and one
+// administrator's token that all programs of the node share, which it returns. They are made again at each start.
+func (l layout) makeCredentials() (token string, err error) {
+	token = rand.Text()
 	// The certificate comes with that of its authority.
 	addresses := []net.IP{net.ParseIP(nodeIP), net.ParseIP(apiService), net.ParseIP("127.0.0.1")}
 	server, key, err := cert.GenerateSelfSignedCertKey("kubernetes", addresses,
 		[]string{"kubernetes.default", "kubernetes.default.svc", "localhost"})
 	if err != nil {
-		return nil, fmt.Errorf("make the API server's certificate: %w", err)
+		return "", fmt.Errorf("make the API server's certificate: %w", err)
 	}
 	accounts, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	for name, content := range map[string][]byte{
 		"ca.crt": server, "apiserver.crt": server, "apiserver.key": key, "sa.key": accounts,
-		"tokens.csv": fmt.Appendf(nil, "%s,admin,1,\"system:masters\"\n", c.token),
+		"tokens.csv": fmt.Appendf(nil, "%s,admin,1,\"system:masters\"\n", token),
 	} {
 		if err := l.write("pki/"+name, string(content)); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	return c, nil
+	return token, nil
 }
 
 // write writes a file below the cluster's folder.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -139,14 +138,13 @@ func children(pid int) (out []int) {
 
 // unmount takes away every mount below the cluster's folder, the innermost first.
 func (l layout) unmount() error {
-	file, err := os.Open("/proc/self/mounts")
+	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }()
 	var points []string
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) > 1 && strings.HasPrefix(fields[1], l.dir+"/") {
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], l.dir+"/") {
 			points = append(points, fields[1])
 		}
 	}
@@ -207,11 +205,9 @@ func (l layout) cleanLinks() error {
 // cleanCgroups removes the containers' empty folders, which the runtime leaves.
 func cleanCgroups() error {
 	roots, _ := filepath.Glob("/sys/fs/cgroup/*/k8s.io")
-	if unified := "/sys/fs/cgroup/k8s.io"; exists(unified) {
-		roots = append(roots, unified)
-	}
+	unified, _ := filepath.Glob("/sys/fs/cgroup/k8s.io")
 	var errs []error
-	for _, root := range roots {
+	for _, root := range append(roots, unified...) {
 		var folders []string
 		_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() {
@@ -226,11 +222,6 @@ func cleanCgroups() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // cleanSettings restores the settings of the whole machine, and removes links and results at fixed paths.

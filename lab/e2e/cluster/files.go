@@ -3,14 +3,16 @@ package main
 import (
 	"encoding/base64"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 )
 
 // pauseImage is the image that holds a pod's namespaces. Its name must be whole for containerd to find it.
 const pauseImage = "docker.io/local/pause:1"
 
 // writeFiles writes the programs' configuration.
-func (l layout) writeFiles(c *credentials) error {
+func (l layout) writeFiles(token string) error {
 	authority, err := os.ReadFile(l.path("pki", "ca.crt"))
 	if err != nil {
 		return err
@@ -22,7 +24,7 @@ clusters: [{name: e2e, cluster: {server: %q, certificate-authority-data: %s}}]
 users: [{name: admin, user: {token: %q}}]
 contexts: [{name: e2e, context: {cluster: e2e, user: admin}}]
 current-context: e2e
-`, apiURL(), base64.StdEncoding.EncodeToString(authority), c.token),
+`, "https://"+net.JoinHostPort(nodeIP, strconv.Itoa(portAPI)), base64.StdEncoding.EncodeToString(authority), token),
 
 		// restrict_oom_score_adj: a machine that is itself a sandbox may lack CAP_SYS_RESOURCE.
 		"containerd.toml": fmt.Sprintf(`version = 2

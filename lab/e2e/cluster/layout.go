@@ -66,5 +66,3 @@ func (l layout) containerd() string { return l.path("run", "containerd.sock") }
 func (l layout) config() string     { return l.path("containerd.toml") }
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-func apiURL() string { return "https://" + net.JoinHostPort(nodeIP, strconv.Itoa(portAPI)) }

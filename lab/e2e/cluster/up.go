@@ -89,11 +89,11 @@ func (l layout) prepare() error {
 	if err := l.write("ip_forward", string(forward)); err != nil { // the bridge plugin sets it
 		return err
 	}
-	c, err := l.makeCredentials()
+	token, err := l.makeCredentials()
 	if err != nil {
 		return err
 	}
-	if err := l.writeFiles(c); err != nil {
+	if err := l.writeFiles(token); err != nil {
 		return err
 	}
 	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge}}

@@ -16,20 +16,15 @@ const istioUser = "1337:1337"
 
 // istio makes Istio's two images from what lab/peers/istio/build has built in a folder, Envoy from PyPI and iptables of
 // this machine.
-func istio(folder string) error { return errors.Join(pilot(folder), proxyv2(folder)) }
-
-func pilot(folder string) error {
-	return image("local/pilot", func(t *tree) error {
-		return t.add(filepath.Join(folder, "pilot-discovery"), "/usr/local/bin/pilot-discovery")
-	}, "--user", istioUser, "--dir", "/tmp:1777", "--entrypoint", "/usr/local/bin/pilot-discovery")
-}
-
-func proxyv2(folder string) error {
+func istio(folder string) error {
 	envoy, err := peers.Find("envoy")
 	if err != nil {
 		return err
 	}
-	return image("local/proxyv2", func(t *tree) error {
+	pilot := image("local/pilot", func(t *tree) error {
+		return t.add(filepath.Join(folder, "pilot-discovery"), "/usr/local/bin/pilot-discovery")
+	}, "--user", istioUser, "--dir", "/tmp:1777", "--entrypoint", "/usr/local/bin/pilot-discovery")
+	return errors.Join(pilot, image("local/proxyv2", func(t *tree) error {
 		return errors.Join(
 			t.add(filepath.Join(folder, "pilot-agent"), "/usr/local/bin/pilot-agent"),
 			t.add(filepath.Join(folder, "envoy_bootstrap.json"), "/var/lib/istio/envoy/envoy_bootstrap_tmpl.json"),
@@ -37,7 +32,7 @@ func proxyv2(folder string) error {
 			t.addPacketFilter(),
 		)
 	}, "--user", istioUser, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/usr/sbin",
-		"--entrypoint", "/usr/local/bin/pilot-agent")
+		"--entrypoint", "/usr/local/bin/pilot-agent"))
 }
 
 // addPacketFilter copies this machine's iptables on nf_tables, with which istio-init redirects a pod's connections: one

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"context"
+
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
@@ -21,11 +22,9 @@ import (
 )
 
 func main() {
-	name := filepath.Base(os.Args[0])
-	command := program(name)
+	command := program(filepath.Base(os.Args[0]))
 	if command == nil && len(os.Args) > 1 {
-		name = os.Args[1]
-		command = program(name)
+		command = program(os.Args[1])
 		os.Args = os.Args[1:]
 	}
 	if command == nil {
