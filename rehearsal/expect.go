@@ -2,7 +2,6 @@ package rehearsal
 
 import (
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
@@ -110,7 +109,7 @@ func expect(s strategy.Strategy, c circumstances) []expectation {
 	}
 	const why = "the request ends too close to the cut for one outcome"
 	e.why, other.why = why, why
-	other.answered = other.answered.union(exactly(c.left))
+	other.answered = span{min(other.answered.from, c.left), max(other.answered.to, c.left)}
 	other.gone = between(other.gone.from-near, other.gone.to+near)
 	return []expectation{e, other}
 }
@@ -121,13 +120,6 @@ func expectOne(s strategy.Strategy, c circumstances) expectation {
 		return expectLastcall(&p, s, c)
 	}
 	return expectIstio(&p, s, c)
-}
-
-func statusWanted(lost bool) int {
-	if lost {
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusOK
 }
 
 // clockError is a tolerance for the clock.
@@ -142,14 +134,8 @@ func exactly(t time.Duration) span { return span{t, t} }
 // between is the span from one moment to another.
 func between(from, to time.Duration) span { return span{from, to} }
 
-// atMost is the span with no moment after d.
-func (s span) atMost(d time.Duration) span { return span{min(s.from, d), min(s.to, d)} }
-
 // atLeast is the span of the later of two events.
 func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
-
-// union is the smallest span that contains both.
-func (s span) union(o span) span { return span{min(s.from, o.from), max(s.to, o.to)} }
 
 // holds reports whether an event at d is in the span, or no later than slack after it.
 func (s span) holds(d, slack time.Duration) bool { return d >= s.from-clockError && d <= s.to+slack }
@@ -194,7 +180,8 @@ func expectIstio(p *podend.Pod, s strategy.Strategy, c circumstances) expectatio
 	switch {
 	case isClosed:
 		e.why = "an idle connection counts, and Envoy closes it in the last third of its drain time"
-		sideGone = between(envoyIdleFrom, envoyIdleTo+time.Second).atLeast(e.answered).atMost(side.Kill)
+		sideGone = between(envoyIdleFrom, envoyIdleTo+time.Second).atLeast(e.answered)
+		sideGone = between(min(sideGone.from, side.Kill), min(sideGone.to, side.Kill))
 	case isCounted:
 		e.why = "an idle connection counts"
 	}

@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -63,7 +64,10 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	addTime := func(ok bool, what, want, got string) { out = append(out, check{what, want, got, ok, true}) }
 
 	got := outcome(r.answer)
-	wanted := statusWanted(e.lost)
+	wanted := http.StatusOK
+	if e.lost {
+		wanted = http.StatusServiceUnavailable
+	}
 	add(r.answer.Status == wanted && r.answer.Detail == "", "the client got", fmt.Sprint(wanted), got)
 	addTime(e.answered.holds(r.lastByte(), slack+c.allowance), "the request ended", e.answered.String(),
 		"after "+terminal.Measured(r.lastByte()))
@@ -79,7 +83,7 @@ func judgeOne(r *row, e expectation, path string, c circumstances) []check {
 	addTime(e.gone.holds(r.stayed(), slack+c.allowance), "the pod was gone", e.gone.String(),
 		"after "+terminal.Measured(r.stayed()))
 	if e.lag > 0 {
-		lag, most := r.lag(e.stays), e.lag+c.allowance
+		lag, most := r.stayed()-max(r.lastByte(), e.stays), e.lag+c.allowance
 		addTime(lag <= most && lag >= -transit-c.allowance, "the pod stayed after the last byte and the minimum drain",
 			"0s to "+most.Round(time.Millisecond).String(), lag.Round(100*time.Microsecond).String())
 	}

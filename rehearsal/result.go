@@ -96,7 +96,11 @@ func (p *experiment) result(path string, rows []Row) *Result {
 }
 
 func (p *experiment) judge(r *row, path string) Row {
-	allowance, quiet := p.meter.allowance(r.end.Began, latest(r.answer.Last, r.end.Gone()))
+	seen := r.end.Gone()
+	if r.answer.Last.After(seen) {
+		seen = r.answer.Last
+	}
+	allowance, quiet := p.meter.allowance(r.end.Began, seen)
 	c := circumstances{
 		left:      p.options.Delay - r.end.Began.Sub(r.answer.Began),
 		grace:     p.options.Grace,
@@ -124,13 +128,6 @@ func (p *experiment) judge(r *row, path string) Row {
 		row.Body = string(r.answer.Tail)
 	}
 	return row
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func since(began, at time.Time) *float64 {

@@ -84,7 +84,3 @@ func (r *row) lastByte() time.Duration { return r.answer.Last.Sub(r.end.Began) }
 
 // stayed is how long the pod existed after the scale-down.
 func (r *row) stayed() time.Duration { return r.end.Gone().Sub(r.end.Began) }
-
-// lag is how long the pod stayed after the last byte, or after stays if that was later: the pod must not end before
-// either.
-func (r *row) lag(stays time.Duration) time.Duration { return r.stayed() - max(r.lastByte(), stays) }

@@ -42,24 +42,20 @@ type table struct{ *console.Table }
 
 func (t table) head(r *Result) {
 	s := t.Style
+	envoy := ""
+	if strategy.UsesEnvoy(r.Proxy) {
+		envoy = " (Envoy)"
+	}
 	t.Line("%s", s.Bold(s.Wrap("", "A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0.")))
 	t.Line("%s", s.Dim(s.Wrap("", fmt.Sprintf(
 		"client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		real(r.Proxy),
-		terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS)))))))
+		envoy, terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS)))))))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.Line("%s", s.Dim(s.Wrap("", "Istio's agent: "+r.IstioAgent)))
 	}
 	t.Line("")
-	t.Line("%s", columns(s))
-}
-
-// real marks a real Envoy.
-func real(proxy string) string {
-	if strategy.UsesEnvoy(proxy) {
-		return " (Envoy)"
-	}
-	return ""
+	t.Line("%s", "  "+name("strategy", s)+console.Left("the client got", answerWidth)+
+		console.Right("pod stayed", stayWidth)+console.Right("idle", lagWidth)+"  ended by")
 }
 
 func (t table) row(r Row, showExpected bool) {
@@ -90,12 +86,6 @@ func (t table) row(r Row, showExpected bool) {
 			t.Line("      %s got %s", console.Left("", len(c.What)+4), console.Cut(c.Got, s.Width()-17-len(c.What)))
 		}
 	}
-}
-
-// columns are the titles of line.
-func columns(s console.Style) string {
-	return "  " + name("strategy", s) + console.Left("the client got", answerWidth) +
-		console.Right("pod stayed", stayWidth) + console.Right("idle", lagWidth) + "  ended by"
 }
 
 // name is the first column, on a line of its own where the others would not fit.

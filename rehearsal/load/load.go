@@ -140,11 +140,6 @@ func (l *Load) Close() {
 	}
 }
 
-// rateFor is the default rate, for requests that take mean on average.
-func rateFor(mean time.Duration) float64 {
-	return min(defaultRate, defaultInFlight/max(mean.Seconds(), 0.001))
-}
-
 // turns returns the next request's index by smooth weighted round robin: evenly mixed, and the same in each run.
 // Requests without an end are no part of the load; nil if there are no others.
 func (l *Load) turns() func() int {

@@ -50,7 +50,8 @@ func (l *Load) Measure(ctx context.Context, client *traffic.Client) error {
 		}
 	}
 	if l.Rate == 0 && weights > 0 {
-		l.Rate = rateFor(sum / time.Duration(weights))
+		mean := (sum / time.Duration(weights)).Seconds()
+		l.Rate = min(defaultRate, defaultInFlight/max(mean, 0.001))
 	}
 	return ctx.Err()
 }

@@ -18,12 +18,6 @@ import (
 // initName is this program's name when it is to become a container's PID 1.
 const initName = "lastcall-rehearsal-init"
 
-// asInit makes cmd start this program first, which becomes cmd's in the new namespaces.
-func asInit(cmd *exec.Cmd) {
-	cmd.Args = append([]string{initName, cmd.Path}, cmd.Args...)
-	cmd.Path = "/proc/self/exe"
-}
-
 // A program cannot run code between the kernel's clone and the new program's start. So it starts itself, and this
 // function comes before its main.
 func init() {

@@ -134,7 +134,8 @@ func (n *Node) launch(c Command, out *os.File) (p *Process, err error) {
 			cmd.Stdout, cmd.Stderr = out, out
 		}
 		if w.init == Namespace {
-			asInit(cmd)
+			cmd.Args = append([]string{initName, cmd.Path}, cmd.Args...) // see become
+			cmd.Path = "/proc/self/exe"
 		}
 		started := make(chan error, 1)
 		n.starts <- start{cmd, started}
@@ -183,9 +184,16 @@ func Established() (map[int]int, error) {
 // Listening counts the listening TCP sockets of the processes in p's group, as `netstat -plnt` shows them in a
 // container.
 func (p *Process) Listening() (int, error) {
-	held, err := p.inodes()
+	folders, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return 0, err
+	}
+	held, group := make(map[uint32]bool), strconv.Itoa(p.PID())
+	for _, folder := range folders {
+		pid, err := strconv.Atoi(filepath.Base(folder))
+		if fields := process.Stat(pid); err == nil && len(fields) > 2 && fields[2] == group { // state, parent, group, …
+			_ = sockdiag.AddInodes(held, folder) // it may have ended
+		}
 	}
 	all, err := sockets.All(sockdiag.Of(sockdiag.Listen))
 	if err != nil {
@@ -198,22 +206,6 @@ func (p *Process) Listening() (int, error) {
 		}
 	}
 	return n, nil
-}
-
-// inodes are the group's open sockets.
-func (p *Process) inodes() (map[uint32]bool, error) {
-	folders, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return nil, err
-	}
-	out, group := make(map[uint32]bool), strconv.Itoa(p.PID())
-	for _, folder := range folders {
-		pid, err := strconv.Atoi(filepath.Base(folder))
-		if fields := process.Stat(pid); err == nil && len(fields) > 2 && fields[2] == group { // state, parent, group, …
-			_ = sockdiag.AddInodes(out, folder) // it may have ended
-		}
-	}
-	return out, nil
 }
 
 // Ports returns TCP ports of loopback, each once. They are below Linux's range for outgoing connections, so that no

@@ -36,7 +36,9 @@ type Process struct {
 // descendants that have left the group, as PHP-FPM's master does: a PID namespace, where there is one, ends with its
 // PID 1.
 func (p *Process) wait() {
-	awaitExit(p.PID())
+	// Until the child is reaped, its number and its group's are not reused.
+	for unix.Waitid(unix.P_PID, p.PID(), nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
 	p.mu.Lock()
 	p.reaped = true
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
@@ -161,12 +163,5 @@ func KillNamed(path string) {
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-	}
-}
-
-// awaitExit returns when the child pid has ended, before it is reaped: until then its number and its group's are not
-// reused.
-func awaitExit(pid int) {
-	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 }

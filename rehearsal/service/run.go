@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	}
 	if !o.IsBuiltIn {
 		env.Service = &o.Pod.Service
-		env.Service.IsTCP = o.isTCP()
+		env.Service.IsTCP = slices.ContainsFunc(o.Requests, func(r load.Request) bool { return r.Protocol == traffic.TCP })
 	}
 	dir, end, err := env.Begin(ctx, o.KeepLogs, strategies)
 	if err != nil {
@@ -191,11 +191,6 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 		return slices.Index(o.Strategies, a.Name) - slices.Index(o.Strategies, b.Name)
 	})
 	return all, nil
-}
-
-// isTCP reports whether the app's protocol is not HTTP.
-func (o *Options) isTCP() bool {
-	return slices.ContainsFunc(o.Requests, func(r load.Request) bool { return r.Protocol == traffic.TCP })
 }
 
 // Pod has a manifest's settings for the end of its pods.
