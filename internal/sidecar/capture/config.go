@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -45,17 +44,6 @@ type Some[T any] struct {
 // ownPorts are the ports of Istio's proxy and agent, of which lastcall has some.
 var ownPorts = []uint16{istio.AdminPort, istio.OutboundPort, istio.DebugPort, istio.InboundPort, istio.StatusPort,
 	istio.HealthPort, istio.DNSPort, istio.MetricsPort}
-
-// never are the ports that are not captured inbound whatever the settings.
-func (c *Config) never() []uint16 {
-	return distinct(slices.Concat(ownPorts, []uint16{c.InboundPort, c.OutboundPort}, c.OwnPorts))
-}
-
-// distinct are the values, sorted, without duplicates.
-func distinct[T cmp.Ordered](values []T) []T {
-	values = slices.Sorted(slices.Values(values))
-	return slices.Compact(values)
-}
 
 // family is IPv4 or IPv6.
 type family int

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/google/nftables"
@@ -61,15 +62,10 @@ func matchNoSYN() match {
 // matchPorts matches TCP's destination ports.
 func matchPorts(ports []uint16) match {
 	m := match{name: "tcp dport", load: dport, kind: nftables.TypeInetService}
-	for _, p := range distinct(ports) {
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(ports))) {
 		m.values = append(m.values, value{text: strconv.Itoa(int(p)), data: binary.BigEndian.AppendUint16(nil, p)})
 	}
 	return m
-}
-
-// matchServed matches TCP's destination port if it is in the set of served ones.
-func matchServed() match {
-	return match{name: "tcp dport", load: dport, set: served}
 }
 
 // matchListener matches the first packet of a connection to an address and port that has a listener: any value is at

@@ -117,7 +117,8 @@ func (c *Config) inbound(f family) []rule {
 	for _, name := range c.ExcludeInterfaces {
 		rules = append(rules, rule{[]match{matchInterface("iifname", name)}, verdict{}})
 	}
-	rules = append(rules, rule{[]match{matchPorts(c.never())}, verdict{}})
+	own := slices.Concat(ownPorts, []uint16{c.InboundPort, c.OutboundPort}, c.OwnPorts)
+	rules = append(rules, rule{[]match{matchPorts(own)}, verdict{}})
 	if len(c.ExcludeInbound) > 0 {
 		rules = append(rules, rule{[]match{matchPorts(c.ExcludeInbound)}, verdict{}})
 	}
@@ -132,7 +133,7 @@ func (c *Config) inbound(f family) []rule {
 	}
 	if !c.anyPort {
 		rules = append(rules, rule{append(slices.Clone(ports), matchListener()), verdict{serves: true}})
-		ports = append(ports, matchServed())
+		ports = append(ports, match{name: "tcp dport", load: dport, set: served})
 	}
 	return append(rules, rule{ports, verdict{redirect: c.InboundPort}})
 }

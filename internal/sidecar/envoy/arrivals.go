@@ -56,21 +56,6 @@ func (g *ledger) ended(sockets []sockdiag.Socket, lost bool, now time.Time) {
 	}
 }
 
-// left notes that a connection is no longer in the table.
-func (a *arrivals) left(cookie uint64) {
-	if a.reports {
-		a.roll.Left(cookie)
-	}
-}
-
-// sent notes that the client of an open connection has sent more.
-func (a *arrivals) sent(now time.Time, countsRequests bool) {
-	a.sentAt = now
-	if !countsRequests {
-		a.total++ // it may be a request
-	}
-}
-
 // answer adds a response of Envoy's.
 func (a *arrivals) answer(now tally, countsConnections bool, requestedAt time.Time) {
 	before := a.gauges

@@ -117,14 +117,14 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 	if c.HasExited() {
 		return nil
 	}
-	signalGroup(c, syscall.SIGTERM)
+	_ = c.SignalGroup(syscall.SIGTERM)
 	if !awaitExit(ctx, c) && ctx.Err() == nil {
 		p.log.Warn("Envoy still running after SIGTERM; calling /quitquitquit", "after", exitTime)
 		ask, cancel := context.WithTimeout(ctx, exitTime)
 		err := p.admin.Post(ask, pathQuit)
 		if cancel(); (err != nil || !awaitExit(ctx, c)) && ctx.Err() == nil {
 			p.log.Warn("Envoy still running; killing it", "error", err)
-			signalGroup(c, syscall.SIGKILL)
+			_ = c.SignalGroup(syscall.SIGKILL)
 			select {
 			case <-c.Done():
 			case <-ctx.Done():
@@ -139,11 +139,7 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 
 // awaitExit waits for the exit of Envoy and of all processes that it has started.
 func awaitExit(ctx context.Context, c *process.Child) bool {
-	short, cancel := context.WithTimeout(ctx, exitTime)
-	defer cancel()
-	select {
-	case <-c.Done():
-	case <-short.Done():
+	if !ends(ctx, c, exitTime) {
 		return false
 	}
 	// drain.Termination ends ctx when Envoy has exited; processes that a script has left behind get their time
@@ -155,6 +151,9 @@ func awaitExit(ctx context.Context, c *process.Child) bool {
 	}
 	return true
 }
+
+// groupLives reports whether a process of the group still runs after its leader has exited: only a script leaves one.
+func groupLives(c *process.Child) bool { return len(c.Group()) > 0 }
 
 // within is d from now, or ctx's deadline if that is sooner. The cancellation of ctx, which follows Envoy's exit, does
 // not count.

@@ -116,7 +116,9 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			g.moved(now.Add(-max(0, min(s.LastReceived, s.LastSent, s.LastAcked)-tick)))
 		}
 		if known && was.received != s.Received && g.evidence(s) != openIsBusy {
-			g.arrivals.sent(now, g.layout.countsRequests)
+			if g.arrivals.sentAt = now; !g.layout.countsRequests {
+				g.arrivals.total++ // it may be a request
+			}
 		}
 		was.received, was.acked = s.Received, s.Acked
 		g.open++
@@ -139,7 +141,9 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	for cookie := range g.seen {
 		if !present[cookie] {
 			delete(g.seen, cookie)
-			g.arrivals.left(cookie)
+			if g.arrivals.reports {
+				g.arrivals.roll.Left(cookie)
+			}
 			g.moved(now)
 		}
 	}

@@ -58,7 +58,7 @@ func (p *Plane) look() (drain.Activity, error) {
 	sockets, err := p.sockets(connectionStates)
 	if err != nil {
 		p.lookedAt = time.Time{}
-		p.tell()
+		sockdiag.Notify(p.changes)
 		return drain.Activity{}, err
 	}
 	p.lookedAt = now
@@ -92,12 +92,10 @@ func (p *Plane) conclude() drain.Activity {
 	}
 	if now != p.last {
 		p.last = now
-		p.tell()
+		sockdiag.Notify(p.changes)
 	}
 	return p.last
 }
-
-func (p *Plane) tell() { sockdiag.Notify(p.changes) }
 
 // statsTimeout is how long Envoy may take to respond. With 5,000 clusters and every stat it needs 0.2 s on a busy
 // machine (measured).

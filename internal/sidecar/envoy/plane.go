@@ -49,11 +49,6 @@ type Options struct {
 	blind bool // for tests: the kernel does not report destroyed sockets
 }
 
-// changes reports whether the listeners may differ from those at the start.
-func (o *Options) changes() bool {
-	return !o.Istio && !o.Hook && (o.Attach || o.Config != "" || len(o.Args) > 0)
-}
-
 // Plane is an Envoy as a data plane. It implements drain.DataPlane.
 type Plane struct {
 	o     Options
@@ -212,7 +207,7 @@ func (p *Plane) layOut(ctx context.Context, counters bool) error {
 // until StopAccepting; in Istio's modes they stop by themselves after --drain-time-s.
 func (p *Plane) Drain(ctx context.Context) error {
 	p.awaitReload(ctx)
-	if p.o.changes() {
+	if o := &p.o; !o.Istio && !o.Hook && (o.Attach || o.Config != "" || len(o.Args) > 0) {
 		// Listeners may have changed since the start.
 		short, cancel := context.WithTimeout(ctx, relearnTimeout)
 		if err := p.layOut(short, false); err != nil {

@@ -254,7 +254,7 @@ func (p *Plane) followPrevious(previous *process.Child) {
 	}
 	if !previous.HasExited() && p.life.Err() == nil {
 		p.log.Warn("the previous Envoy has not ended; killing it", "pid", previous.Pid())
-		signalGroup(previous, syscall.SIGKILL)
+		_ = previous.SignalGroup(syscall.SIGKILL)
 	}
 }
 
@@ -272,15 +272,8 @@ func ends(ctx context.Context, c *process.Child, most time.Duration) bool {
 // socketsOf are the inodes of the sockets of Envoy's processes.
 func socketsOf(c *process.Child) map[uint32]bool {
 	out := make(map[uint32]bool)
-	for _, pid := range groupOf(c) {
-		links, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
-		for _, link := range links {
-			var inode uint32
-			target, _ := os.Readlink(link)
-			if _, err := fmt.Sscanf(target, "socket:[%d]", &inode); err == nil {
-				out[inode] = true
-			}
-		}
+	for _, pid := range c.Group() {
+		_ = sockdiag.AddInodes(out, "/proc/"+strconv.Itoa(pid)) // it may have ended
 	}
 	return out
 }

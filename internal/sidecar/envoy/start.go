@@ -8,10 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -139,10 +137,6 @@ func (o *Options) args(config string, h hotRestart) []string {
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
-// signalGroup also reaches an Envoy behind a script: the script's children are in its process group. It reports whether
-// a process was there.
-func signalGroup(c *process.Child, s syscall.Signal) bool { return syscall.Kill(-c.Pid(), s) == nil }
-
 // dying reports whether Envoy is exiting: the kernel closes the sockets of a process some time before its parent is
 // notified, and connections that end this way were not complete.
 func dying(c *process.Child) bool {
@@ -157,24 +151,6 @@ func dying(c *process.Child) bool {
 	}
 	flags, _ := strconv.ParseUint(fields[6], 10, 64)
 	return flags&exiting != 0
-}
-
-// groupLives reports whether a process of the group still runs after its leader has exited: only a script leaves one.
-func groupLives(c *process.Child) bool {
-	return signalGroup(c, 0) && len(groupOf(c)) > 0
-}
-
-// groupOf are the processes of the group. Zombies, which still count for kill(2), are not among them.
-func groupOf(c *process.Child) (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, name := range stats {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		fields := process.Stat(pid) // state, parent, group, …
-		if len(fields) > 2 && fields[2] == strconv.Itoa(c.Pid()) && fields[0] != "Z" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // mainThreadTime is the processor time of Envoy's main thread, which serves its admin API; false where Envoy is not

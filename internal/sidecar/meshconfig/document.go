@@ -199,11 +199,9 @@ func parseAnnotations(text string) (map[string]string, error) {
 	return annotations, nil
 }
 
-// lineIndex maps paths of keys to lines (from 1) in block-style YAML or indented JSON; flow style is not in it. It only
+// lineIndex maps paths of keys, joined by NUL, to lines (from 1) in block-style YAML or indented JSON; flow style is not in it. It only
 // follows indentation: enough to locate a mistake, not to parse the text.
 type lineIndex map[string]int
-
-func (x lineIndex) line(path []string) int { return x[strings.Join(path, "\x00")] }
 
 func indexLines(text string) lineIndex {
 	type level struct {

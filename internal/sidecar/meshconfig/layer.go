@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/lastcall-dev/lastcall/internal/timers"
 )
@@ -72,7 +73,7 @@ func (r *resolver) parseLayer(src Source, text string) *layer {
 // at is the position of a path.
 func (l *layer) at(path []string) Source {
 	src := l.source
-	src.Line = l.lines.line(path)
+	src.Line = l.lines[strings.Join(path, "\x00")]
 	return src
 }
 

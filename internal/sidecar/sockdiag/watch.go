@@ -54,17 +54,13 @@ func WatchDestroyed(ports []uint16) (*Watch, error) {
 	if w.fd, err = receiver(destroyedFilter(ports), 0); err != nil {
 		return nil, err
 	}
-	w.follow(func(s *Socket) {
-		if s == nil || contains(ports, s.Local.Port()) && s.Remote.Port() != 0 { // not a listener
+	w.run(w.fd, func(s *Socket) {
+		if s == nil || slices.Contains(ports, s.Local.Port()) && s.Remote.Port() != 0 { // not a listener
 			w.add(s)
 		}
-	})
+	}, func() { close(w.gone) })
+	w.fd = -1
 	return w, nil
-}
-
-func contains(sorted []uint16, port uint16) bool {
-	_, found := slices.BinarySearch(sorted, port)
-	return found
 }
 
 // WatchAll collects every TCP socket that is destroyed in the namespace of OpenTable, listeners too. A socket that its
@@ -86,11 +82,6 @@ func WatchAll(buffer int, wake func()) (*Watch, error) {
 	}
 	w.run(waker, func(*Socket) { wake() }, func() {})
 	return w, nil
-}
-
-func (w *Watch) follow(on func(*Socket)) {
-	w.run(w.fd, on, func() { close(w.gone) })
-	w.fd = -1
 }
 
 // Receive takes the reports of WatchAll that wait in the kernel for Ended.

@@ -165,7 +165,7 @@ func (p *Plane) look() (drain.Activity, error) {
 	if err != nil {
 		if !p.failing { // announced once: a look that follows the announcement would announce itself again
 			p.failing = true
-			p.tell()
+			sockdiag.Notify(p.changes)
 		}
 		return drain.Activity{}, err
 	}
@@ -175,7 +175,7 @@ func (p *Plane) look() (drain.Activity, error) {
 	p.resolve(now)
 	if a := p.ledger.activity(); a != p.last || p.failing {
 		p.last, p.failing = a, false
-		p.tell()
+		sockdiag.Notify(p.changes)
 	}
 	return p.last, nil
 }
@@ -209,8 +209,6 @@ func (p *Plane) resolve(now time.Time) {
 		}
 	}
 }
-
-func (p *Plane) tell() { sockdiag.Notify(p.changes) }
 
 // Changes receives after each change that the watch has seen.
 func (p *Plane) Changes() <-chan struct{} { return p.changes }
