@@ -2,6 +2,7 @@
 package printable
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -63,10 +64,5 @@ func AppendJSONRune(b []byte, r rune) []byte {
 	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
 		return AppendJSONRune(AppendJSONRune(b, high), low)
 	}
-	const digits = "0123456789abcdef"
-	b = append(b, `\u`...)
-	for shift := 12; shift >= 0; shift -= 4 {
-		b = append(b, digits[r>>shift&15])
-	}
-	return b
+	return fmt.Appendf(b, `\u%04x`, r)
 }

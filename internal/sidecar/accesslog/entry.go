@@ -147,8 +147,6 @@ func (e *Entry) AppendJSON(b []byte, now time.Time) []byte {
 	return append(b, '\n')
 }
 
-func underscored(s string) string { return strings.ReplaceAll(s, " ", "_") }
-
 // Format is the encoding of a line.
 type Format string
 
@@ -217,7 +215,7 @@ var (
 	ProtocolError   = Before(FlagProtocolError, ReasonProtocolError)
 	StreamReset     = Before(FlagUpstreamReset, ReasonReset)
 	StreamRefused   = Before(FlagUpstreamReset, ReasonRefused)
-	Truncated       = After(FlagProtocolError, ReasonProtocolError) // Envoy's name for a response that ends too early
+	Truncated       = Outcome{FlagProtocolError, "upstream_reset_after_response_started{protocol_error}"} // Envoy's name for a response that ends too early
 	ResponseTimeout = Outcome{FlagResponseTimeout, "response_timeout"}
 	InvalidHTTP1    = Outcome{FlagDownstreamProtocol, "http1.codec_error"}
 	InvalidHTTP2    = Outcome{FlagDownstreamProtocol, "http2.codec_error"}
@@ -230,23 +228,17 @@ var (
 
 // Envoy's reasons for the end of an upstream connection or stream.
 const (
-	ReasonConnectFailed  = "remote connection failure"
-	ReasonConnectTimeout = "connection timeout"
-	ReasonOverflow       = "overflow"
-	ReasonTerminated     = "connection termination"
-	ReasonProtocolError  = "protocol error"
-	ReasonReset          = "remote reset"
-	ReasonRefused        = "remote refused stream reset"
+	ReasonConnectFailed = "remote connection failure"
+	ReasonOverflow      = "overflow"
+	ReasonTerminated    = "connection termination"
+	ReasonProtocolError = "protocol error"
+	ReasonReset         = "remote reset"
+	ReasonRefused       = "remote refused stream reset"
 )
 
-// Before is the outcome of an upstream's reset before its response has begun, After of one within it.
+// Before is the outcome of an upstream's reset before its response has begun.
 func Before(flags, reason string) Outcome {
-	return Outcome{flags, "upstream_reset_before_response_started{" + underscored(reason) + "}"}
-}
-
-// After is described at Before.
-func After(flags, reason string) Outcome {
-	return Outcome{flags, "upstream_reset_after_response_started{" + underscored(reason) + "}"}
+	return Outcome{flags, "upstream_reset_before_response_started{" + strings.ReplaceAll(reason, " ", "_") + "}"}
 }
 
 // ResetBody is the body of Envoy's local reply to a reset before the response; retried if attempts preceded it.

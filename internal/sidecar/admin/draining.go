@@ -113,19 +113,6 @@ func (d *draining) hasFailed() bool {
 	return d.failed
 }
 
-func (s *Server) drainListeners(q query) answer {
-	s.draining.drain(q.has("graceful"), q.has("skip_exit"))
-	return ok()
-}
-
-func (s *Server) healthFail(query) answer { s.draining.fail(); return ok() }
-
-func (s *Server) quit(query) answer {
-	a := ok()
-	a.then = s.Quit
-	return a
-}
-
 // ready is 200 while the server is live. As in Envoy, only a failed health check changes it, not a drain. Envoy's other
 // states precede the serving of the data plane; the API is not available then.
 func (s *Server) ready(query) answer {

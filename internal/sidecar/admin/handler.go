@@ -21,12 +21,15 @@ type command struct {
 }
 
 var commands = []command{
-	{path: "/drain_listeners", mutates: true, do: (*Server).drainListeners},
-	{path: "/healthcheck/fail", mutates: true, do: (*Server).healthFail},
-	{path: "/quitquitquit", mutates: true, do: (*Server).quit},
-	{path: "/ready", do: (*Server).ready},
-	{path: "/stats", do: (*Server).stats},
-	{path: "/stats/prometheus", do: (*Server).statsPrometheus},
+	{"/drain_listeners", true, func(s *Server, q query) answer {
+		s.draining.drain(q.has("graceful"), q.has("skip_exit"))
+		return ok()
+	}},
+	{"/healthcheck/fail", true, func(s *Server, _ query) answer { s.draining.fail(); return ok() }},
+	{"/quitquitquit", true, func(s *Server, _ query) answer { a := ok(); a.then = s.Quit; return a }},
+	{"/ready", false, (*Server).ready},
+	{"/stats", false, func(s *Server, q query) answer { format, _ := q.get("format"); return s.statsAs(format, q) }},
+	{"/stats/prometheus", false, func(s *Server, q query) answer { return s.statsAs("prometheus", q) }},
 }
 
 // ServeHTTP handles one request.

@@ -11,15 +11,6 @@ import (
 	"strings"
 )
 
-// stats is /stats.
-func (s *Server) stats(q query) answer {
-	format, _ := q.get("format")
-	return s.statsAs(format, q)
-}
-
-// statsPrometheus is /stats/prometheus.
-func (s *Server) statsPrometheus(q query) answer { return s.statsAs("prometheus", q) }
-
 // statsAs has the statistics that the parameters usedonly and filter select. Go's expressions are RE2's, as in Envoy;
 // the error has Go's text.
 func (s *Server) statsAs(format string, q query) answer {

@@ -72,9 +72,9 @@ func (f *Files) Load() error {
 func (f *Files) load() (changed bool, err error) {
 	f.loading.Lock()
 	defer f.loading.Unlock()
-	pair, err := Load(f.Cert, f.Key)
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("certificate %q with key %q (must be matching PEM files): %w", f.Cert, f.Key, err)
 	}
 	next := &set{pair: &pair}
 	if f.ClientCA != "" {
@@ -91,15 +91,6 @@ func (f *Files) load() (changed bool, err error) {
 	}
 	f.serving.Store(next)
 	return now == nil || !now.pair.Leaf.Equal(next.pair.Leaf) || !bytes.Equal(now.ca, next.ca), nil
-}
-
-// Load reads a PEM certificate with its chain, and its key. Leaf is set.
-func Load(cert, key string) (tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("certificate %q with key %q (must be matching PEM files): %w", cert, key, err)
-	}
-	return pair, nil
 }
 
 // Valid returns an error when the certificate has expired or is not valid yet.

@@ -1,17 +1,12 @@
 package logs
 
 import (
+	"fmt"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/lastcall-dev/lastcall/internal/printable"
 )
-
-// Clients write into logs, and people read logs in terminals. The controls U+0080 to U+009F begin escape sequences
-// there, the marks of bidirectional text reverse the text behind them, and others hide text. So what strconv.IsPrint
-// excludes is escaped.
-
-const hexDigits = "0123456789abcdef"
 
 // AppendText appends s with escapes as in Go's strings, but also of the single bytes that are no UTF-8. Quotation marks
 // and backslashes are escaped.
@@ -19,13 +14,13 @@ func AppendText(b []byte, s string) []byte {
 	return escape(b, s, func(b []byte, r rune, invalid byte) []byte {
 		switch {
 		case r == utf8.RuneError:
-			return appendHex(append(b, `\x`...), uint32(invalid), 2)
+			return fmt.Appendf(b, `\x%02x`, invalid)
 		case r < utf8.RuneSelf:
-			return appendHex(append(b, `\x`...), uint32(r), 2)
+			return fmt.Appendf(b, `\x%02x`, r)
 		case r <= 0xffff:
-			return appendHex(append(b, `\u`...), uint32(r), 4)
+			return fmt.Appendf(b, `\u%04x`, r)
 		}
-		return appendHex(append(b, `\U`...), uint32(r), 8)
+		return fmt.Appendf(b, `\U%08x`, r)
 	})
 }
 
@@ -61,13 +56,6 @@ func escape(b []byte, s string, other func(b []byte, r rune, invalid byte) []byt
 			continue
 		}
 		i++
-	}
-	return b
-}
-
-func appendHex(b []byte, value uint32, digits int) []byte {
-	for digits--; digits >= 0; digits-- {
-		b = append(b, hexDigits[value>>(4*digits)&15])
 	}
 	return b
 }

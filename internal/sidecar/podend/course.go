@@ -247,17 +247,15 @@ func (p *Pod) app() *Container {
 	return nil
 }
 
-// draining is when lastcall's draining phase ends.
-func (p *Pod) draining(tr Traffic) time.Duration {
+// drained is when lastcall has no request in flight, or makes the last call.
+func (p *Pod) drained(tr Traffic) time.Duration {
 	quiet := time.Duration(0)
 	if tr.Last > 0 {
 		quiet = tr.Last + p.Drain.QuietTime
 	}
-	return min(max(p.Drain.MinimumDrain, quiet), p.Drain.DrainCap())
+	draining := min(max(p.Drain.MinimumDrain, quiet), p.Drain.DrainCap())
+	return min(max(draining, tr.Busy), p.LastCall)
 }
-
-// drained is when lastcall has no request in flight, or makes the last call.
-func (p *Pod) drained(tr Traffic) time.Duration { return min(max(p.draining(tr), tr.Busy), p.LastCall) }
 
 // limit lowers Accepts and Cut to the times of one container.
 func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
