@@ -161,8 +161,9 @@ func (x *exchange) begin(status int) bool {
 		return true
 	}
 	maps.Copy(x.w.Header(), x.own)
-	if x.c.p.draining.Load() && x.c.h2 == nil { // not ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off
-		x.w.Header().Set("Connection", "close") // over HTTP/2 a GOAWAY asks the client to go elsewhere
+	// Over HTTP/2 a GOAWAY does. Not by ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off.
+	if x.c.p.draining.Load() && x.c.h2 == nil {
+		x.w.Header().Set("Connection", "close")
 	}
 	x.follow(status)
 	x.c.delimited.Store(x.endsWithConnection(status))

@@ -191,8 +191,8 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		return o, nil, err
 	}
 	if memory := o.Pipe.Limits.Memory; memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		// The garbage collector works harder before the container's limit is reached. The rest is for the kernel's part of
-		// connections and for the program itself.
+		// The garbage collector works harder before the container's limit is reached. The rest is for the kernel's part
+		// of connections and for the program itself.
 		debug.SetMemoryLimit(memory / 8 * 5)
 	}
 	if o.Status.Probes, err = agent.ParseProbes(os.Getenv(meshconfig.VariableProbes)); err != nil {

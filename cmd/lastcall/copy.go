@@ -65,8 +65,8 @@ func copyProgram(source, dest string) (err error) {
 	if err != nil {
 		return err
 	}
-	// It does not wait for the disk (fsync), which would delay the pod: Linux reports a full volume to the write, and the
-	// pod's volume ends with its node.
+	// It does not wait for the disk (fsync), which would delay the pod: Linux reports a full volume to the write, and
+	// the pod's volume ends with its node.
 	_, err = io.Copy(out, in)
 	if err = cmp.Or(err, out.Chmod(0o555), out.Close()); err == nil {
 		err = os.Rename(out.Name(), dest)

@@ -74,7 +74,9 @@ var drainTable = &table{
 		// Every other one is busy.
 		clients := make([]*client, b.held)
 		conns, err := openMany(ctx, proxy.port, b.held, func(i int, conn net.Conn) error {
-			clients[i] = &client{conn: conn, busy: i%2 == 1, announced: make(chan struct{}), closed: make(chan struct{})}
+			clients[i] = &client{
+				conn: conn, busy: i%2 == 1, announced: make(chan struct{}), closed: make(chan struct{}),
+			}
 			return p.open(clients[i])
 		})
 		defer closeAll(conns)

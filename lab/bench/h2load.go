@@ -13,7 +13,8 @@ import (
 // h2load loads the address from one thread in HTTP/2. A request that is not answered with 2xx is an error.
 func h2load(ctx context.Context, program, url string, duration time.Duration) (load, error) {
 	out, err := output(exec.CommandContext(ctx, program, "--threads=1", fmt.Sprintf("--clients=%d", http2Connections),
-		fmt.Sprintf("--max-concurrent-streams=%d", http2Streams), fmt.Sprintf("--duration=%ds", int(duration.Seconds())), url))
+		fmt.Sprintf("--max-concurrent-streams=%d", http2Streams),
+		fmt.Sprintf("--duration=%ds", int(duration.Seconds())), url))
 	if err != nil {
 		return load{}, err
 	}

@@ -25,7 +25,8 @@ func (l load) perSecond() float64 { return float64(l.requests) / l.elapsed.Secon
 // broken connection or a timeout is an error: a proxy that loses requests is not to be called fast.
 func (b *bench) wrk(path string, connections int, headers ...string) runLoad {
 	return func(ctx context.Context, proxy *process, duration time.Duration) (load, error) {
-		args := []string{"-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(duration.Seconds())), "--latency"}
+		args := []string{"-t1", "--latency",
+			fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(duration.Seconds()))}
 		for _, line := range headers {
 			args = append(args, "-H", line)
 		}

@@ -55,7 +55,8 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	}
 	if !o.IsBuiltIn {
 		env.Service = &o.Pod.Service
-		env.Service.IsTCP = slices.ContainsFunc(o.Requests, func(r load.Request) bool { return r.Protocol == traffic.TCP })
+		isTCP := func(r load.Request) bool { return r.Protocol == traffic.TCP }
+		env.Service.IsTCP = slices.ContainsFunc(o.Requests, isTCP)
 	}
 	dir, end, err := env.Begin(ctx, o.KeepLogs, strategies)
 	if err != nil {

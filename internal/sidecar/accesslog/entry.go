@@ -215,7 +215,6 @@ var (
 	ProtocolError   = Before(FlagProtocolError, ReasonProtocolError)
 	StreamReset     = Before(FlagUpstreamReset, ReasonReset)
 	StreamRefused   = Before(FlagUpstreamReset, ReasonRefused)
-	Truncated       = Outcome{FlagProtocolError, "upstream_reset_after_response_started{protocol_error}"} // Envoy's name for a response that ends too early
 	ResponseTimeout = Outcome{FlagResponseTimeout, "response_timeout"}
 	InvalidHTTP1    = Outcome{FlagDownstreamProtocol, "http1.codec_error"}
 	InvalidHTTP2    = Outcome{FlagDownstreamProtocol, "http2.codec_error"}
@@ -224,6 +223,8 @@ var (
 	HeadTimeout     = Outcome{"", "request_header_timeout"}
 	RequestTimeout  = Outcome{"", "request_overall_timeout"}
 	NoHealthy       = Outcome{FlagNoHealthyUpstream, "no_healthy_upstream"}
+	// Truncated has Envoy's name for a response that ends too early.
+	Truncated = Outcome{FlagProtocolError, "upstream_reset_after_response_started{protocol_error}"}
 )
 
 // Envoy's reasons for the end of an upstream connection or stream.
