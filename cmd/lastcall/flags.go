@@ -54,7 +54,8 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 	cli.Group(flags, "App and pod", func(flags *pflag.FlagSet) {
 		own(flags)
 		flags.StringSliceVar(&f.stop.signals, "stop-signal", nil,
-			"`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
+			"`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: "+
+				"the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
 		flags.BoolVar(&f.exitWithApp, "exit-with-app", false,
 			"exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
 		flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests were cut")

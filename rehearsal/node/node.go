@@ -191,7 +191,7 @@ func (p *Process) Listening() (int, error) {
 	held, group := make(map[uint32]bool), strconv.Itoa(p.PID())
 	for _, folder := range folders {
 		pid, err := strconv.Atoi(filepath.Base(folder))
-		if fields := process.Stat(pid); err == nil && len(fields) > 2 && fields[2] == group { // state, parent, group, …
+		if fields := process.Stat(pid); err == nil && len(fields) > 2 && fields[2] == group { // state, parent, group
 			_ = sockdiag.AddInodes(held, folder) // it may have ended
 		}
 	}
