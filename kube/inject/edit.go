@@ -3,14 +3,16 @@ package inject
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
 )
 
 // editing changes a YAML document where its nodes stand: lines without a change stay byte for byte.
@@ -187,10 +189,11 @@ func (e *editing) origin(n *yaml.Node) *yaml.Node {
 // whole is a node with all changes in it, in block style where they are.
 func (e *editing) whole(n *yaml.Node) *yaml.Node {
 	if a, isNew := e.added[n]; isNew {
-		var value yaml.Node
-		e.err = cmp.Or(e.err, value.Encode(new(treeing).of(reflect.ValueOf(a.value))))
+		read, err := treeOf(a.value)
+		e.err = cmp.Or(e.err, err)
+		value := nodeOf(read)
 		value.LineComment = n.LineComment
-		return &value
+		return value
 	}
 	content, isChanged := e.current[n]
 	if !isChanged {
@@ -203,4 +206,36 @@ func (e *editing) whole(n *yaml.Node) *yaml.Node {
 		out.Content = append(out.Content, e.whole(c))
 	}
 	return &out
+}
+
+// treeOf is a value as its JSON is read.
+func treeOf(value any) (out any, err error) {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &out)
+	}
+	return out, err
+}
+
+// nodeOf is a tree as YAML. Node.Encode would write and parse it, for which it takes most of the time of an injection.
+func nodeOf(tree any) *yaml.Node {
+	n := &yaml.Node{}
+	switch tree := tree.(type) {
+	case map[string]any:
+		n.Kind = yaml.MappingNode
+		for _, key := range slices.Sorted(maps.Keys(tree)) {
+			n.Content = append(n.Content, nodeOf(key), nodeOf(tree[key]))
+		}
+	case []any:
+		n.Kind = yaml.SequenceNode
+		for _, element := range tree {
+			n.Content = append(n.Content, nodeOf(element))
+		}
+	case string:
+		n.SetString(tree)
+	default: // a number, a truth value or null
+		text, _ := json.Marshal(tree)
+		n.Kind, n.Value = yaml.ScalarNode, string(text)
+	}
+	return n
 }

@@ -3,16 +3,9 @@ package inject
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"math"
-	"reflect"
-	"slices"
-	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // collection writes a mapping or list with a change in it, which begins after one offset and ends before another. It
@@ -50,7 +43,8 @@ func (e *editing) collection(n *yaml.Node, from, end int) bool {
 			if len(e.out) > 0 && e.out[len(e.out)-1] != '\n' {
 				e.out = append(e.out, '\n')
 			}
-			e.out = append(appendSpaces(e.out, indent), e.fresh(content[j:j+width], indent)...)
+			e.out = append(e.out, spaces(indent)...)
+			e.entry(content[j:j+width], indent)
 		}
 		if i*width == len(n.Content) {
 			break
@@ -76,10 +70,11 @@ func (e *editing) change(entry []*yaml.Node, start, end, indent int) {
 	}
 	e.copyTo(start)
 	e.at = e.end(start, end, indent, e.origin(value))
-	if isNew {
-		e.out = append(e.out, e.fresh(entry, indent)...)
-		return
-	}
+	e.entry(entry, indent)
+}
+
+// entry writes an entry at an indentation, from where its first line has it.
+func (e *editing) entry(entry []*yaml.Node, indent int) {
 	all := yaml.Node{Kind: yaml.SequenceNode}
 	if len(entry) > 1 {
 		all.Kind = yaml.MappingNode
@@ -92,30 +87,6 @@ func (e *editing) change(entry []*yaml.Node, start, end, indent int) {
 	e.encode(&all, indent)
 }
 
-// fresh is the text of an entry with a new value.
-func (e *editing) fresh(entry []*yaml.Node, indent int) []byte {
-	value := entry[len(entry)-1]
-	out, comment := []byte{'-'}, cmp.Or(value.LineComment, entry[0].LineComment)
-	if len(entry) > 1 {
-		out = append(appendScalar(nil, entry[0].Value, indent, true), ':')
-	}
-	at := len(out)
-	out = append(appendYAML(out, reflect.ValueOf(e.added[value].value), indent, len(entry) == 1), '\n')
-	if comment != "" {
-		line := at + bytes.IndexByte(out[at:], '\n')
-		out = slices.Insert(out, line, []byte(" "+comment)...)
-	}
-	return e.broken(out)
-}
-
-// broken has the document's line breaks.
-func (e *editing) broken(out []byte) []byte {
-	if e.hasReturns {
-		return bytes.ReplaceAll(out, []byte("\n"), []byte("\r\n"))
-	}
-	return out
-}
-
 // encode writes a node at an indentation, from where its first line has it.
 func (e *editing) encode(n *yaml.Node, indent int) {
 	var text bytes.Buffer
@@ -123,10 +94,14 @@ func (e *editing) encode(n *yaml.Node, indent int) {
 	encoder.SetIndent(2)
 	encoder.CompactSeqIndent()
 	e.err = cmp.Or(e.err, encoder.Encode(n), encoder.Close())
+	out := text.Bytes()
+	if e.hasReturns {
+		out = bytes.ReplaceAll(out, []byte("\n"), []byte("\r\n"))
+	}
 	begin := len(e.out)
-	for line := range bytes.Lines(e.broken(text.Bytes())) {
+	for line := range bytes.Lines(out) {
 		if len(e.out) > begin && len(bytes.TrimSpace(line)) > 0 {
-			e.out = appendSpaces(e.out, indent)
+			e.out = append(e.out, spaces(indent)...)
 		}
 		e.out = append(e.out, line...)
 	}
@@ -195,119 +170,4 @@ func (e *editing) trim(from, to, threshold int, last *yaml.Node) int {
 	return to
 }
 
-// appendYAML writes a value after a key or a dash at an indentation, as its JSON says, in block style and with its keys
-// in order.
-func appendYAML(out []byte, value reflect.Value, indent int, isElement bool) []byte {
-	value = inner(value)
-	first, below := isElement, indent+2
-	entry := func(key string, v reflect.Value) {
-		if first {
-			out = append(out, ' ')
-		} else {
-			out = appendSpaces(append(out, '\n'), below)
-		}
-		if first = false; key == "" {
-			out = append(out, '-')
-		} else {
-			out = append(appendScalar(out, key, below, true), ':')
-		}
-		out = appendYAML(out, v, below, key == "")
-	}
-	begin := len(out)
-	switch kind := value.Kind(); {
-	case kind == reflect.Struct && fieldsOf(value.Type()) != nil:
-		for _, f := range fieldsOf(value.Type()) {
-			if v := f.in(value); v.IsValid() {
-				entry(f.name, v)
-			}
-		}
-	case kind == reflect.Map:
-		for _, key := range sorted(value.MapKeys()) {
-			entry(key.String(), value.MapIndex(key))
-		}
-	case kind == reflect.Slice:
-		if !isElement {
-			below = indent
-		}
-		for i := range value.Len() {
-			entry("", value.Index(i))
-		}
-	case kind == reflect.String:
-		return appendScalar(append(out, ' '), value.String(), indent, false)
-	case kind == reflect.Struct:
-		return appendYAML(out, reflect.ValueOf(new(treeing).of(value)), indent, isElement)
-	}
-	if len(out) > begin {
-		return out
-	}
-	text := []byte("null")
-	if value.IsValid() {
-		text, _ = json.Marshal(value.Interface()) // a number, a truth value, or empty
-	}
-	return append(append(out, ' '), text...)
-}
-
-func appendSpaces(out []byte, n int) []byte {
-	for range n {
-		out = append(out, ' ')
-	}
-	return out
-}
-
-// appendScalar writes a text as a scalar that all parsers read as a text; one of several lines as a block, which a key
-// cannot be.
-func appendScalar(out []byte, text string, indent int, isKey bool) []byte {
-	if isWord(text) {
-		return append(out, text...)
-	}
-	isPrintable := !strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
-	isLine := !strings.Contains(text, "\n")
-	switch {
-	case isLine && isPrintable && isAmbiguous(text):
-		return append(append(append(out, '"'), text...), '"')
-	case isLine && isPrintable && isPlain(text):
-		return append(out, text...)
-	case isLine && isPrintable:
-		return append(append(append(out, '\''), strings.ReplaceAll(text, "'", "''")...), '\'')
-	case isKey, !isPrintable, strings.TrimSpace(text[:1]) == "", strings.Contains(text, " \n"),
-		strings.TrimSpace(text[len(text)-2:]) == "", strings.HasSuffix(text, " "):
-		quoted, _ := json.Marshal(text)
-		return append(out, quoted...)
-	}
-	body, hasEnd := strings.CutSuffix(text, "\n")
-	if out = append(out, '|'); !hasEnd {
-		out = append(out, '-')
-	}
-	for line := range strings.SplitSeq(body, "\n") {
-		if out = append(out, '\n'); line != "" {
-			out = append(appendSpaces(out, indent+2), line...)
-		}
-	}
-	return out
-}
-
-// isWord reports whether a text is a name, a path or an option, as most are.
-func isWord(text string) bool {
-	for i := range len(text) {
-		if c := text[i]; c|0x20 < 'a' && c != '/' && c != '-' && (c < '0' || c > '9' || i == 0) || c|0x20 > 'z' {
-			return false
-		}
-	}
-	return text != "" && text != "-" && !strings.HasPrefix(text, "---") && manifest.IsText(text)
-}
-
-// isAmbiguous reports whether a parser of YAML 1.1 or 1.2 reads a plain text as something else: a number, also one to
-// the base 60, a truth value, a time or null.
-func isAmbiguous(text string) bool {
-	return text == "" || text[0] >= 'A' && !manifest.IsText(text) ||
-		strings.Contains(text, ":") && strings.Trim(text, "0123456789_:+-") == "" ||
-		(&yaml.Node{Kind: yaml.ScalarNode, Value: text}).ShortTag() != "!!str"
-}
-
-// isPlain reports whether a text of one line needs no quotes.
-func isPlain(text string) bool {
-	first, rest := text[:1], text[1:]
-	return !strings.ContainsAny(first, "#,[]{}&*!|>'\"%@` ") && !strings.HasPrefix(text, "---") &&
-		!strings.HasPrefix(text, "...") && !(strings.Contains("-?:", first) && strings.HasPrefix(rest+" ", " ")) &&
-		!strings.Contains(text+" ", ": ") && !strings.Contains(text, " #") && !strings.HasSuffix(text, " ")
-}
+func spaces(n int) []byte { return bytes.Repeat([]byte{' '}, n) }
