@@ -160,7 +160,7 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 		}
 		all = append(all, Stray{Path: base + field.FieldPath(), Text: strayText(keys)})
 	}
-	if o.document != nil && o.document.isOdd && !control.Match(o.document.Text) {
+	if o.document != nil && !control.Match(o.document.Text) {
 		all = append(all, repeated(below(o.node(), w.Path), strings.Join(w.Path, "."))...)
 	}
 	for i := range w.Path {
