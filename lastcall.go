@@ -164,7 +164,10 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	if err := s.listen(addressOf(server, s.useTLS)); err != nil {
 		return Report{}, err
 	}
-	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: s.isUncounted,
+	uncounted := func(r *http.Request) bool {
+		return httpdrain.IsHealthCheck(r) || s.uncounted != nil && s.uncounted(r)
+	}
+	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: uncounted,
 		OnShutdown: func() { requests.Send(drain.ShutdownCalled) }})
 	serve := plane.Serve
 	if s.useTLS {
@@ -235,8 +238,4 @@ func (s *settings) listen(address string) error {
 	ln, err := listen.Open("tcp", address)
 	s.listeners = append(s.listeners, ln)
 	return err
-}
-
-func (s *settings) isUncounted(r *http.Request) bool {
-	return httpdrain.IsHealthCheck(r) || s.uncounted != nil && s.uncounted(r)
 }

@@ -125,7 +125,8 @@ func (s *settings) timers(trigger drain.Signal, plane *monitored) drain.Config {
 	case trigger == drain.Interrupt, trigger == drain.ShutdownCalled: // after that, no client can connect
 		return c.AtOnce()
 	case s.drainedByHook && trigger != drain.Hook:
-		quiet := plane.quietFor(context.Background())
+		plane.look(context.Background())
+		quiet := time.Since(plane.lastArrival) // at least
 		if quiet >= c.QuietTime {
 			s.log.Info("drained by the preStop hook before SIGTERM", "last_arrival", quiet.Round(time.Millisecond))
 			return c.AtOnce()
@@ -137,7 +138,7 @@ func (s *settings) timers(trigger drain.Signal, plane *monitored) drain.Config {
 }
 
 // monitored is the plane that is drained. It ends the readiness with the listeners, and remembers when
-// the last client arrived. look and quietFor are called while no termination is in progress.
+// the last client arrived. look is called while no termination is in progress.
 type monitored struct {
 	drain.DataPlane
 	status *status
@@ -155,12 +156,6 @@ func (m *monitored) look(ctx context.Context) {
 		m.lastArrival = time.Now()
 	}
 	m.arrivals = a.Arrivals
-}
-
-// quietFor returns a time for which no client has arrived; the true one may be longer.
-func (m *monitored) quietFor(ctx context.Context) time.Duration {
-	m.look(ctx)
-	return time.Since(m.lastArrival)
 }
 
 // Cut implements drain.Cutter.

@@ -299,7 +299,8 @@ func (r *run) record(a Activity) {
 	r.report.Late, r.report.Raced = a.Arrivals-r.firstSeen, a.Raced-r.firstRaced
 	r.report.Failed = a.Failed - r.firstFailed
 	if f := r.report.Finish; f != nil {
-		f.OpaqueEnds = a.OpaqueEnds.since(r.beforeFinish)
+		all, old := a.OpaqueEnds, r.beforeFinish
+		f.OpaqueEnds = OpaqueEnds{all.Ended - old.Ended, all.Answered - old.Answered, all.Dropped - old.Dropped}
 	}
 	changed := a != r.activity
 	r.activity = a

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
@@ -13,7 +15,7 @@ func TestEndingsAreDocumented(t *testing.T) {
 	var text strings.Builder
 	for _, page := range []string{"../docs/endings.md", "../docs/http2.md"} {
 		content, err := os.ReadFile(page)
-		must(t, err)
+		must.Do(t, err)
 		text.Write(content)
 	}
 	for _, ending := range []string{drain.EndingReply, drain.EndingGRPC, drain.EndingConnect, drain.EndingErrorEvent,

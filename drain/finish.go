@@ -56,10 +56,6 @@ type OpaqueEnds struct {
 	Dropped  uint64 `json:"dropped,omitempty"`  // by a reset, or after bytes of the client without an answer
 }
 
-func (e OpaqueEnds) since(before OpaqueEnds) OpaqueEnds {
-	return OpaqueEnds{e.Ended - before.Ended, e.Answered - before.Answered, e.Dropped - before.Dropped}
-}
-
 // shows is the evidence. A few connections may end by chance just after an answer, or just after a request: neither
 // shows anything while most show the opposite.
 func (e OpaqueEnds) shows() string {

@@ -12,7 +12,7 @@ func (r *run) drained() bool {
 	if r.ending && !r.requested.Container {
 		r.reopen() // the hook has returned already
 	}
-	switch why := r.await(r.cancelAt, r.hasTerminate); why {
+	switch why := r.await(func() time.Time { return r.graceEnds().Add(cancelSlack) }, r.hasTerminate); why {
 	case conditionMet:
 		return true
 	case reached:
@@ -67,11 +67,9 @@ func (r *run) resume() {
 	r.report.Verdict = Resumed
 }
 
-// cancelAt is when a drain is cancelled if no SIGTERM has followed the hook. A native sidecar gets its SIGTERM after
-// the exit of the app, which may take the whole grace period and, if the hook has used that up, the kubelet's two
-// seconds more; and the kubelet of a busy node is late.
-func (r *run) cancelAt() time.Time { return r.graceEnds().Add(cancelSlack) }
-
+// cancelSlack is how long after the grace period a drain is cancelled if no SIGTERM has followed the hook. A native
+// sidecar gets its SIGTERM after the exit of the app, which may take the whole grace period and, if the hook has used
+// that up, the kubelet's two seconds more; and the kubelet of a busy node is late.
 const cancelSlack = 5 * time.Second
 
 // resumeTimeout bounds Resume: an Envoy has to be replaced, which takes seconds with thousands of clusters.

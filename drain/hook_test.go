@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 )
@@ -236,7 +238,7 @@ func TestRunsAgain(t *testing.T) {
 		}
 
 		r, err := termination.Run(t.Context())
-		must(t, err)
+		must.Do(t, err)
 		if r.Verdict != drain.Resumed || r.Trigger != "hook" || r.Late != 2 {
 			t.Errorf("first: %+v", r)
 		}
@@ -298,7 +300,7 @@ func TestJoin(t *testing.T) {
 				r, err := drain.Termination{
 					Plane: drain.Join(one, other), Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler),
 				}.Run(t.Context())
-				must(t, err)
+				must.Do(t, err)
 				if took := time.Since(began); r.Verdict != tt.verdict || took/(100*ms) != tt.ends/(100*ms) {
 					t.Errorf("%s after %v, want %s after %v", r.Verdict, took, tt.verdict, tt.ends)
 				}

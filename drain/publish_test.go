@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 )
 
@@ -29,7 +31,7 @@ func TestTerminationMessageFits(t *testing.T) {
 		t.Errorf("the log's record has %d bytes and leaves nothing out", log.Len())
 	}
 	b, err := os.ReadFile(file)
-	must(t, err)
+	must.Do(t, err)
 	if len(b) > 4096 || !json.Valid(b) || !strings.Contains(string(b), `"verdict":"cut"`) {
 		t.Errorf("%d bytes, valid %v", len(b), json.Valid(b))
 	}
@@ -73,9 +75,9 @@ func TestAHooksMessageFits(t *testing.T) {
 		report.Assumed = append(report.Assumed, strings.Repeat("z", 100))
 	}
 	file := filepath.Join(t.TempDir(), "termination-log")
-	must(t, drain.WriteMessage(file, report))
+	must.Do(t, drain.WriteMessage(file, report))
 	b, err := os.ReadFile(file)
-	must(t, err)
+	must.Do(t, err)
 	if got, ok := drain.ParseMessage(string(b)); !ok || len(b) > 4096 || len(got.Assumed) == 0 {
 		t.Errorf("%d bytes: %v, %d assumed", len(b), ok, len(got.Assumed))
 	}
@@ -88,7 +90,7 @@ func TestParseMessage(t *testing.T) {
 		HeldBy: []drain.Conversation{{Peer: "10.0.0.1:1", Protocol: "grpc", Request: "POST /a.B/C", Age: drain.Millis(time.Second)}},
 	}
 	text, err := json.Marshal(report)
-	must(t, err)
+	must.Do(t, err)
 	if got, ok := drain.ParseMessage(string(text)); !ok || !reflect.DeepEqual(got, report) {
 		t.Errorf("%v %+v", ok, got)
 	}

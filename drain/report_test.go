@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 )
@@ -35,7 +37,7 @@ func TestReport(t *testing.T) {
 			},
 		}
 		report, err := drain.Termination{Plane: plane, Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler), Watch: watch}.Run(t.Context())
-		must(t, err)
+		must.Do(t, err)
 
 		want := `{
   "verdict": "cut",
@@ -148,7 +150,7 @@ func TestRaced(t *testing.T) {
 		log := new(bytes.Buffer)
 		file := filepath.Join(t.TempDir(), "termination-log")
 		r, err := drain.Termination{Plane: racing{plane, time.Now()}, Config: drain.DefaultConfig(), Log: slog.New(slog.DiscardHandler)}.Run(t.Context())
-		must(t, err)
+		must.Do(t, err)
 		if r.Verdict != drain.Clean || r.Raced != 2 {
 			t.Errorf("%+v, want clean with 2 races", r)
 		}

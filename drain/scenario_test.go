@@ -302,13 +302,6 @@ func (o outcome) obey(t interface {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // What a scenario expects is written as text; here is how it reads.
 
 func phases(r drain.Report) string {

@@ -222,7 +222,12 @@ func (h *http2Conn) shutLocked() {
 		var due http2.Step
 		due, again = h.closing.Next(m)
 		if finish = due == http2.End; due == http2.Announce {
-			p.lingering.Go(h.sendAnnouncement)
+			p.lingering.Go(func() {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.announce = true
+				h.announceLocked()
+			})
 		}
 	}
 	if finish && !c.isBusy() && h.streams.endIfIdle() {
@@ -253,14 +258,6 @@ func (h *http2Conn) goAway(code http2.ErrCode) {
 
 // canInsert reports whether the server is between two frames.
 func (h *http2Conn) canInsert() bool { return h.spoke && h.server.AtBoundary() && !h.inHeads }
-
-// sendAnnouncement sends the GOAWAY that refuses nothing, at the next boundary between frames.
-func (h *http2Conn) sendAnnouncement() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.announce = true
-	h.announceLocked()
-}
 
 func (h *http2Conn) announceLocked() {
 	if h.announce && !h.ended && h.canInsert() {

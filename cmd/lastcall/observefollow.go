@@ -182,18 +182,15 @@ func (a *observedApp) await(ctx context.Context, w *observe.Watch, child *proces
 			case a.Pod && begun && w.Gone():
 				return w.End(time.Now(), observe.Exit{}), nil
 			case !ended.IsZero() && (len(w.Listening()) == 0 || time.Since(ended) > orphanTime):
-				return w.End(ended, exitOf(child)), nil
+				var exit observe.Exit
+				if child != nil { // only a parent knows
+					exit = observe.Exit{Known: true, Code: child.Code()}
+					exit.Killed = exit.Code == process.SignalCode(syscall.SIGKILL)
+				}
+				return w.End(ended, exit), nil
 			}
 		}
 	}
-}
-
-// exitOf is how the app ended: only a parent knows.
-func exitOf(child *process.Child) observe.Exit {
-	if child == nil {
-		return observe.Exit{}
-	}
-	return observe.Exit{Known: true, Code: child.Code(), Killed: child.Code() == process.SignalCode(syscall.SIGKILL)}
 }
 
 // after is a timer's channel, or nil when d is not positive.

@@ -23,7 +23,12 @@ func terminationText(t observe.Termination) string {
 	line("  lost         %s: %d reset, %d unanswered, %d refused",
 		terminal.Count(t.Lost.Total(), "request"), t.Lost.Reset, t.Lost.Unanswered, t.Lost.Refused)
 	for _, s := range t.Samples {
-		line("               %s", sampleText(s))
+		peer := "a client"
+		if s.Peer.IsValid() {
+			peer = s.Peer.String()
+		}
+		line("               %s at port %d: %s after %s, %s old",
+			peer, s.Port, s.Reason, measured(s.At), measured(s.Age))
 	}
 	if more := t.Lost.Reset + t.Lost.Unanswered - len(t.Samples); more > 0 {
 		line("               and %d more", more)
@@ -87,14 +92,6 @@ func doubts(t observe.Termination) []string {
 		out = append(out, "whether answers were whole: half of one looks the same")
 	}
 	return out
-}
-
-func sampleText(s observe.Sample) string {
-	peer := "a client"
-	if s.Peer.IsValid() {
-		peer = s.Peer.String()
-	}
-	return fmt.Sprintf("%s at port %d: %s after %s, %s old", peer, s.Port, s.Reason, measured(s.At), measured(s.Age))
 }
 
 func measured(d drain.Millis) string { return terminal.Measured(time.Duration(d)) }

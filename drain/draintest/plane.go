@@ -289,7 +289,7 @@ func (p *Plane) call(ctx context.Context, m Method, with time.Duration, f func(F
 
 func (p *Plane) fault(m Method, at time.Duration) Fault {
 	for _, f := range p.script.Faults {
-		if f.begins(m, at) {
+		if f.Method == m && at >= f.From && (f.To == 0 || at < f.To) {
 			return f
 		}
 	}

@@ -120,8 +120,3 @@ type Fault struct {
 	Unknown        bool          // for Activity: an unknown one
 	Behind         bool          // for Activity: arrivals since From may be missing
 }
-
-// begins reports whether the fault applies to a call of m that begins at at.
-func (f Fault) begins(m Method, at time.Duration) bool {
-	return f.Method == m && at >= f.From && (f.To == 0 || at < f.To)
-}

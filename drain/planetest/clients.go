@@ -18,15 +18,17 @@ import (
 // clients are the kinds of clients that may connect at any time of a drain, by name. None of them is a reason to wait
 // for longer than its request takes, or than a request head may take to arrive.
 var clients = map[string]func(c client){
-	"silent":             func(client) {},
-	"empty line":         func(c client) { c.send("\r\n") },
-	"half a head":        func(c client) { c.send("GET / HTTP/1.1\r\nHo") },
-	"HTTP/1.1 requests":  func(c client) { c.send(request, request) },
-	"half a preface":     func(c client) { c.send(http2.ClientPreface[:9]) },
-	"preface only":       func(c client) { c.send(http2.ClientPreface) },
-	"preface, SETTINGS":  func(c client) { c.start() },
-	"half a frame":       func(c client) { c.start(); c.send("\x00\x00\x10\x01") },
-	"half a field block": func(c client) { c.startHalfRequest() },
+	"silent":            func(client) {},
+	"empty line":        func(c client) { c.send("\r\n") },
+	"half a head":       func(c client) { c.send("GET / HTTP/1.1\r\nHo") },
+	"HTTP/1.1 requests": func(c client) { c.send(request, request) },
+	"half a preface":    func(c client) { c.send(http2.ClientPreface[:9]) },
+	"preface only":      func(c client) { c.send(http2.ClientPreface) },
+	"preface, SETTINGS": func(c client) { c.start() },
+	"half a frame":      func(c client) { c.start(); c.send("\x00\x00\x10\x01") },
+	"half a field block": func(c client) {
+		_ = c.start().WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+	},
 	"PING only": func(c client) {
 		f := c.start()
 		c.ping(f)
@@ -86,10 +88,6 @@ func (c client) start() *http2.Framer {
 	_ = f.WriteSettings()
 	c.pause()
 	return f
-}
-
-func (c client) startHalfRequest() {
-	_ = c.start().WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 }
 
 func (c client) ping(f *http2.Framer) {

@@ -141,7 +141,8 @@ func (l *Listener) Stop(ctx context.Context) error {
 	inner := l.inner
 	l.emptying = true
 	l.mu.Unlock()
-	if setDeadline(inner, time.Now().Add(Settle)) != nil {
+	d, ok := inner.(interface{ SetDeadline(time.Time) error })
+	if !ok || d.SetDeadline(time.Now().Add(Settle)) != nil {
 		_ = inner.Close()
 	}
 	for {
@@ -158,13 +159,6 @@ func (l *Listener) Stop(ctx context.Context) error {
 			return fmt.Errorf("empty the accept queue of %s: %w", l.addr, ctx.Err())
 		}
 	}
-}
-
-func setDeadline(l net.Listener, t time.Time) error {
-	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok {
-		return d.SetDeadline(t)
-	}
-	return errors.ErrUnsupported
 }
 
 // Resume listens again after Stop. On an open listener it does nothing.

@@ -172,18 +172,15 @@ func (o *outcome) writeCase(out io.Writer, kase string) {
 		}
 		fmt.Fprintf(out, "| %s |", title)
 		for _, c := range o.columns {
-			fmt.Fprintf(out, " %s |", o.cell(kase, s.name, c))
+			text := "–"
+			if rounds := o.rounds(kase, s.name, c.of); len(rounds) > 0 {
+				text = c.cell(c.of, rounds)
+			}
+			fmt.Fprintf(out, " %s |", text)
 		}
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintln(out)
-}
-
-func (o *outcome) cell(kase, subject string, c column) string {
-	if rounds := o.rounds(kase, subject, c.of); len(rounds) > 0 {
-		return c.cell(c.of, rounds)
-	}
-	return "–"
 }
 
 // writeRatios compares lastcall with each subject that does the same work, and names the proxies whose figures report
@@ -205,8 +202,8 @@ func (o *outcome) writeRatios(out io.Writer, kase string) {
 				}
 			}
 			if len(times) > 0 {
-				lines = append(lines,
-					fmt.Sprintf("%s of %s: %s.", upperFirst(m.title), o.title(ours.name, kase), strings.Join(times, "; ")))
+				title := strings.ToUpper(m.title[:1]) + m.title[1:]
+				lines = append(lines, fmt.Sprintf("%s of %s: %s.", title, o.title(ours.name, kase), strings.Join(times, "; ")))
 			}
 		}
 	}
@@ -281,5 +278,3 @@ func whole(v float64) string {
 	}
 	return digits
 }
-
-func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -134,9 +134,6 @@ func (row Row) GoneMS() (longest int64) {
 // EndedBy is how the app ended in the last run.
 func (row Row) EndedBy() string { return row.Runs[len(row.Runs)-1].EndedBy }
 
-// isCluster reports whether the pods were those of a cluster.
-func (r *Result) isCluster() bool { return r.URL != "" }
-
 // Passed reports whether the first strategy lost nothing.
 func (r *Result) Passed() bool { return r.OK }
 

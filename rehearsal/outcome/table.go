@@ -52,7 +52,7 @@ func (t table) head(r *Result) {
 		t.Line("%s", t.Style.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), t.Style.Width())))
 	}
 	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.Hook)
-	if r.isCluster() {
+	if r.URL != "" { // the pods were those of a cluster
 		dim("%s, from this machine", r.URL)
 	} else {
 		dim("app: %s", r.App)
@@ -87,30 +87,23 @@ func (t table) columns(rows []Row) {
 	}
 	one("", func(r Row) string { return r.Strategy }, func(_ Row, text string) string { return t.Style.Bold(text) })
 	one("requests", func(r Row) string { return strconv.Itoa(r.Requests) }, nil)
-	one("lost", func(r Row) string { return strconv.Itoa(r.Lost) }, t.byLoss)
-	for _, reason := range reasons(rows) {
+	one("lost", func(r Row) string { return strconv.Itoa(r.Lost) }, func(r Row, text string) string {
+		if r.Lost > 0 {
+			return t.Style.Bad(text)
+		}
+		return t.Style.Good(text)
+	})
+	reasons := map[traffic.Failure]int{}
+	for _, row := range rows {
+		maps.Copy(reasons, row.Reasons)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		one("  "+string(reason), func(r Row) string { return strconv.Itoa(r.Reasons[reason]) }, nil)
 	}
 	one("pod gone after", func(r Row) string { return terminal.Measured(ms(r.GoneMS())) }, nil)
 	one("the app ended by", Row.EndedBy, nil)
 	one("load", func(r Row) string { return fmt.Sprintf("%.1f/s", r.Load) }, nil)
 	t.Line("")
-}
-
-func (t table) byLoss(r Row, text string) string {
-	if r.Lost > 0 {
-		return t.Style.Bad(text)
-	}
-	return t.Style.Good(text)
-}
-
-// reasons lists the rows' reasons, sorted.
-func reasons(rows []Row) []traffic.Failure {
-	all := map[traffic.Failure]int{}
-	for _, row := range rows {
-		maps.Copy(all, row.Reasons)
-	}
-	return slices.Sorted(maps.Keys(all))
 }
 
 func (t table) losses(row Row) {

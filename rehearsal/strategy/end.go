@@ -21,7 +21,9 @@ import (
 func (env *Env) hook(p *Pod) (err error) {
 	app := node.Member{Container: p.App}
 	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Sidecar.IsNative()}
-	exec := func(args ...string) node.Hook { return env.lastcallHook(p.dir, p.granted(), args...) }
+	exec := func(args ...string) node.Hook {
+		return env.execHook(p, hookLog, append([]string{env.Programs.Lastcall}, args...)...)
+	}
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
 	case s.Sidecar.IsHooks():
@@ -88,15 +90,14 @@ func (env *Env) joined(p *Pod, args ...string) node.Hook {
 			args = append(args, string(own))
 		}
 	}
-	hook := env.lastcallHook(p.dir, p.granted(), args...).(node.Exec)
+	hook := env.execHook(p, hookLog, append([]string{env.Programs.Lastcall}, args...)...)
 	hook.Command.Env = append(hook.Command.Env, variables...)
 	return hook
 }
 
-// lastcallHook is an exec preStop hook that runs a command of lastcall, with one variable more.
-func (env *Env) lastcallHook(dir, variable string, args ...string) node.Hook {
-	args = append([]string{env.Programs.Lastcall}, args...)
-	command := node.Command{Args: args, Env: environment(variable), Output: filepath.Join(dir, hookLog)}
+// execHook is an exec preStop hook that writes to a file of the pod.
+func (env *Env) execHook(p *Pod, out string, args ...string) node.Exec {
+	command := node.Command{Args: args, Env: environment(p.granted()), Output: filepath.Join(p.dir, out)}
 	return node.Exec{Node: env.Node, Command: command}
 }
 

@@ -149,13 +149,6 @@ type Service struct {
 	Join       Join           // the treatment of the hook by lastcall's injection
 }
 
-// command is how the app is started.
-func (s *Service) command(c node.Command, port int) node.Command {
-	c.Env = s.variables(c.Env, port)
-	c.StopSignal = s.StopSignal
-	return c
-}
-
 // variables adds the manifest's to an environment.
 func (s *Service) variables(env []string, port int) []string {
 	env = slices.Clone(env)
@@ -163,14 +156,6 @@ func (s *Service) variables(env []string, port int) []string {
 		env = append(env, strings.ReplaceAll(v, "{port}", strconv.Itoa(port)))
 	}
 	return env
-}
-
-// protocol is that of a sidecar's inbound listener.
-func (s *Service) protocol() string {
-	if s != nil && s.IsTCP {
-		return "tcp"
-	}
-	return "http"
 }
 
 // port is the argument of lastcall wait --ports.
@@ -278,11 +263,6 @@ func findPeer(name, how string) (string, error) {
 
 // envoyWorkers is Istio's default --concurrency.
 const envoyWorkers = 2
-
-// shell returns the arguments that run a command line. exec replaces the shell, so that the program gets the signals.
-func shell(line string, fill ...string) []string {
-	return []string{"/bin/sh", "-c", "exec " + strings.NewReplacer(fill...).Replace(line)}
-}
 
 // ownVariables are the prefixes of variables that lastcall reads.
 var ownVariables = []string{

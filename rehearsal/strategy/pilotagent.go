@@ -78,17 +78,12 @@ func (env *Env) hooksNextToIstio(p *Pod) (app, sidecar node.Hook, err error) {
 	if err := os.Symlink(env.Programs.Lastcall, p.appHook); err != nil {
 		return nil, nil, err
 	}
-	hook := func(program, out string, args ...string) node.Hook {
-		args = append([]string{program}, args...)
-		command := node.Command{Args: args, Env: environment(p.granted()), Output: filepath.Join(p.dir, out)}
-		return node.Exec{Node: env.Node, Command: command}
-	}
 	admin, status := node.Loopback(p.adminPort), strconv.Itoa(p.statusPort)
 	ports := strconv.Itoa(p.AppPort) + "/http"
-	app = hook(p.appHook, hookLog, "wait", "--envoy", admin, "--ports", ports, "--report", p.termination)
-	own := []string{"wait", "--envoy", admin, "--pilot-agent", status, "--sidecar"}
+	app = env.execHook(p, hookLog, p.appHook, "wait", "--envoy", admin, "--ports", ports, "--report", p.termination)
+	own := []string{env.Programs.Lastcall, "wait", "--envoy", admin, "--pilot-agent", status, "--sidecar"}
 	if p.Strategy.Sidecar.IsNative() {
-		own = []string{"request", "--status-port", status, "POST", "drain"}
+		own = []string{env.Programs.Lastcall, "request", "--status-port", status, "POST", "drain"}
 	}
-	return app, hook(env.Programs.Lastcall, "prestop-sidecar.log", own...), nil
+	return app, env.execHook(p, "prestop-sidecar.log", own...), nil
 }

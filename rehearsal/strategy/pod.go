@@ -76,7 +76,9 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 	}
 	var args []string
 	if env.Programs.App != "" {
-		args = shell(env.Programs.App, "{port}", strconv.Itoa(p.AppPort))
+		// exec replaces the shell, so that the program gets the signals.
+		line := strings.ReplaceAll(env.Programs.App, "{port}", strconv.Itoa(p.AppPort))
+		args = []string{"/bin/sh", "-c", "exec " + line}
 	} else {
 		onTerm := "close-listener"
 		if p.Strategy.App == Exits {
@@ -93,13 +95,17 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 		Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out, Init: env.Programs.App != "",
 	}
 	if env.Service != nil {
-		command = env.Service.command(command, p.AppPort)
+		command.Env = env.Service.variables(command.Env, p.AppPort)
+		command.StopSignal = env.Service.StopSignal
 	}
 	if p.App, err = env.Node.Start(command); err != nil {
 		return err
 	}
-	if env.Service != nil {
-		return env.Service.awaitReady(ctx, p.App, p.AppPort, out)
+	switch {
+	case env.Service != nil && env.Service.ReadyPath == "":
+		return awaitPort(ctx, p.App, p.AppPort, out)
+	case env.Service != nil:
+		return awaitReady(ctx, p.App, "http://"+node.Loopback(p.AppPort)+env.Service.ReadyPath, out)
 	}
 	// A listening socket is not enough: servers that fork listen before a worker can answer.
 	return awaitHTTP(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out, "answer", math.MaxInt)
@@ -116,9 +122,13 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 	if env.Proxy == ProxyIstioAgent && p.Strategy.Sidecar.IsIstio() {
 		return env.startPilotAgent(ctx, p)
 	}
+	protocol := "http"
+	if env.Service != nil && env.Service.IsTCP {
+		protocol = "tcp"
+	}
 	args := []string{
 		env.Programs.Lastcall, "agent",
-		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=" + env.Service.protocol(),
+		"--inbound", p.Address + "=" + node.Loopback(p.AppPort) + ",protocol=" + protocol,
 		"--status-address", "127.0.0.1", "--status-port", strconv.Itoa(p.statusPort),
 		"--termination-log", p.termination, "--access-log", filepath.Join(p.dir, "access.log"), "--log-format", "json",
 	}
@@ -187,14 +197,6 @@ func (p *Pod) proxyConfig(more map[string]any) map[string]any {
 		more["terminationDrainDuration"] = d.String()
 	}
 	return more
-}
-
-// awaitReady is the readiness probe.
-func (s *Service) awaitReady(ctx context.Context, p *node.Process, port int, log string) error {
-	if s.ReadyPath == "" {
-		return awaitPort(ctx, p, port, log)
-	}
-	return awaitReady(ctx, p, "http://"+node.Loopback(port)+s.ReadyPath, log)
 }
 
 const (

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 )
 
@@ -99,7 +101,7 @@ func TestHeadIsWrittenAsEnvoyWritesIt(t *testing.T) {
 	conn := loadtest.Keep(t, s.Addr().String(), 10*time.Second)
 	fmt.Fprint(conn, "GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	raw, err := io.ReadAll(conn)
-	must(t, err)
+	must.Do(t, err)
 	for _, part := range []string{
 		"HTTP/1.1 200 OK\r\n", "\r\ncache-control: no-cache, max-age=0\r\n", "\r\ncontent-type: text/plain; charset=UTF-8\r\n",
 		"\r\ndate: ", "\r\nserver: lastcall\r\n", "\r\nx-content-type-options: nosniff\r\n", "\r\n\r\n5\r\nLIVE\n\r\n0\r\n\r\n",
@@ -129,7 +131,7 @@ func TestCloseLetsAnswersOut(t *testing.T) {
 		o.Quit = func() { close(closing) }
 	})
 	resp, err := http.Post("http://"+s.Addr().String()+"/quitquitquit", "", nil)
-	must(t, err)
+	must.Do(t, err)
 	<-closing
 	s.Close()
 	body, err := io.ReadAll(resp.Body)

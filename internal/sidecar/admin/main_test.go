@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
@@ -76,7 +78,7 @@ func startServer(t *testing.T, options ...func(*Options)) (*Server, *fakePlane) 
 		option(&o)
 	}
 	s, err := Start("127.0.0.1:0", o)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(s.Close)
 	return s, plane
 }
@@ -86,20 +88,13 @@ func ask(t *testing.T, s *Server, method, target string) (*http.Response, string
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	req, err := http.NewRequest(method, "http://"+s.Addr().String()+target, nil)
-	must(t, err)
+	must.Do(t, err)
 	resp, err := transport.RoundTrip(req)
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Do(t, err)
 	return resp, string(body)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // The requests to the API at each second, and the calls of the data plane

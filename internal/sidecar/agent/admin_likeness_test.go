@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -47,13 +49,13 @@ type adminResponse struct {
 func (s *side) ask(t *testing.T, method, target string) adminResponse {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://"+s.admin+target, nil)
-	must(t, err)
+	must.Do(t, err)
 	req.Close = method == http.MethodHead // Envoy 1.40 sends a body even then, which breaks keep-alive
 	resp, err := s.client.Do(req)
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Do(t, err)
 	out := adminResponse{resp.StatusCode, make(map[string]string), strings.ReplaceAll(string(body), pipeHost, envoyHost)}
 	for name := range resp.Header {
 		out.header[strings.ToLower(name)] = strings.Join(resp.Header[name], ", ")
@@ -109,14 +111,14 @@ func startBoth(t *testing.T, drainTime time.Duration) (envoy, own *side) {
 
 	folder := t.TempDir()
 	config, adminFile := filepath.Join(folder, "envoy.json"), filepath.Join(folder, "admin")
-	must(t, os.WriteFile(config, fmt.Appendf(nil, bootstrap, webPort, dbPort, portOf(app)), 0o600))
+	must.Do(t, os.WriteFile(config, fmt.Appendf(nil, bootstrap, webPort, dbPort, portOf(app)), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "-c", config, "--admin-address-path", adminFile, "--disable-hot-restart",
 		"--concurrency", "1", "--drain-time-s", fmt.Sprint(int(drainTime.Seconds())), "--drain-strategy", "immediate", "-l",
 		"error")
 	var log logstest.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	must(t, cmd.Start())
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
 	polltest.Eventually(t, "Envoy live", func() bool {
 		b, err := os.ReadFile(adminFile)

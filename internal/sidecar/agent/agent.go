@@ -16,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 )
 
 // Exit codes.
@@ -196,7 +197,10 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 	}
 	report.Trigger = cmp.Or(report.Trigger, first.String())
 	if first == drain.Terminate {
-		report.Trigger = a.stopSignalName()
+		report.Trigger = drain.Terminate.String()
+		if sig := a.stopSignal(); sig != syscall.SIGINT {
+			report.Trigger = signals.Name(sig)
+		}
 	}
 	for _, c := range report.Open {
 		a.status.metrics.cut.WithLabelValues(c.Ending).Inc()
@@ -237,7 +241,11 @@ func (a *agent) end(ctx context.Context, report drain.Report) int {
 	case report.Verdict == drain.Crashed:
 		return CodeCrashed
 	case a.app != nil:
-		return a.appCode()
+		code := a.app.Code()
+		if code == process.SignalCode(a.appSignal) && a.endingApp.Load() && len(a.Pipe.Inbound) > 0 {
+			return CodeIntended
+		}
+		return code
 	}
 	return CodeIntended
 }

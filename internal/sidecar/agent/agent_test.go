@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -76,7 +78,7 @@ func start(t *testing.T, env []string, change ...func(*Options)) *running {
 	host, port, _ := net.SplitHostPort(status)
 	env = append([]string{"MINIMUM_DRAIN_DURATION=0s", "LASTCALL_QUIET_TIME=10ms", "LASTCALL_IDLE_GRACE=10ms"}, env...)
 	settings, err := meshconfig.Resolve(meshconfig.Input{Env: env})
-	must(t, err)
+	must.Do(t, err)
 	fmt.Sscan(port, &settings.StatusPort.Value)
 	o := Options{
 		Settings: settings,
@@ -209,7 +211,7 @@ func (r *running) report() (report struct {
 }) {
 	r.t.Helper()
 	b, err := os.ReadFile(r.message)
-	must(r.t, err)
+	must.Do(r.t, err)
 	if err := json.Unmarshal(b, &report); err != nil {
 		r.t.Fatalf("termination message %s: %v", b, err)
 	}
@@ -432,7 +434,7 @@ func TestApp(t *testing.T) {
 				o.Pipe.Inbound[0].Protocol = pipe.TCP
 			})
 		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
-		must(t, err)
+		must.Do(t, err)
 		defer conn.Close()
 		fmt.Fprint(conn, "GET /slow HTTP/1.1\r\nHost: app\r\n\r\n")
 		<-r.requests
@@ -517,12 +519,5 @@ func TestTerminationMessageCannotBeWritten(t *testing.T) {
 	r.terminates()
 	if !strings.Contains(r.log.String(), "cannot write the termination message") {
 		t.Error("there is no log line")
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

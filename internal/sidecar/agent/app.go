@@ -140,14 +140,6 @@ func (a *agent) stopSignal() syscall.Signal {
 	return syscall.SIGTERM
 }
 
-// stopSignalName is the name of a drain.Terminate for the report.
-func (a *agent) stopSignalName() string {
-	if sig := a.stopSignal(); sig != syscall.SIGINT {
-		return signals.Name(sig)
-	}
-	return drain.Terminate.String()
-}
-
 // stopApp sends the app its stop signal, once: many apps exit without delay at the second. A process that handles the
 // signal gets it alone, and passes it on as it likes. Otherwise, as for a shell, or for a package manager, which does
 // not reach what its shell has started, the whole process group gets it.
@@ -293,13 +285,4 @@ func (a *agent) reportAppEnd(report *drain.Report) {
 		return
 	}
 	report.Publish(a.log, a.TerminationLog)
-}
-
-// appCode is the agent's exit code that follows from the app's; see end.
-func (a *agent) appCode() int {
-	code := a.app.Code()
-	if code == process.SignalCode(a.appSignal) && a.endingApp.Load() && len(a.Pipe.Inbound) > 0 {
-		return CodeIntended
-	}
-	return code
 }

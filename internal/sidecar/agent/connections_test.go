@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -26,7 +28,7 @@ func TestConnections(t *testing.T) {
 	write := func(list []pipe.Connection, format string) string {
 		t.Helper()
 		_, body, err := writeConnections(list, format)
-		must(t, err)
+		must.Do(t, err)
 		return string(body)
 	}
 	if body := write(nil, "json"); body != `{"connections":[]}`+"\n" {
@@ -42,7 +44,7 @@ func TestConnections(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", body, want)
 	}
 	var got struct{ Connections []pipe.Connection }
-	must(t, json.Unmarshal([]byte(write(list, "json")), &got))
+	must.Do(t, json.Unmarshal([]byte(write(list, "json")), &got))
 	if len(got.Connections) != 2 || got.Connections[0].Requests[0].Line != "GET /\x1b[2J\t<a>" ||
 		got.Connections[0].TLS.ServerName != "shop" || got.Connections[1].TLS != nil {
 		t.Errorf("%+v", got)

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -48,7 +50,7 @@ func TestDeadline(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				settings, err := meshconfig.Resolve(meshconfig.Input{})
-				must(t, err)
+				must.Do(t, err)
 				plane := dt.New(dt.Script{Clients: []dt.Client{dt.Get("/endless", 0, time.Hour)}})
 				defer plane.Stop()
 				a := newAgent(Options{Settings: settings, Status: StatusOptions{HookToken: "7f3a"},
@@ -90,17 +92,17 @@ func TestDeadlineAttacks(t *testing.T) {
 	r := start(t, nil, func(o *Options) { o.Status.HookToken = "7f3a" })
 	send := func(method, path, body string, header ...string) int {
 		request, err := http.NewRequest(method, r.status+path, strings.NewReader(body))
-		must(t, err)
+		must.Do(t, err)
 		for i := 0; i < len(header); i += 2 {
 			request.Header.Set(header[i], header[i+1])
 		}
 		response, err := http.DefaultClient.Do(request)
-		must(t, err)
+		must.Do(t, err)
 		_ = response.Body.Close()
 		return response.StatusCode
 	}
 	slow, err := net.Dial("tcp", strings.TrimPrefix(r.status, "http://"))
-	must(t, err)
+	must.Do(t, err)
 	defer func() { _ = slow.Close() }()
 	if _, err := slow.Write([]byte("POST " + deadlineAt("7f3a",
 		time.Second) + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")); err != nil {

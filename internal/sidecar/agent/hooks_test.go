@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -119,7 +121,7 @@ func TestPresent(t *testing.T) {
 	nettest.Serve(t, ln, own(s.present))
 	a.presences.begin()
 	c, err := net.Dial("tcp", ln.Addr().String())
-	must(t, err)
+	must.Do(t, err)
 	fmt.Fprint(c, "POST /present HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	if line := make([]byte, 12); !isRead(c, line) || string(line) != "HTTP/1.1 200" {
 		t.Fatalf("%q", line)
@@ -179,7 +181,7 @@ func TestAwaitAppGone(t *testing.T) {
 	app.Env = append(os.Environ(), "AGENT_TEST_APP=1")
 	in, _ := app.StdinPipe()
 	out, _ := app.StdoutPipe()
-	must(t, n.Pod.Start(app))
+	must.Do(t, n.Pod.Start(app))
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +220,7 @@ func TestPresenceWanted(t *testing.T) {
 		ln := nettest.Listen(t, "127.0.0.1:0")
 		nettest.Serve(t, ln, own((&status{a: a}).wait))
 		resp, err := http.Post("http://"+ln.Addr().String()+"/wait", "", nil)
-		must(t, err)
+		must.Do(t, err)
 		_ = resp.Body.Close()
 		if got := resp.Header.Get(HeaderPresence) != ""; resp.StatusCode != http.StatusOK || got != tt.want {
 			t.Errorf("%v, %v: %s, presence wanted: %v; want %v", tt.phase, tt.sidecar, resp.Status, got, tt.want)

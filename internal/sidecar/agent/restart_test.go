@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/lastcall-dev/lastcall/drain"
 	dt "github.com/lastcall-dev/lastcall/drain/draintest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
@@ -65,7 +67,7 @@ func TestAppHookAlone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				settings, err := meshconfig.Resolve(meshconfig.Input{Env: tt.env})
-				must(t, err)
+				must.Do(t, err)
 				plane := dt.New(dt.Script{Clients: tt.clients})
 				defer plane.Stop()
 				a := newAgent(Options{Settings: settings, Pod: Pod{Sidecar: tt.sidecar}, Log: slog.New(slog.DiscardHandler)})

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -48,7 +50,7 @@ func TestProbes(t *testing.T) {
 		"/app-health/gone/livez": {"tcpSocket": {"port": CLOSED}},
 		"/app-health/gone/readyz": {"grpc": {"port": CLOSED}}
 	}`))
-	must(t, err)
+	must.Do(t, err)
 	for path, want := range map[string]int{
 		"/app-health/app/readyz":  200,
 		"/app-health/app/livez":   503,
@@ -136,11 +138,11 @@ func scrape(t *testing.T, m *merge, header ...string) string {
 	body := io.Reader(w.Body)
 	if w.Header().Get("Content-Encoding") == "gzip" {
 		zip, err := gzip.NewReader(body)
-		must(t, err)
+		must.Do(t, err)
 		body = zip
 	}
 	b, err := io.ReadAll(body)
-	must(t, err)
+	must.Do(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	if _, err := parser.TextToMetricFamilies(strings.NewReader(string(b))); err != nil {
 		t.Errorf("not readable: %v\n%s", err, b)

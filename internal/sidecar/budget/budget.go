@@ -97,12 +97,6 @@ func (l *list) first() *Share {
 	return l.root.next
 }
 
-func (l *list) push(s *Share) {
-	s.prev, s.next = l.root.prev, &l.root
-	s.prev.next, s.next.prev = s, s
-	l.bytes += s.bytes
-}
-
 func (l *list) remove(s *Share) {
 	s.prev.next, s.next.prev = s.next, s.prev
 	s.prev, s.next = nil, nil
@@ -172,7 +166,10 @@ func (b *Budget) set(s *Share, bytes int, in Group) bool {
 	}
 	s.bytes, s.group = bytes, in
 	if bytes > 0 && in != Served && s.next == nil {
-		b.lists[in].push(s)
+		l := &b.lists[in]
+		s.prev, s.next = l.root.prev, &l.root
+		s.prev.next, s.next.prev = s, s
+		l.bytes += s.bytes
 	}
 	for b.held.Load() > b.limit {
 		from := b.nextLocked()

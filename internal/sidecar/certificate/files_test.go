@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"go.uber.org/goleak"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate"
@@ -30,7 +32,7 @@ func follow(t *testing.T, f *certificate.Files) <-chan error {
 			t.Error(err)
 		}
 	})
-	must(t, <-results)
+	must.Do(t, <-results)
 	return results
 }
 
@@ -65,7 +67,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			}
 			write(authority.Sign("one", 0), authority.PEM())
 			f := &certificate.Files{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA(), Log: slog.New(slog.DiscardHandler)}
-			must(t, f.Load())
+			must.Do(t, f.Load())
 			results := follow(t, f)
 			two := authority.Sign("two", 0)
 			write(two, authority.PEM())
@@ -98,7 +100,7 @@ func TestBadFilesChangeNothing(t *testing.T) {
 	_, otherKey := certificatetest.Encode(t, authority.Sign("other", 0))
 	secret.Write(good, authority.PEM())
 	f := &certificate.Files{Cert: secret.Cert(), Key: secret.Key(), ClientCA: secret.CA(), Log: slog.New(slog.DiscardHandler)}
-	must(t, f.Load())
+	must.Do(t, f.Load())
 	for _, bad := range []struct {
 		name, file string
 		content    []byte
@@ -113,15 +115,15 @@ func TestBadFilesChangeNothing(t *testing.T) {
 	} {
 		t.Run(bad.name, func(t *testing.T) {
 			was, err := os.ReadFile(bad.file)
-			must(t, err)
-			must(t, os.WriteFile(bad.file, bad.content, 0o600))
+			must.Do(t, err)
+			must.Do(t, os.WriteFile(bad.file, bad.content, 0o600))
 			if err := f.Reload(); err == nil || !strings.Contains(err.Error(), bad.want) {
 				t.Errorf("%v", err)
 			}
 			if serial(f) != good.Leaf.SerialNumber.String() || f.ClientCAs() == nil {
 				t.Errorf("%s is in force", f.Leaf().Subject)
 			}
-			must(t, os.WriteFile(bad.file, was, 0o600))
+			must.Do(t, os.WriteFile(bad.file, was, 0o600))
 			if err := f.Reload(); err != nil {
 				t.Error(err)
 			}
@@ -136,7 +138,7 @@ func TestExpiredIsBetterThanNone(t *testing.T) {
 	secret := certificatetest.NewSecret(t)
 	secret.Write(authority.Sign("old", time.Hour), nil)
 	f := &certificate.Files{Cert: secret.Cert(), Key: secret.Key(), Log: slog.New(slog.DiscardHandler)}
-	must(t, f.Load())
+	must.Do(t, f.Load())
 	if err := certificate.Valid(f.Leaf()); err == nil {
 		t.Error("it counts as valid")
 	}
@@ -144,13 +146,6 @@ func TestExpiredIsBetterThanNone(t *testing.T) {
 	secret.Write(next, nil)
 	if err := f.Load(); err != nil || serial(f) != next.Leaf.SerialNumber.String() {
 		t.Errorf("%v, %s is in force", err, f.Leaf().Subject)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -31,7 +31,7 @@ func Wait(ctx context.Context, p drain.DataPlane, c drain.Config, app *App, log 
 	go func() {
 		var err error
 		if app != nil {
-			err = app.awaitFailure(asks, n.isAlone)
+			err = app.awaitFailure(asks, n.alone.Load)
 		}
 		if err != nil {
 			log.Warn("the app fails its probe: its container restarts; leaving open connections to it", "error", err)
@@ -75,8 +75,6 @@ type narrator struct {
 	busy     int
 	alone    atomic.Bool // the latest activity has no connection
 }
-
-func (n *narrator) isAlone() bool { return n.alone.Load() }
 
 func (n *narrator) enter(p drain.Phase) {
 	n.phase = p

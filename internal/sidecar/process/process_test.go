@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
+
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -31,7 +33,7 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, script string) *Child {
 	t.Helper()
 	c, err := Start(exec.Command("sh", "-c", script))
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { c.Kill(); <-c.Done() })
 	return c
 }
@@ -66,14 +68,14 @@ func TestDiesWithParent(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), "PROCESS_TEST_PARENT=1")
 	out, err := parent.StdoutPipe()
-	must(t, err)
-	must(t, parent.Start())
+	must.Do(t, err)
+	must.Do(t, parent.Start())
 	var pid int
 	if _, err := fmt.Fscan(bufio.NewReader(out), &pid); err != nil {
 		t.Fatal(err)
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
-	must(t, err)
+	must.Do(t, err)
 	defer unix.Close(fd)
 	_ = parent.Process.Kill()
 	_ = parent.Wait()
@@ -95,11 +97,11 @@ func TestReap(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `(sh -c 'exit 3' & echo $!) ; exit 5`)
 	// Not StdoutPipe: Wait, which Start calls, would close it before the line was read.
 	out, in, err := os.Pipe()
-	must(t, err)
+	must.Do(t, err)
 	defer out.Close()
 	cmd.Stdout = in
 	c, err := Start(cmd)
-	must(t, err)
+	must.Do(t, err)
 	_ = in.Close()
 	var orphan int
 	if _, err := fmt.Fscan(bufio.NewReader(out), &orphan); err != nil {
@@ -109,13 +111,6 @@ func TestReap(t *testing.T) {
 		t.Errorf("code %d; want 5", c.Code())
 	}
 	polltest.Eventually(t, "the orphan has ended", func() bool { return syscall.Kill(orphan, 0) != nil })
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestOthers: a child of a child is not another process, and the parent is.
