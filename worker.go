@@ -14,6 +14,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/phase"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // Worker is the data plane of a program without inbound connections, such as a queue's consumer: it
@@ -124,12 +125,7 @@ func (w *Worker) pause(j *Job) {
 	wait := min(time.Millisecond<<min(w.empty, 10), longestPause)
 	w.empty++
 	w.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-j.receiving.Done():
-	}
+	_ = poll.Pause(j.receiving, wait)
 }
 
 // End ends the job. Only the first call has an effect.

@@ -66,14 +66,6 @@ func (x *exchange) breakOff() string {
 	return ending.Name
 }
 
-// endsInBody reports whether a truncated response ends with bytes in its body, and not only with the end of its
-// connection.
-func (x *exchange) endsInBody() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.ending.Proper || x.ending.Last != nil
-}
-
 // endBody, deferred until the handler returns, ends a body that the last call has truncated.
 func (x *exchange) endBody() {
 	if !x.broken.Load() || x.hasLength() {

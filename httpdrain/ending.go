@@ -120,7 +120,9 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 			was.Ending = drain.EndingFIN
 		default:
 			was.Ending = x.breakOff()
-			closes = closes && !x.endsInBody() // then when the handler returns
+			x.mu.Lock()
+			closes = closes && !x.ending.Proper && x.ending.Last == nil // it ends in its body when the handler returns
+			x.mu.Unlock()
 		}
 		if was.Ending != "" {
 			ended = append(ended, was)

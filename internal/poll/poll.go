@@ -1,4 +1,4 @@
-// Package poll waits for changes that no event announces.
+// Package poll waits: for a time, or for changes that no event announces.
 package poll
 
 import (
@@ -18,4 +18,16 @@ func Until(ctx context.Context, every time.Duration, is func() bool) error {
 		}
 	}
 	return nil
+}
+
+// Pause waits, and returns the cause of ctx's end if that comes first.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

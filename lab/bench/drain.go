@@ -92,7 +92,7 @@ var drainTable = &table{
 			closed.Go(func() { c.err = p.watch(c) })
 		}
 		// A client whose goroutines are all about to start would be measured with it.
-		if err := pause(ctx, time.Second); err != nil {
+		if err := poll.Pause(ctx, time.Second); err != nil {
 			return nil, err
 		}
 		signalled := time.Now()

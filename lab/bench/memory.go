@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // settle is how long connections have been idle before their memory is counted: collectors and pools have come to rest.
@@ -94,7 +96,7 @@ func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err 
 	if err != nil {
 		return h, err
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := poll.Pause(ctx, settle); err != nil {
 		return h, err
 	}
 	with, err := h.proxy.resident()
@@ -170,14 +172,4 @@ func getSmall(conn net.Conn) error {
 		return fmt.Errorf("read a response: %s, close %t", response.Status, response.Close)
 	}
 	return conn.SetDeadline(time.Time{})
-}
-
-// pause returns after d, or with the error of a ctx that ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

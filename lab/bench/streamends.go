@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // What the drain of streams is.
@@ -92,7 +94,7 @@ var streamEndsTable = &table{
 			}
 			watched.Go(s.watch)
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := poll.Pause(ctx, time.Second); err != nil {
 			return nil, err
 		}
 		signalled := time.Now()

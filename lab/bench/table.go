@@ -203,7 +203,8 @@ func (o *outcome) writeRatios(out io.Writer, kase string) {
 			}
 			if len(times) > 0 {
 				title := strings.ToUpper(m.title[:1]) + m.title[1:]
-				lines = append(lines, fmt.Sprintf("%s of %s: %s.", title, o.title(ours.name, kase), strings.Join(times, "; ")))
+				lines = append(lines,
+					fmt.Sprintf("%s of %s: %s.", title, o.title(ours.name, kase), strings.Join(times, "; ")))
 			}
 		}
 	}

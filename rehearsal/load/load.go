@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
@@ -219,7 +220,7 @@ func (l *Load) Around(ctx context.Context, after time.Duration, disrupt func() e
 		flying.Wait()
 	}()
 	loader.Go(func() { l.Send(loading, ctx, &flying) })
-	if err := Pause(ctx, warmUp); err != nil {
+	if err := poll.Pause(ctx, warmUp); err != nil {
 		return err
 	}
 	for client := range l.Clients {
@@ -231,21 +232,11 @@ func (l *Load) Around(ctx context.Context, after time.Duration, disrupt func() e
 			flying.Go(func() { l.One(within, i, client) })
 		}
 	}
-	if err := Pause(ctx, lead); err != nil {
+	if err := poll.Pause(ctx, lead); err != nil {
 		return err
 	}
 	if err := disrupt(); err != nil {
 		return err
 	}
-	return Pause(ctx, after)
-}
-
-// Pause waits, and returns the cause of ctx's end if that comes first.
-func Pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return poll.Pause(ctx, after)
 }

@@ -153,7 +153,10 @@ func (a *agent) stopApp() {
 		a.log.Info("the app reloads at SIGTERM, as uWSGI does without die-on-term: it gets another signal", "signal", name, "pid", pid)
 	}
 	pids, isHandled := a.handlers()
-	a.images = process.Images(pids)
+	a.images = make(map[int]process.Image, len(pids))
+	for _, pid := range pids {
+		a.images[pid] = process.ImageOf(pid)
+	}
 	if !isHandled {
 		a.killedBy = name
 		a.log.Warn("no process of the app handles its stop signal: it ends at once, whatever it is doing",

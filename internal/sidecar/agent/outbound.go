@@ -173,9 +173,7 @@ func (p *outboundProxy) accept() {
 		default:
 			p.throttle.Warn(p.log, time.Second, "accept of an outbound connection failed; retrying", "error", err,
 				"hint", listen.AcceptHint(err))
-			select {
-			case <-time.After(pause):
-			case <-p.ctx.Done():
+			if poll.Pause(p.ctx, pause) != nil {
 				return
 			}
 			pause = min(2*pause, time.Second)

@@ -163,15 +163,6 @@ func ImageOf(pid int) Image {
 	}
 }
 
-// Images are those of processes.
-func Images(pids []int) map[int]Image {
-	out := make(map[int]Image, len(pids))
-	for _, pid := range pids {
-		out[pid] = ImageOf(pid)
-	}
-	return out
-}
-
 // HasReloaded reports whether a process has run the same program again.
 func (i Image) HasReloaded(now Image) bool {
 	return i.program != "" && i.program == now.program && i.layout != now.layout

@@ -321,7 +321,7 @@ func (g *ledger) gone(present map[uint64]bool) {
 
 // arrived counts a new connection or request, by which a client shows that it still finds the app.
 func (g *ledger) arrived(s sockdiag.Socket) {
-	if !g.closed && !isAmbientProbe(s.Remote.Addr()) {
+	if !g.closed && !slices.Contains(ambientProbes, s.Remote.Addr()) {
 		g.arrivals++
 	}
 }

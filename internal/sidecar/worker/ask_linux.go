@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 )
 
@@ -70,16 +71,7 @@ func (s Signal) follow(ctx context.Context, report func(answer)) {
 		case s.kind == "http" && a.err == nil && time.Since(began) > lastPause:
 			pause, backoff = 0, firstPause // a long poll
 		}
-		sleep(ctx, pause)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		_ = poll.Pause(ctx, pause)
 	}
 }
 
@@ -174,7 +166,7 @@ func (s Signal) askFile() answer {
 // followUnix holds a connection to the worker's socket. The worker keeps it open while it is busy, may write a line
 // about its work at any time, and closes it when it is idle; the kernel closes it when the worker has ended.
 func (s Signal) followUnix(ctx context.Context, report func(answer)) {
-	for wasIdle := false; ctx.Err() == nil; sleep(ctx, fileLook) {
+	for wasIdle := false; ctx.Err() == nil; _ = poll.Pause(ctx, fileLook) {
 		conn, err := (&net.Dialer{Timeout: askTime}).DialContext(ctx, "unix", s.path)
 		if err != nil {
 			if !wasIdle { // else it has ended while it was idle

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // DefaultStale is the default of Options.Stale.
@@ -107,7 +108,7 @@ func (p *Plane) take(w *watch, a answer) {
 		w.stale = ""
 		p.limit(w, p.o.Heartbeat)
 	}
-	p.change()
+	sockdiag.Notify(p.changes)
 }
 
 // limit sets when the present state no longer holds the drain; p.mu is held.
@@ -130,17 +131,9 @@ func (p *Plane) limit(w *watch, d time.Duration) {
 			w.stale = fmt.Sprintf("has not answered for %v: %v", d, w.last.err)
 		}
 		p.o.Log.Warn("the signal no longer holds the drain: it "+w.stale, "signal", w.signal.text)
-		p.change()
+		sockdiag.Notify(p.changes)
 	})
 	w.limit = timer
-}
-
-// change announces a change; p.mu is held.
-func (p *Plane) change() {
-	select {
-	case p.changes <- struct{}{}:
-	default:
-	}
 }
 
 // Activity counts the signals that are not idle.

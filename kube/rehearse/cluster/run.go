@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/inject"
@@ -160,7 +161,7 @@ func Run(ctx context.Context, clients workload.Clients, o Options) (*outcome.Res
 func (o *Options) await(ctx context.Context, clients workload.Clients, seen *recorder, pods int) bool {
 	ctx, stop := context.WithTimeout(ctx, o.Limit)
 	defer stop()
-	for load.Pause(ctx, recheck) == nil {
+	for poll.Pause(ctx, recheck) == nil {
 		if seen.haveGone(pods) {
 			if s, err := o.Workload.Read(ctx, clients); err == nil && s.Settled() {
 				return true
