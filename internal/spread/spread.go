@@ -5,8 +5,6 @@ package spread
 import (
 	"context"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 const (
@@ -41,7 +39,10 @@ func Each[T any](ctx context.Context, began time.Time, over time.Duration, all [
 		// By the clock, not by pauses: thousands of short pauses take long.
 		due := time.Until(began.Add(At(i, len(all), over)))
 		if due >= time.Millisecond && ctx.Err() == nil {
-			_ = poll.Pause(ctx, due)
+			select {
+			case <-time.After(due):
+			case <-ctx.Done():
+			}
 		}
 		end(one)
 	}

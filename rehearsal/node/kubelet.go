@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // Container is a container that the kubelet terminates, such as a Process.
@@ -172,16 +173,7 @@ type Hook interface {
 type Sleep time.Duration
 
 // Run waits.
-func (s Sleep) Run(ctx context.Context) error {
-	t := time.NewTimer(time.Duration(s))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func (s Sleep) Run(ctx context.Context) error { return poll.Pause(ctx, time.Duration(s)) }
 
 // HTTPGet is the httpGet action: a status below 400 is a success.
 type HTTPGet string
