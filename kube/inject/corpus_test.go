@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/pod"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 // TestThousandPods generates pods as clusters have them: each is injected, or left alone with a reason; a second
@@ -18,7 +17,7 @@ func TestThousandPods(t *testing.T) {
 	outcomes := map[Outcome]int{}
 	proxies := map[Proxy]int{}
 	reasons := map[string]bool{}
-	for i, pod := range podgen.Pods(1, 1000) {
+	for i, pod := range Pods(1, 1000) {
 		o := testOptions()
 		o.Capture = []Capture{"", CaptureInit, CaptureCNI}[i%3]
 		before := pod.DeepCopy()

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/manifest"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 const commented = `# The shop's front.
@@ -99,7 +98,7 @@ func TestEditsAgree(t *testing.T) {
 func TestLayoutStays(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	edited, kept, all := 0, 0, 0
-	for i, pod := range podgen.Pods(3, 400) {
+	for i, pod := range Pods(3, 400) {
 		text := laidOut(t, random, pod, i)
 		out := editsAgree(t, text)
 		if out == nil {

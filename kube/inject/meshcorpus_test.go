@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/pod"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 // TestThousandPodsNextToMeshes puts another product's proxy into generated pods, before lastcall's injection, and between
@@ -39,7 +38,7 @@ func TestThousandPodsNextToMeshes(t *testing.T) {
 		{"unknown", sidecar("istio-init", "acme-proxy")},
 	}
 	injected, withdrawn := 0, 0
-	for i, before := range podgen.Pods(7, 1000) {
+	for i, before := range Pods(7, 1000) {
 		other, o := others[i%len(others)], testOptions()
 		if i%2 == 0 {
 			o.Sidecar = Classic

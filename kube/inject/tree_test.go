@@ -9,13 +9,11 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
 	sigs "sigs.k8s.io/yaml"
-
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 // TestTreeIsJSON: the YAML that is written of a pod equals its JSON.
 func TestTreeIsJSON(t *testing.T) {
-	for _, pod := range podgen.Pods(2, 500) {
+	for _, pod := range Pods(2, 500) {
 		for _, injected := range []bool{false, true} {
 			if injected {
 				pod, _ = Pod(pod, testOptions())

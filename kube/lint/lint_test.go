@@ -2,6 +2,7 @@ package lint_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/kube/lint"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 // lintText examines a pod as YAML, "job" before it for a Job's.
@@ -46,7 +46,7 @@ func byHand(form, args, more string) string {
 
 // TestVariablesThatGrow: the references are resolved up to a limit, and the finding reports that.
 func TestVariablesThatGrow(t *testing.T) {
-	text, err := yaml.Marshal(podgen.Doubling(26))
+	text, err := os.ReadFile("../manifest/testdata/doubling.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,15 @@
 package manifest_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/manifest"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 func TestExpanded(t *testing.T) {
@@ -37,12 +38,25 @@ func TestExpanded(t *testing.T) {
 	}
 }
 
+// doubling is a container whose variables grow when they are expanded.
+func doubling(t *testing.T) corev1.Container {
+	text, err := os.ReadFile("testdata/doubling.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p corev1.Pod
+	if err := yaml.UnmarshalStrict(text, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p.Spec.Containers[0]
+}
+
 // TestExpansionIsBounded: 1.6 KB of references would have gigabytes as values. The limit is one for all containers of a pod.
 func TestExpansionIsBounded(t *testing.T) {
 	var expansion manifest.Expansion
 	size, written := 0, 0
 	for range 100 {
-		c := podgen.Doubling(26).Spec.Containers[0]
+		c := doubling(t)
 		was, is := slices.Clone(c.Args), expansion.Container(c)
 		for i := range is.Env {
 			size, written = size+len(is.Env[i].Value), written+len(c.Env[i].Value)
@@ -54,9 +68,10 @@ func TestExpansionIsBounded(t *testing.T) {
 	if !expansion.IsCut || size > written+128<<10 {
 		t.Errorf("%d bytes of references became %d; reported: %t", written, size, expansion.IsCut)
 	}
-	small := podgen.Doubling(10)
+	small := doubling(t)
+	small.Env, small.Args = small.Env[:11], []string{"$(E10)"}
 	var other manifest.Expansion
-	if got := other.Container(small.Spec.Containers[0]).Args[0]; got != strings.Repeat("0123456789", 1<<10) || other.IsCut {
+	if got := other.Container(small).Args[0]; got != strings.Repeat("0123456789", 1<<10) || other.IsCut {
 		t.Errorf("10 levels became %d bytes", len(got))
 	}
 }

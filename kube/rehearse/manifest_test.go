@@ -12,10 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/lastcall-dev/lastcall/kube/manifest"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -120,7 +117,7 @@ func TestManifestErrors(t *testing.T) {
 
 // TestVariablesThatGrow: the references are resolved up to a limit, and a note reports that.
 func TestVariablesThatGrow(t *testing.T) {
-	text, err := yaml.Marshal(podgen.Doubling(26))
+	text, err := os.ReadFile("../manifest/testdata/doubling.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
@@ -232,7 +231,11 @@ func TestInjectedByIstio(t *testing.T) {
 
 // TestVariablesThatGrow: a container's variables are resolved up to a limit, and a note reports that.
 func TestVariablesThatGrow(t *testing.T) {
-	pod := podgen.Doubling(26)
+	text, err := os.ReadFile("../manifest/testdata/doubling.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := read(t, string(text))
 	pod.Spec.Containers[0].Command = []string{"lastcall", "agent"}
 	pod.Spec.Containers[0].Image = "lastcall"
 	if notes := termination.Of(pod, termination.Options{}).Notes; len(notes) != 1 || notes[0] != manifest.CutText {

@@ -4,6 +4,10 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 // submit has the API server look at a pod without keeping it.
@@ -22,10 +25,28 @@ func (n *namespace) submit(pod *corev1.Pod) (*corev1.Pod, error) {
 	return client.CoreV1().Pods(n.Name).Create(n.T.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 }
 
+// generated are the pods that kube/inject's tests generate.
+func generated(t *testing.T) (pods []*corev1.Pod) {
+	file := filepath.Join(t.TempDir(), "pods.json")
+	write := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run=^TestWritePods$", "../../kube/inject")
+	write.Env = append(os.Environ(), "LASTCALL_WRITE_PODS="+file)
+	if out, err := write.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &pods); err != nil {
+		t.Fatal(err)
+	}
+	return pods
+}
+
 // TestThousandPods are accepted as they are (else they would prove nothing), injected offline, and through the
 // webhook, which changes them in the same way.
 func TestThousandPods(t *testing.T) {
-	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: podgen.RuntimeClass}, Handler: "runc"}
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandboxed"}, Handler: "runc"}
 	if _, err := client.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
@@ -64,7 +85,7 @@ func TestThousandPods(t *testing.T) {
 			}
 		})
 	}
-	for _, pod := range podgen.Pods(1, 1000) {
+	for _, pod := range generated(t) {
 		pods <- pod
 	}
 	close(pods)

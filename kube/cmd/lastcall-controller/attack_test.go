@@ -21,11 +21,11 @@ import (
 	"time"
 
 	admission "k8s.io/api/admission/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
 )
 
 // hook is a webhook that runs as in its image, and the addresses that it serves on.
@@ -186,7 +186,11 @@ func TestWebhookUnderAttack(t *testing.T) {
 	t.Logf("quiet: p50 %v, p99 %v, peak %d MiB", programtest.Quantile(before, .5), programtest.Quantile(before, .99), programtest.Peak(t, h.program)>>20)
 
 	const config = `"metadata":{"annotations":{"proxy.istio.io/config":%q}},"spec":{"containers":[{"name":"a"}]}`
-	doubling, err := json.Marshal(podgen.Doubling(26))
+	text, err := os.ReadFile("../../manifest/testdata/doubling.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doubling, err := yaml.YAMLToJSON(text)
 	if err != nil {
 		t.Fatal(err)
 	}

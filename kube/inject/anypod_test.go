@@ -1,4 +1,4 @@
-package termination_test
+package inject_test
 
 import (
 	"testing"
@@ -7,14 +7,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
-	"github.com/lastcall-dev/lastcall/kube/podgen"
+	"github.com/lastcall-dev/lastcall/kube/inject"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 )
 
 // TestAnyPod: whatever the pod, times are in order, no container outlives its SIGKILL, and the phases cover the course
 // without gaps.
 func TestAnyPod(t *testing.T) {
-	pods := podgen.Pods(1, 500)
+	pods := inject.Pods(1, 500)
 	rapid.Check(t, func(t *rapid.T) {
 		pod := pods[rapid.IntRange(0, len(pods)-1).Draw(t, "pod")]
 		app := rapid.SampledFrom(podend.Reactions()).Draw(t, "app")

@@ -1,4 +1,4 @@
-package podgen
+package inject
 
 import (
 	"bytes"
@@ -6,20 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
-// RuntimeClass is the one that some pods ask for. An API server admits them only if there is one of that name.
-const RuntimeClass = "podgen-sandboxed"
-
-//go:embed shapes.yaml
+//go:embed testdata/pods/shapes.yaml
 var shapesYAML string
 
 var shapes = func() (all []json.RawMessage) {
@@ -33,7 +31,7 @@ var shapes = func() (all []json.RawMessage) {
 	return all
 }()
 
-//go:embed vary.yaml
+//go:embed testdata/pods/vary.yaml
 var variationsYAML string
 
 var variations = func() (all []variation) {
@@ -52,7 +50,10 @@ func read(text []byte, into any) {
 	}
 }
 
-// Pods makes n pods, all different. The i-th pod of a seed does not depend on n.
+// Pods makes n pods such as clusters have them, all different, and valid for the API server of Kubernetes 1.34 and later.
+// Half of a pod comes from a shape, written after what well-known charts and operators deploy: a database with an init
+// container, a node agent with hostNetwork, a pod for Windows. The other half is varied: every field that an injector has
+// to live with, each with a probability of its own. Some of the pods cannot be injected, on purpose. The i-th pod of a seed does not depend on n.
 func Pods(seed uint64, n int) []*corev1.Pod {
 	all := make([]*corev1.Pod, n)
 	for i := range all {
@@ -181,16 +182,17 @@ func settle(p *corev1.Pod) {
 	}
 }
 
-// Doubling is a pod whose variables grow when they are expanded: each refers twice to the one before.
-func Doubling(levels int) *corev1.Pod {
-	c := corev1.Container{Name: "web", Image: "web:1", Env: []corev1.EnvVar{{Name: "E0", Value: "0123456789"}}}
-	for i := range levels {
-		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("E%d", i+1), Value: fmt.Sprintf("$(E%d)$(E%d)", i, i)})
+// TestWritePods writes pods for the judgement of an API server: lab/e2e runs it.
+func TestWritePods(t *testing.T) {
+	file := os.Getenv("LASTCALL_WRITE_PODS")
+	if file == "" {
+		t.Skip("LASTCALL_WRITE_PODS is not set")
 	}
-	c.Args = []string{fmt.Sprintf("$(E%d)", levels)}
-	return &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{c}},
+	text, err := json.Marshal(Pods(1, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
