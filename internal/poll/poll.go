@@ -6,6 +6,16 @@ import (
 	"time"
 )
 
+// Pause waits, and returns the cause of ctx's end if that comes first.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // Until calls is, now and at each interval, until it returns true. It returns ctx's error if ctx ends before.
 func Until(ctx context.Context, every time.Duration, is func() bool) error {
 	tick := time.NewTicker(every)

@@ -60,14 +60,10 @@ const (
 // Verdicts are all of them.
 var Verdicts = []string{Clean, Lost, Killed, Unclear, Unknown}
 
-// endBySIGKILL counts the requests in flight at the SIGKILL that ended a container: they are lost.
-func (t *Termination) endBySIGKILL() {
-	if len(t.Killed) == 0 {
-		return
-	}
-	t.Traffic.Lost.Reset += t.Traffic.Unclear.Unfinished
-	t.Traffic.Unclear.Unfinished = 0
-	t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
+// Conclude sets what follows from the traffic, and from the containers that SIGKILL ended.
+func (t *Termination) Conclude(killed []string) {
+	t.Killed, t.Lateness = killed, time.Duration(t.Traffic.Arrivals.Last).Seconds()
+	t.Judge()
 }
 
 // Tail is the time from the last new connection, or the beginning without one, until no request was in flight: a lower
@@ -78,7 +74,11 @@ func (t *Termination) Tail() time.Duration {
 
 // Judge sets the bounds and Verdict from the rest.
 func (t *Termination) Judge() {
-	t.endBySIGKILL()
+	if len(t.Killed) > 0 { // the requests in flight are lost
+		t.Traffic.Lost.Reset += t.Traffic.Unclear.Unfinished
+		t.Traffic.Unclear.Unfinished = 0
+		t.Traffic.Exit.Known, t.Traffic.Exit.Killed = true, true
+	}
 	t.Traffic.Judge()
 	most, known := t.Traffic.Most()
 	if !known || len(t.Unknown) > 0 {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/advice"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -88,10 +89,7 @@ func (p *observed) end(ctx context.Context) *advice.Termination {
 		_, _ = p.read(ctx, false)
 		now := p.seen.of(p.pod)
 		s := statusOf(now.pod, p.container)
-		if now.isGone || s != nil && s.State.Terminated != nil {
-			break
-		}
-		if !pause(ctx, retryAfter) {
+		if now.isGone || s != nil && s.State.Terminated != nil || !pause(ctx, retryAfter) {
 			break
 		}
 	}
@@ -106,11 +104,11 @@ func (p *observed) end(ctx context.Context) *advice.Termination {
 	if p.last == nil && !now.isGone && now.pod.DeletionTimestamp == nil {
 		return nil
 	}
-	return p.conclude(now.pod)
+	return p.report(now.pod)
 }
 
-// conclude joins the observer's output with the pod's last status.
-func (p *observed) conclude(now *corev1.Pod) *advice.Termination {
+// report joins the observer's output with the pod's last status.
+func (p *observed) report(now *corev1.Pod) *advice.Termination {
 	t := &advice.Termination{
 		Namespace: now.Namespace, Pod: now.Name, Workload: p.workload.String(), Proxy: pod.CarrierOf(p.pod),
 	}
@@ -123,13 +121,11 @@ func (p *observed) conclude(now *corev1.Pod) *advice.Termination {
 		t.Began = deleted
 	} else {
 		t.Traffic, t.Began, t.Seconds = *p.last, p.last.Begin, time.Duration(p.last.Duration).Seconds()
-		t.Lateness = time.Duration(p.last.Arrivals.Last).Seconds()
 	}
 	if !deleted.IsZero() && !t.Began.IsZero() {
 		t.Deadline = t.Began.Add(grace)
 	}
-	t.Killed = pod.Killed(now, t.Began)
-	t.Judge()
+	t.Conclude(pod.Killed(now, t.Began))
 	return t
 }
 
@@ -183,16 +179,6 @@ func portsText(ports []uint16) string {
 		return ", listens on no port yet"
 	}
 	return ", ports " + strings.Trim(fmt.Sprint(ports), "[]")
-}
-
-// pause waits, and reports false when ctx ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // prefix begins the names of the containers.
@@ -278,3 +264,6 @@ func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
 	}
 	return nil
 }
+
+// pause waits, and reports false when ctx ended before.
+func pause(ctx context.Context, d time.Duration) bool { return poll.Pause(ctx, d) == nil }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -36,8 +37,8 @@ func (o *Observer) announceLocked(ctx context.Context, t *tracked) {
 		return
 	}
 	d := t.pod.sooner(t.graceSince, o.ShutdownGrace)
-	known := earlier(Deadline{At: t.began.Add(t.pod.Grace)}, t.announced)
-	if d.At.IsZero() || !d.At.Before(known.At) || !d.At.After(time.Now()) {
+	isKnown := !d.At.Before(t.began.Add(t.pod.Grace)) || !t.announced.At.IsZero() && !d.At.Before(t.announced.At)
+	if isKnown || !d.At.After(time.Now()) {
 		return
 	}
 	t.announced, t.isAnnouncing = d, true
@@ -90,10 +91,8 @@ func (h *handle) announce(ctx context.Context, a pod.Agent, d Deadline) (result 
 		if errors.As(err, &withURL) {
 			err = withURL.Err
 		}
-		select {
-		case <-ctx.Done():
-			return failed, ctx.Err()
-		case <-time.After(announcePause):
+		if err := poll.Pause(ctx, announcePause); err != nil {
+			return failed, err
 		}
 	}
 	return failed, fmt.Errorf("connect to the agent: %w", err)

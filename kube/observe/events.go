@@ -21,14 +21,14 @@ import (
 // maxEvents bounds the Events that wait; further ones are counted and dropped.
 const maxEvents = 256
 
-// The reasons of Events, as kubectl get events shows them.
-const (
-	ReasonLost    = "RequestsLost"       // requests were lost
-	ReasonKilled  = "TerminationKilled"  // SIGKILL ended a container at the deadline
-	ReasonClean   = "TerminationClean"   // no request was lost
-	ReasonUnclear = "TerminationUnclear" // none was lost for certain, but may be
-	ReasonUnknown = "TerminationUnknown" // not all was observed
-)
+// reasons of Events by verdict, as kubectl get events shows them.
+var reasons = map[string]string{
+	advice.Lost: "RequestsLost", advice.Killed: "TerminationKilled", advice.Clean: "TerminationClean",
+	advice.Unclear: ReasonUnclear, advice.Unknown: "TerminationUnknown",
+}
+
+// ReasonUnclear is the reason if no request was lost for certain, but some may be.
+const ReasonUnclear = "TerminationUnclear"
 
 // Events writes terminations as Kubernetes Events, one for a pod. It needs create and patch on events.
 type Events struct{ *eventwriter.Writer }
@@ -63,16 +63,9 @@ func (t *Termination) needsEvent() bool {
 }
 
 func eventOf(t Termination) *corev1.Event {
-	kind, reason := corev1.EventTypeWarning, ReasonLost
-	switch t.Verdict {
-	case advice.Clean:
-		kind, reason = corev1.EventTypeNormal, ReasonClean
-	case advice.Killed:
-		reason = ReasonKilled
-	case advice.Unclear:
-		kind, reason = corev1.EventTypeNormal, ReasonUnclear
-	case advice.Unknown:
-		kind, reason = corev1.EventTypeNormal, ReasonUnknown
+	kind := corev1.EventTypeNormal
+	if t.Verdict == advice.Lost || t.Verdict == advice.Killed {
+		kind = corev1.EventTypeWarning
 	}
 	object := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: t.Namespace, Name: t.Pod, UID: t.UID}
 	message := t.Summary()
@@ -93,7 +86,7 @@ func eventOf(t Termination) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: t.Namespace, Name: t.event},
 		InvolvedObject: object,
-		Type:           kind, Reason: reason, Action: "Terminating", Count: 1,
+		Type:           kind, Reason: reasons[t.Verdict], Action: "Terminating", Count: 1,
 		Message:        strings.ToValidUTF8(message[:min(len(message), eventwriter.MaxMessage)], ""),
 		FirstTimestamp: now, LastTimestamp: now,
 		Source:              corev1.EventSource{Component: "lastcall-observer", Host: t.Node},

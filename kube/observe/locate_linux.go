@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
@@ -42,10 +43,8 @@ func (o *Observer) locate(ctx context.Context) {
 		if missing {
 			again.Reset(2 * pause)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -162,13 +161,8 @@ func (o *Observer) exited(ctx context.Context, t *tracked) {
 	o.mu.Lock()
 	isEnding := t.isEnding
 	o.mu.Unlock()
-	if isEnding {
+	if isEnding || poll.Pause(ctx, newsPatience) != nil { // the API server's news may be on its way
 		return
-	}
-	select { // the API server's news may be on its way
-	case <-ctx.Done():
-		return
-	case <-time.After(newsPatience):
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -195,7 +195,8 @@ func (o *Observer) gone(ctx context.Context, uid types.UID) {
 	case !t.isDone && !t.pod.HostNetwork && t.pod.hasStarted() && !t.pod.hasEnded():
 		o.end(ctx, t, now)
 	default:
-		o.forgetLocked(uid)
+		delete(o.tracked, uid)
+		t.close()
 	}
 }
 
@@ -230,13 +231,6 @@ func (o *Observer) doneLocked(t *tracked) {
 	t.close()
 	if t.isGone {
 		delete(o.tracked, t.pod.UID)
-	}
-}
-
-func (o *Observer) forgetLocked(uid types.UID) {
-	if t := o.tracked[uid]; t != nil {
-		delete(o.tracked, uid)
-		t.close()
 	}
 }
 

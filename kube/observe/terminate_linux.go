@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 	"github.com/lastcall-dev/lastcall/kube/advice"
@@ -185,10 +186,8 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at ti
 	o.mu.Lock()
 	t.ended = at
 	o.mu.Unlock()
-	select {
-	case <-ctx.Done():
+	if poll.Pause(ctx, restartNews) != nil {
 		return
-	case <-time.After(restartNews):
 	}
 	o.mu.Lock()
 	isBusy := o.ending >= maxTerminations
@@ -218,19 +217,15 @@ func (o *Observer) restarted(ctx context.Context, t *tracked, name string, at ti
 	if traffic.Begin(r.Began, "the end of a container") != nil {
 		return
 	}
-	for limit := time.Now().Add(maxRestart); ; {
+	limited, stop := context.WithTimeout(ctx, maxRestart)
+	defer stop()
+	_ = poll.Until(limited, restartPoll, func() bool {
 		o.mu.Lock()
 		isOver := t.isEnding || t.isDone
 		o.mu.Unlock()
 		now := traffic.Listening()
-		if isOver || ctx.Err() != nil || time.Now().After(limit) || len(now) > 0 && len(now) >= len(listening) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(restartPoll):
-		}
-	}
+		return isOver || len(now) > 0 && len(now) >= len(listening)
+	})
 	r.Traffic = traffic.End(at, observe.Exit{})
 	if len(r.Traffic.Ports) == 0 { // it was no server
 		return

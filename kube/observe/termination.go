@@ -46,6 +46,7 @@ const exitWithin = 200 * time.Millisecond
 
 // conclude fills in what follows from the rest: which containers SIGKILL ended, and the verdict.
 func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
+	var killed []string
 	for _, c := range p.Containers {
 		after, isSeen := exits[c.ID]
 		if c.ID == "" || !isSeen { // it had ended before
@@ -59,16 +60,15 @@ func (t *Termination) conclude(p *Pod, exits map[string]time.Duration) {
 		}
 		t.Exits = append(t.Exits, e)
 		if isKilled {
-			t.Killed = append(t.Killed, c.Name)
+			killed = append(killed, c.Name)
 		}
 		if !c.IsProxy {
 			t.Seconds = max(t.Seconds, after.Seconds())
 		}
 	}
 	t.Traffic.Exit = observe.Exit{Known: len(t.Exits) > 0}
-	t.Lateness = time.Duration(t.Traffic.Arrivals.Last).Seconds()
 	t.addReport(p)
-	t.Judge()
+	t.Conclude(killed)
 }
 
 // maxCut bounds the requests that one report can claim: a container writes its termination message itself.
@@ -330,14 +330,6 @@ const (
 type Deadline struct {
 	At   time.Time
 	From string
-}
-
-// earlier returns the earlier of two deadlines; an unknown one is never.
-func earlier(a, b Deadline) Deadline {
-	if a.At.IsZero() || !b.At.IsZero() && b.At.Before(a.At) {
-		return b
-	}
-	return a
 }
 
 // leastGrace is the least that the kubelet gives a pod (calculateEffectiveGracePeriod in its pod workers);

@@ -73,16 +73,16 @@ func nodeProcess(proc string) string {
 // addresses returns whether an address is one of the node's own, from which the kubelet's probes come. It reads those
 // of a network namespace. If it cannot, every address may be: no arrival is then a client's for certain.
 func addresses(namespace string) func(netip.Addr) bool {
-	file, err := os.Open(namespace)
-	if err != nil {
-		return func(netip.Addr) bool { return true }
-	}
-	defer file.Close()
 	var all []net.Addr
-	if err := observe.Within(int(file.Fd()), func() (err error) {
-		all, err = net.InterfaceAddrs()
-		return err
-	}); err != nil {
+	file, err := os.Open(namespace)
+	if err == nil {
+		defer file.Close()
+		err = observe.Within(int(file.Fd()), func() (err error) {
+			all, err = net.InterfaceAddrs()
+			return err
+		})
+	}
+	if err != nil {
 		return func(netip.Addr) bool { return true }
 	}
 	own := map[netip.Addr]bool{}
