@@ -87,11 +87,18 @@ type located struct {
 
 // rules in the order of their IDs.
 var rules = []func(*linting){
-	(*linting).preStopSleeps, (*linting).budget, (*linting).drains, (*linting).exitOnZero,
-	(*linting).misplaced, (*linting).hooksWithoutShell, (*linting).nativeIstio, (*linting).otherMeshes,
-	(*linting).loops, (*linting).sidecarForm, (*linting).shellAsPID1,
-	(*linting).stopsItself, (*linting).dependence, (*linting).reloads, (*linting).ownTimers,
+	each((*linting).preStopSleeps), (*linting).budget, (*linting).drains, (*linting).exitOnZero,
+	(*linting).misplaced, each((*linting).hooksWithoutShell), (*linting).nativeIstio, (*linting).otherMeshes,
+	each((*linting).loops), each((*linting).sidecarForm), each((*linting).shellAsPID1),
+	each((*linting).stopsItself), (*linting).dependence, each((*linting).reloads), each((*linting).ownTimers),
 	(*linting).neverEnds, (*linting).asksInVain,
+}
+
+// each applies a rule to each container.
+func each(rule func(l *linting, c *corev1.Container, path string)) func(*linting) {
+	return func(l *linting) {
+		l.containers(func(c *corev1.Container, path string) { rule(l, c, path) })
+	}
 }
 
 // Pod examines one pod. job is true if it is expected to end by itself; meshConfig is the text of Istio's MeshConfig.

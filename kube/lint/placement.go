@@ -115,19 +115,17 @@ var aboutIstio = strings.NewReplacer("lastcall uses it, Istio", "Istio", "lastca
 	"ignored, as lastcall does not need it; Istio would refuse it", "Istio refuses it",
 	" for lastcall", "", " on lastcall", "")
 
-func (l *linting) hooksWithoutShell() {
-	l.containers(func(c *corev1.Container, where string) {
-		if c.Lifecycle != nil && strings.HasPrefix(where, "spec.init") && !pod.IsNative(c) {
-			l.find("LC007", Error, where+".lifecycle",
-				"is refused by the API server: of init containers, only those with restartPolicy: Always have one")
-			return
-		}
-		hook := l.ownHook(c)
-		if why := hook.Failure(); why != "" {
-			l.find("LC008", Error, where+".lifecycle.preStop",
-				"fails: %s; SIGTERM comes after %v; use sleep: {seconds: N} or lastcall's httpGet", why, hook.Duration)
-		}
-	})
+func (l *linting) hooksWithoutShell(c *corev1.Container, where string) {
+	if c.Lifecycle != nil && strings.HasPrefix(where, "spec.init") && !pod.IsNative(c) {
+		l.find("LC007", Error, where+".lifecycle",
+			"is refused by the API server: of init containers, only those with restartPolicy: Always have one")
+		return
+	}
+	hook := l.ownHook(c)
+	if why := hook.Failure(); why != "" {
+		l.find("LC008", Error, where+".lifecycle.preStop",
+			"fails: %s; SIGTERM comes after %v; use sleep: {seconds: N} or lastcall's httpGet", why, hook.Duration)
+	}
 }
 
 // nativeIstio: a container with the image auto is merged into Istio's, which keeps its preStop unless there is another.
@@ -142,70 +140,64 @@ func (l *linting) nativeIstio() {
 }
 
 // loops end at their condition or at SIGKILL.
-func (l *linting) loops() {
-	l.containers(func(c *corev1.Container, where string) {
-		if hook := pod.ReadHook(&l.pod.Spec, c); hook.Kind == podend.LoopHook && (hook.Most == 0 || hook.Most >= l.grace) {
-			l.find("LC015", Warning, where+".lifecycle.preStop",
-				"waits until netstat lists no connection: idle connections hold it until SIGKILL, "+
-					"and an app that closes its listener first ends it too early; use lastcall wait")
-		}
-	})
+func (l *linting) loops(c *corev1.Container, where string) {
+	if hook := pod.ReadHook(&l.pod.Spec, c); hook.Kind == podend.LoopHook && (hook.Most == 0 || hook.Most >= l.grace) {
+		l.find("LC015", Warning, where+".lifecycle.preStop",
+			"waits until netstat lists no connection: idle connections hold it until SIGKILL, "+
+				"and an app that closes its listener first ends it too early; use lastcall wait")
+	}
 }
 
 // shellAsPID1: the app below such a process never gets SIGTERM, and SIGKILL ends it with all its requests.
-func (l *linting) shellAsPID1() {
+func (l *linting) shellAsPID1(c *corev1.Container, path string) {
 	if l.job {
 		return
 	}
 	spec := &l.pod.Spec
-	l.containers(func(c *corev1.Container, path string) {
-		isApp := strings.HasPrefix(path, "spec.containers") && (len(c.Ports) > 0 || len(spec.Containers) == 1)
-		if !isApp || pod.IsProxy(spec, c) {
-			return
-		}
-		if process := pod.ShellAsPID1(spec, c); process != "" {
-			l.find("LC029", Warning, path+".command",
-				"%s is PID 1 and does not pass SIGTERM on: the app does not learn of its end, "+
-					"and SIGKILL cuts its work at the end of the grace period; "+
-					"start the app itself or by exec (sh -c \"exec …\"), put tini or another init in front, "+
-					"set shareProcessNamespace: true, or handle the signal (trap)",
-				process)
-		}
-	})
+	isApp := strings.HasPrefix(path, "spec.containers") && (len(c.Ports) > 0 || len(spec.Containers) == 1)
+	if !isApp || pod.IsProxy(spec, c) {
+		return
+	}
+	if process := pod.ShellAsPID1(spec, c); process != "" {
+		l.find("LC029", Warning, path+".command",
+			"%s is PID 1 and does not pass SIGTERM on: the app does not learn of its end, "+
+				"and SIGKILL cuts its work at the end of the grace period; "+
+				"start the app itself or by exec (sh -c \"exec …\"), put tini or another init in front, "+
+				"set shareProcessNamespace: true, or handle the signal (trap)",
+			process)
+	}
 }
 
 // sidecarForm: the agent knows from --sidecar what the kubelet sends it at the end of the pod. Without that, an app's
 // preStop hook means that only that container restarts.
-func (l *linting) sidecarForm() {
-	l.containers(func(c *corev1.Container, where string) {
-		args, isLastcall := pod.AgentArguments(c)
-		if !isLastcall || args[0] != "agent" || !l.hooksWait() {
-			return
+func (l *linting) sidecarForm(c *corev1.Container, where string) {
+	args, isLastcall := pod.AgentArguments(c)
+	if !isLastcall || args[0] != "agent" || !l.hooksWait() {
+		return
+	}
+	form := pod.Argument(args, "--sidecar")
+	switch hook := pod.HookOf(c); {
+	case form == "":
+		want := "classic"
+		if pod.IsNative(c) {
+			want = "native"
 		}
-		form := pod.Argument(args, "--sidecar")
-		switch hook := pod.HookOf(c); {
-		case form == "":
-			want := "classic"
-			if pod.IsNative(c) {
-				want = "native"
-			}
-			l.find("LC018", Warning, where+".args",
-				"lacks --sidecar %s: the restart of one app container then begins a drain, "+
-					"and a request that hangs delays the restart until the last call", want)
-		case (form == "native") != pod.IsNative(c):
-			l.find("LC018", Error, where+".args",
-				"--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; "+
-					"the agent mistakes the end of the pod for a container's restart", form)
-		case form == "native" && hook == nil:
-			l.find("LC018", Error, where+".lifecycle",
-				"lacks a preStop: without its own hook the agent mistakes the end of the pod for a container's restart, "+
-					"and the app receives SIGTERM within a second; add exec: {command: [/lastcall, wait, --sidecar]}")
-		case form == "classic" && hook != nil:
-			l.find("LC018", Error, where+".lifecycle.preStop",
-				"delays the SIGTERM that signals the end of the pod to a classic sidecar: "+
-					"the agent mistakes it for a container's restart; remove the hook")
-		}
-	})
+		l.find("LC018", Warning, where+".args",
+			"lacks --sidecar %s: the restart of one app container then begins a drain, "+
+				"and a request that hangs delays the restart until the last call", want)
+	case (form == "native") != pod.IsNative(c):
+		l.find("LC018", Error, where+".args",
+			"--sidecar %s is wrong: native is an init container with restartPolicy Always, classic any other; "+
+				"the agent mistakes the end of the pod for a container's restart", form)
+	case form == "native" && hook == nil:
+		l.find("LC018", Error, where+".lifecycle",
+			"lacks a preStop: without its own hook the agent mistakes the end of the pod for a container's restart, "+
+				"and the app receives SIGTERM within a second; add exec: {command: [/lastcall, wait, --sidecar]}")
+	case form == "classic" && hook != nil:
+		l.find("LC018", Error, where+".lifecycle.preStop",
+			"delays the SIGTERM that signals the end of the pod to a classic sidecar: "+
+				"the agent mistakes it for a container's restart; remove the hook")
+	}
 }
 
 // hooksWait reports whether an app's preStop hook calls the agent.

@@ -14,25 +14,23 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
-func (l *linting) preStopSleeps() {
-	l.containers(func(c *corev1.Container, path string) {
-		hook := l.ownHook(c).Hook
-		if hook.Own != nil {
-			hook = *hook.Own
-		}
-		if hook.Stops && hook.StopsAt < l.grace && (hook.Stop == podend.Finishes || hook.Stop == podend.Exits) {
-			return // the hook ends with its container
-		}
-		switch {
-		case hook.Duration == pod.Forever:
-			l.find("LC001", Error, path+".lifecycle.preStop",
-				"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end", l.grace)
-		case hook.Duration >= l.grace:
-			l.find("LC001", Error, path+".lifecycle.preStop",
-				"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL 2 s later; "+
-					"shorten the sleep or raise terminationGracePeriodSeconds above %v", hook.Duration, l.grace, hook.Duration)
-		}
-	})
+func (l *linting) preStopSleeps(c *corev1.Container, path string) {
+	hook := l.ownHook(c).Hook
+	if hook.Own != nil {
+		hook = *hook.Own
+	}
+	if hook.Stops && hook.StopsAt < l.grace && (hook.Stop == podend.Finishes || hook.Stop == podend.Exits) {
+		return // the hook ends with its container
+	}
+	switch {
+	case hook.Duration == pod.Forever:
+		l.find("LC001", Error, path+".lifecycle.preStop",
+			"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end", l.grace)
+	case hook.Duration >= l.grace:
+		l.find("LC001", Error, path+".lifecycle.preStop",
+			"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL 2 s later; "+
+				"shorten the sleep or raise terminationGracePeriodSeconds above %v", hook.Duration, l.grace, hook.Duration)
+	}
 }
 
 // budget adds up the phases that follow each other: the app's SIGTERM comes after its preStop hook.
@@ -97,30 +95,29 @@ func (l *linting) drains() {
 		return
 	}
 	s := l.settings
-	where := func(path string) string { return "metadata.annotations[proxy.istio.io/config]." + path }
-	if s.DrainDuration.IsSet() && s.DrainDuration.Value > l.grace {
-		l.find("LC003", Warning, where(s.DrainDuration.Path),
-			"%v is longer than the grace period of %v, at whose end SIGKILL comes; "+
-				"raise terminationGracePeriodSeconds", s.DrainDuration.Value, l.grace)
-	}
-	if s.TerminationDrain.IsSet() && s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace {
-		l.find("LC003", Error, where(s.TerminationDrain.Path),
-			"waits %v of a grace period of %v: SIGKILL comes first; "+
-				"raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
-	}
-	// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
 	proxy := pod.Find(&l.pod.Spec, pod.IstioProxy)
 	isNative := inject.IstioForm(l.pod) == inject.Native || proxy != nil && pod.IsNative(proxy)
-	if s.TerminationDrain.IsSet() && !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace &&
-		!isNative && !isInjected(l.pod) {
-		l.find("LC003", Warning, where(s.TerminationDrain.Path),
-			"without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; "+
-				"raise terminationGracePeriodSeconds", s.TerminationDrain.Value, l.grace)
-	}
-	if s.GracePeriod.IsSet() && s.GracePeriod.Value > l.grace {
-		l.find("LC003", Error, where(s.GracePeriod.Path),
-			"%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it",
-			s.GracePeriod.Value, l.grace)
+	for _, row := range []struct {
+		set      meshconfig.Value[time.Duration]
+		isWrong  bool
+		severity Severity
+		text     string
+	}{
+		{s.DrainDuration, s.DrainDuration.Value > l.grace, Warning,
+			"%v is longer than the grace period of %v, at whose end SIGKILL comes; raise terminationGracePeriodSeconds"},
+		{s.TerminationDrain, s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace, Error,
+			"waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds"},
+		// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
+		{s.TerminationDrain, !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && !isNative && !isInjected(l.pod),
+			Warning, "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; " +
+				"raise terminationGracePeriodSeconds"},
+		{s.GracePeriod, s.GracePeriod.Value > l.grace, Error,
+			"%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it"},
+	} {
+		if row.set.IsSet() && row.isWrong {
+			where := "metadata.annotations[proxy.istio.io/config]." + row.set.Path
+			l.find("LC003", row.severity, where, row.text, row.set.Value, l.grace)
+		}
 	}
 }
 
@@ -145,22 +142,20 @@ const soon = time.Second
 
 // stopsItself: a hook that ends the app delays nothing, whatever it does afterwards. lastcall's waits before it runs
 // it.
-func (l *linting) stopsItself() {
+func (l *linting) stopsItself(c *corev1.Container, where string) {
 	if l.job || l.hasLastcall() {
 		return
 	}
-	l.containers(func(c *corev1.Container, where string) {
-		hook := pod.ReadHook(&l.pod.Spec, c)
-		if !hook.Stops || hook.StopsAt >= soon || !l.isServing(c) || pod.IsNative(c) {
-			return
-		}
-		after := "it refuses the connections of clients that still have its address"
-		if hook.Duration > 0 {
-			after += ", and the sleep of " + hook.Duration.String() + " comes too late"
-		}
-		l.find("LC035", Warning, where+".lifecycle.preStop",
-			"ends the app at once (%s): %s; sleep before it, or use lastcall, which drains first", hook.Stopper(), after)
-	})
+	hook := pod.ReadHook(&l.pod.Spec, c)
+	if !hook.Stops || hook.StopsAt >= soon || !l.isServing(c) || pod.IsNative(c) {
+		return
+	}
+	after := "it refuses the connections of clients that still have its address"
+	if hook.Duration > 0 {
+		after += ", and the sleep of " + hook.Duration.String() + " comes too late"
+	}
+	l.find("LC035", Warning, where+".lifecycle.preStop",
+		"ends the app at once (%s): %s; sleep before it, or use lastcall, which drains first", hook.Stopper(), after)
 }
 
 // isServing reports whether clients' requests reach a container, or one that passes them to it.
@@ -205,43 +200,39 @@ func signalOf(spec *corev1.PodSpec, c *corev1.Container) (at time.Duration, isKn
 }
 
 // reloads: uWSGI takes SIGTERM for a reload.
-func (l *linting) reloads() {
-	l.containers(func(c *corev1.Container, where string) {
-		signal, _ := pod.StopSignal(c)
-		if r, why := pod.Reacts(&l.pod.Spec, c, signal, true); r == podend.Reloads {
-			l.find("LC037", Warning, where+".command",
-				"%s: its requests are cut, it starts again, and SIGKILL ends it; "+
-					"add --die-on-term, or lifecycle: {stopSignal: SIGQUIT}", why)
-		}
-	})
+func (l *linting) reloads(c *corev1.Container, where string) {
+	signal, _ := pod.StopSignal(c)
+	if r, why := pod.Reacts(&l.pod.Spec, c, signal, true); r == podend.Reloads {
+		l.find("LC037", Warning, where+".command",
+			"%s: its requests are cut, it starts again, and SIGKILL ends it; "+
+				"add --die-on-term, or lifecycle: {stopSignal: SIGQUIT}", why)
+	}
 }
 
 // ownTimers: a server that waits for longer than is left of the grace period. One that exits at its signal waits for no
 // timer.
-func (l *linting) ownTimers() {
-	l.containers(func(c *corev1.Container, where string) {
-		if pod.IsProxy(&l.pod.Spec, c) && c.Name != "daprd" {
-			return
+func (l *linting) ownTimers(c *corev1.Container, where string) {
+	if pod.IsProxy(&l.pod.Spec, c) && c.Name != "daprd" {
+		return
+	}
+	own := pod.ReadHook(&l.pod.Spec, c)
+	signal, _ := pod.StopSignal(c)
+	reaction, _ := pod.Reacts(&l.pod.Spec, c, signal, true)
+	if reaction == podend.Exits && !own.Stops || own.Stop == podend.Exits {
+		return
+	}
+	hook := own.Duration
+	if l.hasLastcall() {
+		hook = 0 // the drain comes first, and the rest is the last call's
+	}
+	var values manifest.Expansion
+	expanded := values.Container(*c)
+	for _, t := range pod.TimersOf(&expanded) {
+		if left := l.grace - hook; hook < l.grace && t.Wait > left {
+			l.find("LC038", Warning, where,
+				"waits for up to %v at its end (%s), and %v of the grace period of %v are left after its preStop: "+
+					"SIGKILL cuts what it still waits for; raise terminationGracePeriodSeconds above %v, or lower the timer",
+				t.Wait, t.Name, left, l.grace, hook+t.Wait)
 		}
-		own := pod.ReadHook(&l.pod.Spec, c)
-		signal, _ := pod.StopSignal(c)
-		reaction, _ := pod.Reacts(&l.pod.Spec, c, signal, true)
-		if reaction == podend.Exits && !own.Stops || own.Stop == podend.Exits {
-			return
-		}
-		hook := own.Duration
-		if l.hasLastcall() {
-			hook = 0 // the drain comes first, and the rest is the last call's
-		}
-		var values manifest.Expansion
-		expanded := values.Container(*c)
-		for _, t := range pod.TimersOf(&expanded) {
-			if left := l.grace - hook; hook < l.grace && t.Wait > left {
-				l.find("LC038", Warning, where,
-					"waits for up to %v at its end (%s), and %v of the grace period of %v are left after its preStop: "+
-						"SIGKILL cuts what it still waits for; raise terminationGracePeriodSeconds above %v, or lower the timer",
-					t.Wait, t.Name, left, l.grace, hook+t.Wait)
-			}
-		}
-	})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,10 +120,14 @@ func (p *Plan) column(at time.Duration) int {
 
 // lanes draws a line for the clients and one for each container.
 func (p *Plan) lanes(b *strings.Builder) {
-	lane := func(label string, kind func(at time.Duration) string, marks ...mark) {
+	lane := func(label string, bars []bar, marks ...mark) {
 		text := []string{}
 		for x := range axisWide + 1 {
-			text = append(text, kind(time.Duration(float64(x)/axisWide*float64(p.until()))))
+			at, sign := time.Duration(float64(x)/axisWide*float64(p.until())), none
+			if i := slices.IndexFunc(bars, func(b bar) bool { return at < b.to }); i >= 0 {
+				sign = bars[i].sign
+			}
+			text = append(text, sign)
 		}
 		for _, m := range marks {
 			text[min(p.column(m.at), axisWide)] = m.sign
@@ -136,29 +141,14 @@ func (p *Plan) lanes(b *strings.Builder) {
 	case p.Options.Request > p.Course.Cut:
 		atEnd = open
 	}
-	lane("in flight", func(at time.Duration) string {
-		switch {
-		case at <= end && end > 0:
-			return served
-		case at < min(p.Options.Request, p.Best.Cut):
-			return open
-		}
-		if at < p.Options.Request {
-			return late
-		}
-		return none
-	}, mark{end, atEnd})
-	lane("new connections", func(at time.Duration) string {
-		switch {
-		case at < p.Course.Accepts:
-			return served
-		case at < p.Best.Accepts && at <= max(p.Options.Propagation, p.Course.Gone):
-			return open
-		case at <= p.Options.Propagation && !p.hasNoClients():
-			return lost
-		}
-		return none
-	})
+	lane("in flight", []bar{{end, served}, {min(p.Options.Request, p.Best.Cut), open}, {p.Options.Request, late}},
+		mark{end, atEnd})
+	connect := p.Options.Propagation + 1 // inclusive
+	clients := []bar{{p.Course.Accepts, served}, {min(p.Best.Accepts, max(connect, p.Course.Gone+1)), open}}
+	if !p.hasNoClients() {
+		clients = append(clients, bar{connect, lost})
+	}
+	lane("new connections", clients)
 	for i, c := range p.Containers {
 		m, best := p.Course.Containers[i], p.Best.Containers[i]
 		marks := []mark{{m.Signal, "T"}}
@@ -168,24 +158,21 @@ func (p *Plan) lanes(b *strings.Builder) {
 		if best.Signal > m.Signal {
 			marks[0].sign = open
 		}
-		lane(c.Name, func(at time.Duration) string {
-			switch {
-			case at < m.Signal:
-				return hook
-			case at < m.Gone:
-				return stops
-			case at < best.Gone:
-				return open
-			}
-			return none
-		}, marks...)
+		lane(c.Name, []bar{{m.Signal, hook}, {m.Gone, stops}, {best.Gone, open}}, marks...)
 	}
 }
 
-type mark struct {
-	at   time.Duration
-	sign string
-}
+// bar is drawn up to a moment, and a mark at one.
+type (
+	bar struct {
+		to   time.Duration
+		sign string
+	}
+	mark struct {
+		at   time.Duration
+		sign string
+	}
+)
 
 const legend = served + " served  " + lost + " lost  " + open + " unknown  " + hook + " before its stop signal  " +
 	stops + " after it  T it  | gone  K SIGKILL"

@@ -131,7 +131,7 @@ func (r *reading) call(args []string) result {
 		return r.fetch(rest, text)
 	case slices.Contains(pure, program):
 		if program == "shift" || program == "set" {
-			r.args, r.vars["\x00args"] = nil, program // a loop's next round differs
+			r.args, r.round = nil, program
 		}
 		return succeeds
 	case slices.Contains(quick, program):

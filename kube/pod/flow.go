@@ -14,7 +14,7 @@ import (
 // possible.
 func (r *reading) loop(holds func() result, next func(), do []*syntax.Stmt) result {
 	for {
-		before := maps.Clone(r.vars)
+		before, round := maps.Clone(r.vars), r.round
 		condition := holds()
 		if r.exits || condition == fails {
 			return succeeds
@@ -37,7 +37,7 @@ func (r *reading) loop(holds func() result, next func(), do []*syntax.Stmt) resu
 			return open
 		}
 		next()
-		if maps.Equal(before, r.vars) { // the next round is the same
+		if maps.Equal(before, r.vars) && round == r.round { // the next round is the same
 			r.exits = true
 			r.add(Step{Do: Sleep, For: Forever})
 			return open
@@ -69,7 +69,7 @@ func (r *reading) each(c *syntax.ForClause) result {
 			}
 			r.vars[loop.Name.Value] = items[i]
 			return succeeds
-		}, func() { r.vars["\x00round"] = strconv.Itoa(i) }, c.Do) // equal items are no endless loop
+		}, func() { r.round = strconv.Itoa(i) }, c.Do) // equal items are no endless loop
 	}
 	return r.unknown("a menu")
 }

@@ -175,19 +175,15 @@ func (h Hook) SleepsAndStops() time.Duration {
 }
 
 // Failure is why the hook, or a part of it, cannot run; empty if it may all work.
-func (h Hook) Failure() string {
-	for _, s := range h.Steps {
-		if s.Do == Fails {
-			return s.Text
-		}
-	}
-	return ""
-}
+func (h Hook) Failure() string { return h.first(Fails) }
 
 // Stopper is the command that stops the app, before the kubelet's signal; empty if none does for certain.
-func (h Hook) Stopper() string {
+func (h Hook) Stopper() string { return h.first(Signal) }
+
+// first is the text of the first step of a kind; empty without one.
+func (h Hook) first(do Action) string {
 	for _, s := range h.Steps {
-		if s.Do == Signal {
+		if s.Do == do {
 			return s.Text
 		}
 	}

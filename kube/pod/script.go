@@ -40,6 +40,7 @@ type reading struct {
 	container *corev1.Container
 	vars      map[string]string
 	args      []string // $0, $1 and so on; nil if they are unknown
+	round     string   // of a loop: what differs from the round before, but for vars
 	funcs     map[string]*syntax.Stmt
 	commands  *int // read so far
 
