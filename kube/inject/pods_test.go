@@ -53,7 +53,8 @@ func read(text []byte, into any) {
 // Pods makes n pods such as clusters have them, all different, and valid for the API server of Kubernetes 1.34 and later.
 // Half of a pod comes from a shape, written after what well-known charts and operators deploy: a database with an init
 // container, a node agent with hostNetwork, a pod for Windows. The other half is varied: every field that an injector has
-// to live with, each with a probability of its own. Some of the pods cannot be injected, on purpose. The i-th pod of a seed does not depend on n.
+// to live with, each with a probability of its own. Some of the pods cannot be injected, on purpose. The i-th pod of a
+// seed does not depend on n.
 func Pods(seed uint64, n int) []*corev1.Pod {
 	all := make([]*corev1.Pod, n)
 	for i := range all {

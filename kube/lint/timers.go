@@ -25,11 +25,13 @@ func (l *linting) preStopSleeps(c *corev1.Container, path string) {
 	switch {
 	case hook.Duration == pod.Forever:
 		l.find("LC001", Error, path+".lifecycle.preStop",
-			"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end", l.grace)
+			"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end",
+			l.grace)
 	case hook.Duration >= l.grace:
 		l.find("LC001", Error, path+".lifecycle.preStop",
 			"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL 2 s later; "+
-				"shorten the sleep or raise terminationGracePeriodSeconds above %v", hook.Duration, l.grace, hook.Duration)
+				"shorten the sleep or raise terminationGracePeriodSeconds above %v",
+			hook.Duration, l.grace, hook.Duration)
 	}
 }
 
@@ -108,8 +110,9 @@ func (l *linting) drains() {
 		{s.TerminationDrain, s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace, Error,
 			"waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds"},
 		// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
-		{s.TerminationDrain, !s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && !isNative && !isInjected(l.pod),
-			Warning, "without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; " +
+		{s.TerminationDrain,
+			!s.ExitOnZero.IsSet() && s.TerminationDrain.Value >= l.grace && !isNative && !isInjected(l.pod), Warning,
+			"without lastcall Istio's agent waits %v of a grace period of %v: SIGKILL comes first; " +
 				"raise terminationGracePeriodSeconds"},
 		{s.GracePeriod, s.GracePeriod.Value > l.grace, Error,
 			"%v is longer than terminationGracePeriodSeconds %v, at whose end SIGKILL comes: remove it"},
@@ -231,7 +234,8 @@ func (l *linting) ownTimers(c *corev1.Container, where string) {
 		if left := l.grace - hook; hook < l.grace && t.Wait > left {
 			l.find("LC038", Warning, where,
 				"waits for up to %v at its end (%s), and %v of the grace period of %v are left after its preStop: "+
-					"SIGKILL cuts what it still waits for; raise terminationGracePeriodSeconds above %v, or lower the timer",
+					"SIGKILL cuts what it still waits for; raise terminationGracePeriodSeconds above %v, "+
+					"or lower the timer",
 				t.Wait, t.Name, left, l.grace, hook+t.Wait)
 		}
 	}
