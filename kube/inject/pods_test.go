@@ -41,8 +41,8 @@ var variations = func() (all []variation) {
 	return all
 }()
 
-// read reads JSON of our own.
-func read(text []byte, into any) {
+// ofOurs reads JSON of our own.
+func ofOurs(text []byte, into any) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
@@ -50,16 +50,16 @@ func read(text []byte, into any) {
 	}
 }
 
-// Pods makes n pods such as clusters have them, all different, and valid for the API server of Kubernetes 1.34 and later.
-// Half of a pod comes from a shape, written after what well-known charts and operators deploy: a database with an init
-// container, a node agent with hostNetwork, a pod for Windows. The other half is varied: every field that an injector has
-// to live with, each with a probability of its own. Some of the pods cannot be injected, on purpose. The i-th pod of a
-// seed does not depend on n.
+// Pods makes n pods such as clusters have them, all different, and valid for the API server of Kubernetes 1.34 and
+// later. Half of a pod comes from a shape, written after what well-known charts and operators deploy: a database with an
+// init container, a node agent with hostNetwork, a pod for Windows. The other half is varied: every field that an
+// injector has to live with, each with a probability of its own. Some of the pods cannot be injected, on purpose. The
+// i-th pod of a seed does not depend on n.
 func Pods(seed uint64, n int) []*corev1.Pod {
 	all := make([]*corev1.Pod, n)
 	for i := range all {
 		g := generator{rand.New(rand.NewPCG(seed, uint64(i))), object{}} // the seed is all that the pod depends on
-		read(shapes[i%len(shapes)], &g.pod)
+		ofOurs(shapes[i%len(shapes)], &g.pod)
 		first := g.containers("containers")[0]
 		for _, v := range variations {
 			g.vary(v, "containers", first)
@@ -69,7 +69,7 @@ func Pods(seed uint64, n int) []*corev1.Pod {
 			panic(err)
 		}
 		all[i] = &corev1.Pod{}
-		read(text, all[i])
+		ofOurs(text, all[i])
 		all[i].APIVersion, all[i].Kind = "v1", "Pod"
 		all[i].Name = fmt.Sprintf("%s-%d", all[i].Labels["app.kubernetes.io/name"], i)
 		settle(all[i])
@@ -111,7 +111,7 @@ func (g *generator) vary(v variation, list string, c object) {
 			port = fmt.Sprint(ports[0].(object)["containerPort"])
 		}
 		patch := object{}
-		read([]byte(strings.ReplaceAll(string(v.Container), `"$PORT"`, port)), &patch)
+		ofOurs([]byte(strings.ReplaceAll(string(v.Container), `"$PORT"`, port)), &patch)
 		patch["name"] = c["name"]
 		g.merge(object{"spec": object{list: []any{patch}}})
 	}
@@ -129,7 +129,7 @@ func (g *generator) vary(v variation, list string, c object) {
 	}
 	if v.Pod != nil {
 		patch := object{}
-		read(v.Pod, &patch)
+		ofOurs(v.Pod, &patch)
 		g.merge(patch)
 	}
 }

@@ -18,7 +18,8 @@ import (
 const module = "github.com/lastcall-dev/lastcall/"
 
 // forTests are the folders for tests and builds, which no binary contains. They may import everything; only tests may import them.
-var forTests = []string{"lab", "internal/sidecar/architecture", "internal/sidecar/nettest", "internal/sidecar/loadtest", "internal/sidecar/peers",
+var forTests = []string{"lab", "internal/sidecar/architecture", "internal/sidecar/nettest", "internal/sidecar/loadtest",
+	"internal/sidecar/peers",
 	"internal/sidecar/programtest", "internal/leak", "internal/must", "internal/poll/polltest", "internal/sidecar/logs/logstest", "rehearsal/httpbin/httpbintest"}
 
 // heavy are packages that the binary for pods must not contain: they would cost more memory than all of its own code.
