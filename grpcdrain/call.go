@@ -13,13 +13,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	wire "github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // ErrLastCall is the cause (context.Cause) with which the last call ends the context of a handler.
 var ErrLastCall = drain.ErrLastCall
 
-// unavailable is the client's error at the last call. Clients may retry it.
-var unavailable = status.New(codes.Unavailable, drain.MessageLastCall)
+// unavailable is the client's error at the last call.
+var unavailable = status.New(codes.Code(wire.Unavailable.Code), wire.Unavailable.Message)
 
 // call is a call in flight.
 type call struct {

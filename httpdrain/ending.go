@@ -14,6 +14,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/spread"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
 // handlersTime is how long handlers may continue after the last call has cancelled their contexts.
@@ -39,8 +40,9 @@ func (p *Plane) recover() {
 func unavailable(w http.ResponseWriter, r *http.Request) {
 	if isGRPC(r) { // in trailers, because the flush of the answer sends the header without END_STREAM
 		w.Header().Set("Content-Type", "application/grpc")
-		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "14") // UNAVAILABLE: clients may try again (gRPC's statuscodes.md)
-		w.Header().Set(http.TrailerPrefix+"Grpc-Message", drain.MessageLastCall)
+		for _, field := range grpc.Unavailable.Trailers() {
+			w.Header().Set(http.TrailerPrefix+http.CanonicalHeaderKey(field[0]), field[1])
+		}
 		w.WriteHeader(http.StatusOK)
 		return
 	}

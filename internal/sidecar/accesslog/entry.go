@@ -258,8 +258,6 @@ const (
 
 	// BodyLastCall is not Envoy's: a request that the last call ends has no response yet.
 	BodyLastCall = drain.BodyLastCall
-	// MessageLastCall is the grpc-message of a call that the last call ends.
-	MessageLastCall = drain.MessageLastCall
 )
 
 // Server is the Server header of local replies, by which users distinguish lastcall's 503 from the app's, and from that

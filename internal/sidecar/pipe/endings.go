@@ -7,6 +7,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
@@ -61,7 +62,7 @@ const (
 	sendsReset                 // when all before has been acknowledged: after a FIN a part would look complete
 	sendsAsApp                 // what the app has sent: a FIN or a reset
 	sendsReply                 // a local reply, then a FIN
-	sendsTrailers              // grpc-status 14
+	sendsTrailers              // grpc.Unavailable
 	resetsStream               // INTERNAL_ERROR: Node's node:http2 regards CANCEL as an orderly end
 	freesStream                // NO_ERROR (RFC 9113, 8.1)
 	endsEvents                 // as the protocol of the events defines, or resetsStream
@@ -223,7 +224,7 @@ var (
 	replyRestarting      = accesslog.Reply{Status: 503, Body: "the app is starting and does not serve in time",
 		RetryAfter: "1"}
 	replyLastCall = accesslog.Reply{Status: 503, Body: accesslog.BodyLastCall,
-		GRPCMessage: accesslog.MessageLastCall}
+		GRPCMessage: grpc.Unavailable.Message}
 )
 
 // replyFor is the reply to a request head or body that is invalid.

@@ -77,7 +77,10 @@ func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 			block = append(block, 0x88) // :status 200, of the static table
 			block = http2.AppendField(block, "content-type", "application/grpc")
 		}
-		return e.report, http2.Append(out, http2.Headers, endHeaders, s.id, appendGRPC(block, e.reply.Message()))
+		for _, field := range grpc.Unavailable.With(e.reply.Message()).Trailers() {
+			block = http2.AppendField(block, field[0], field[1])
+		}
+		return e.report, http2.Append(out, http2.Headers, endHeaders, s.id, block)
 	case sendsReply:
 		status := strconv.Itoa(e.reply.Status)
 		block := http2.AppendStatus(nil, status)
@@ -109,11 +112,6 @@ func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 		}
 	}
 	return e.report, http2.AppendReset(out, s.id, http2.InternalError)
-}
-
-func appendGRPC(block []byte, message string) []byte {
-	block = http2.AppendField(block, "grpc-status", grpc.Unavailable)
-	return http2.AppendField(block, "grpc-message", message)
 }
 
 // stuckTime is the limit of a write to a client at the last call.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/spread"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -200,7 +199,7 @@ func (c *conn) sendLastWord(force bool) {
 		return
 	}
 	c.down.body.SpreadRetries(time.Duration(c.p.retries.Load()))
-	end, ok := c.down.body.End(accesslog.MessageLastCall)
+	end, ok := c.down.body.End()
 	if !ok {
 		return
 	}

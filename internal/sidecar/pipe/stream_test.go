@@ -15,7 +15,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
@@ -291,7 +291,7 @@ func TestConnectRPC(t *testing.T) {
 				t.Errorf("a message too many: %v", stream.Msg())
 			}
 			var e *connect.Error
-			if err := stream.Err(); !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != accesslog.MessageLastCall {
+			if err := stream.Err(); !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != drain.MessageLastCall {
 				t.Errorf("the client sees %v", err)
 			}
 			wantEndings(t, report(), tt.ending)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
@@ -22,9 +21,6 @@ type webSocket struct {
 	down      ws.Follower // guarded by wmu
 	closeSent atomic.Bool
 }
-
-// wsReason is the reason in close frames of the pipe.
-const wsReason = accesslog.MessageLastCall
 
 // passWebSocket passes on bytes of the app.
 func (d *down) passWebSocket() bool {
@@ -82,7 +78,7 @@ func (w *webSocket) sendClose(force bool) {
 	}
 	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 	w.closeSent.Store(true)
-	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, false), false); err != nil {
+	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, drain.MessageLastCall, false), false); err != nil {
 		_ = c.client.SetReadDeadline(time.Now())
 		return
 	}
@@ -105,7 +101,7 @@ func (u *up) endWebSocket() {
 	u.discard()
 	if c.ws.up.BetweenFrames() {
 		_ = c.app.SetWriteDeadline(time.Now().Add(stuckTime))
-		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, wsReason, true), false)
+		_ = c.app.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, drain.MessageLastCall, true), false)
 	}
 	// Read on: the app may still write, and a reset would discard its unread bytes.
 	_ = c.app.CloseWrite()

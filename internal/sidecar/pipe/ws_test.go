@@ -216,7 +216,7 @@ func (c *client) switches() {
 	}
 }
 
-const goingAway = "\x03\xe9" + wsReason
+const goingAway = "\x03\xe9" + drain.MessageLastCall
 
 // acceptKey is a server's answer to a client's key (RFC 6455, 4.2.2).
 func acceptKey(key string) string {

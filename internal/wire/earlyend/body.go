@@ -65,9 +65,8 @@ func (b *Body) SpreadRetries(over time.Duration) {
 }
 
 // End returns how the body can end now: Last has its framing, and unless the ending is Proper, the end of the
-// connection must not look like the body's. ok is false within a unit or a chunk. message is for a client's failed
-// call.
-func (b *Body) End(message string) (end eventstream.Ending, ok bool) {
+// connection must not look like the body's. ok is false within a unit or a chunk.
+func (b *Body) End() (end eventstream.Ending, ok bool) {
 	if b.Kind == http1.ChunkedBody && !b.AtChunkBoundary() || !b.betweenUnits() {
 		return end, false
 	}
@@ -78,7 +77,7 @@ func (b *Body) End(message string) (end eventstream.Ending, ok bool) {
 		end.Proper = true
 	default:
 		if end.Proper = true; !b.isComplete() {
-			end.Last, end.Name = b.content.failure(message)
+			end.Last, end.Name = b.content.failure()
 		}
 	}
 	if b.Kind != http1.ChunkedBody {

@@ -2,6 +2,7 @@ package earlyend
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
@@ -55,12 +56,15 @@ const (
 	connectEnd      = 0x02 // connectrpc.com/docs/protocol
 )
 
-// failure returns the message that ends a call with UNAVAILABLE, which clients may retry, and its name for reports.
-func (c Content) failure(message string) (last []byte, name string) {
+// failure returns the message that ends a call, and its name for reports.
+func (c Content) failure() (last []byte, name string) {
+	end := grpc.Unavailable
 	if c == Connect {
-		last = []byte(`{"error":{"code":"unavailable","message":"` + message + `"}}`)
+		last = fmt.Appendf(nil, `{"error":{"code":%q,"message":%q}}`, end.Name, end.Message)
 		return grpc.Append(nil, connectEnd, last), drain.EndingConnect
 	}
-	trailers := "grpc-status: " + grpc.Unavailable + "\r\ngrpc-message: " + message + "\r\n"
-	return grpc.Append(nil, grpcWebTrailers, []byte(trailers)), drain.EndingGRPC
+	for _, field := range end.Trailers() {
+		last = fmt.Appendf(last, "%s: %s\r\n", field[0], field[1])
+	}
+	return grpc.Append(nil, grpcWebTrailers, last), drain.EndingGRPC
 }

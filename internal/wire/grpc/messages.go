@@ -2,10 +2,34 @@
 // end a response between two of them. gRPC-Web and Connect have the same messages.
 package grpc
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strconv"
 
-// Unavailable is the status code UNAVAILABLE. Clients may retry a call that ends with it (gRPC's statuscodes.md).
-const Unavailable = "14"
+	"github.com/lastcall-dev/lastcall/drain"
+)
+
+// Status is the end of a call.
+type Status struct {
+	Code    int
+	Name    string // in the Connect protocol
+	Message string // without a quote, a percent sign and control characters
+}
+
+// Unavailable ends the calls that the last call ends. Clients may retry them (gRPC's statuscodes.md). Reports call it
+// drain.EndingGRPC.
+var Unavailable = Status{Code: 14, Name: drain.EndingConnect, Message: drain.MessageLastCall}
+
+// With is the status with another message.
+func (s Status) With(message string) Status {
+	s.Message = message
+	return s
+}
+
+// Trailers are the fields that end the response, each a name and a value.
+func (s Status) Trailers() [2][2]string {
+	return [...][2]string{{"grpc-status", strconv.Itoa(s.Code)}, {"grpc-message", s.Message}}
+}
 
 // IsType reports whether a Content-Type is application/grpc, with or without a suffix (+proto), and not gRPC-Web.
 func IsType(contentType []byte) bool {
