@@ -17,7 +17,9 @@ func (c *conn) recountLocked() {
 	if c.queue.hasRoom() || c.queue.holdsMuch() || c.queue.charged > 0 {
 		c.p.budget.Add(c.queue.recharge())
 	}
-	open := !c.end.done() || c.readsOnLocked()
+	// A client that has its response is given the time to send the rest of its request.
+	readsOn := c.uploads && c.end.phase == ended && c.end.on == onAnswered && !c.end.resets
+	open := !c.end.done() || readsOn
 	busy := open && !c.isIgnored() && (c.isTunnelLocked() || c.arriving || c.uploads || c.hasRequestLocked())
 	isOpaque := busy && c.mode == opaque
 	if open == c.counted && busy == c.busy && isOpaque == c.opaque {
@@ -48,11 +50,6 @@ func (c *conn) recountLocked() {
 	c.p.changed()
 }
 
-// readsOnLocked reports whether a client that has its response is given the time to send the rest of its request.
-func (c *conn) readsOnLocked() bool {
-	return c.uploads && c.end.phase == ended && c.end.on == onAnswered && !c.end.resets
-}
-
 // isIgnored reports whether the connection never counts.
 func (c *conn) isIgnored() bool { return c.in.ignores(c.origin.Port()) }
 
@@ -79,12 +76,6 @@ func (c *conn) hasRequestLocked() bool {
 		}
 	}
 	return false
-}
-
-// awaitFirstLocked makes a connection that arrives while idle ones are closed busy for a moment, for its first request.
-func (c *conn) awaitFirstLocked() {
-	c.awaitsFirst, c.arriving, c.up.timed = true, true, true
-	_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
 }
 
 // awaitRequest gives a client whose app is unreachable a moment to send a request, which can be answered. A client that

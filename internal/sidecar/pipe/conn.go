@@ -114,13 +114,13 @@ type request struct {
 	isHead  bool
 	connect bool
 	upgrade bool
-	wantsWS bool  // the upgrade is to WebSocket
-	close   bool  // the client sent Connection: close, or HTTP/1.0
-	quiet   bool  // does not count: of a prober or scraper
-	logged  bool  // counted and logged as finished
-	status  int   // of its final response; 0 before
-	held    int   // bytes that it holds in addition to its slot, about
-	poll    event // that ends a long poll early; noEvent for other requests
+	wantsWS bool             // the upgrade is to WebSocket
+	close   bool             // the client sent Connection: close, or HTTP/1.0
+	quiet   bool             // does not count: of a prober or scraper
+	logged  bool             // counted and logged as finished
+	status  int              // of its final response; 0 before
+	held    int              // bytes that it holds in addition to its slot, about
+	poll    *accesslog.Reply // that ends a long poll early; nil for other requests
 	entry   *accesslog.Entry
 }
 
@@ -220,14 +220,6 @@ func (q *queue) len() int { return len(q.slots) }
 // at is request i, counted from the oldest.
 func (q *queue) at(i int) *request { return &q.slots[i] }
 
-// isFull reports whether the next request, which holds needs bytes, has to wait.
-func (q *queue) isFull(needs int) bool {
-	return q.len() >= maxQueued || q.len() > 0 && q.held+needs > maxQueuedBytes
-}
-
-// isLow reports whether a full queue has room for many requests again: each time the reader must be woken.
-func (q *queue) isLow() bool { return q.len() <= maxQueued/2 && q.held <= maxQueuedBytes/2 }
-
 // push adds a request, and reuses the line of a former one.
 func (q *queue) push() *request {
 	n := q.len()
@@ -240,26 +232,15 @@ func (q *queue) push() *request {
 	return r
 }
 
-// hold notes how much the newest request holds.
-func (q *queue) hold(bytes int) {
-	q.at(q.len() - 1).held = bytes
-	q.held += bytes
-}
-
 // pop removes the oldest request.
 func (q *queue) pop() {
 	oldest, last := *q.at(0), q.len()-1
-	copy(q.slots, q.slots[1:])
-	*q.at(last) = request{line: kept(oldest.line)}
-	q.slots, q.held = q.slots[:last], q.held-oldest.held
-}
-
-// kept is the memory of a request line for another one, unless a head has made it long.
-func kept(line []byte) []byte {
-	if cap(line) > 2*maxLine {
-		return nil
+	if cap(oldest.line) > 2*maxLine { // a head has made it long
+		oldest.line = nil
 	}
-	return line[:0]
+	copy(q.slots, q.slots[1:])
+	*q.at(last) = request{line: oldest.line[:0]}
+	q.slots, q.held = q.slots[:last], q.held-oldest.held
 }
 
 // drop removes the newest request and returns it.
@@ -276,13 +257,6 @@ func (q *queue) hasRoom() bool { return cap(q.slots) > 1 }
 
 // holdsMuch reports whether one request holds more than the memory of a connection has room for.
 func (q *queue) holdsMuch() bool { return q.held > slotMemory+entryMemory }
-
-// shrink frees the slots of an empty queue, except that one.
-func (q *queue) shrink() {
-	if q.len() == 0 && q.hasRoom() {
-		_ = q.take()
-	}
-}
 
 // slotMemory is the size of a slot with a request line, bytes.
 const slotMemory = 384

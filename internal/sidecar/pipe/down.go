@@ -35,7 +35,7 @@ func (d *down) run() (again bool) {
 		for reads := true; reads; {
 			if err := d.c.app.WhenReadable(d.readApp); d.c.app.WasWoken(err) {
 				return true
-			} else if d.partIfLate(err) {
+			} else if errors.Is(err, os.ErrDeadlineExceeded) && d.part() {
 				continue
 			} else if err != nil {
 				d.err = err
@@ -241,12 +241,6 @@ func invalidity(err error) counters.Invalid {
 	return counters.InvalidSyntax
 }
 
-// isMalformed reports whether the app has sent something other than HTTP, rather than closed or reset its connection.
-func isMalformed(err error) bool {
-	_, ok := errors.AsType[*http1.Error](err)
-	return ok
-}
-
 // appEnded handles the end of the app's output, or output that is not understood.
 func (d *down) appEnded() {
 	c := d.c
@@ -261,7 +255,8 @@ func (d *down) appEnded() {
 	if done || d.leaveToUp() {
 		return
 	}
-	isFIN, isInvalid := errors.Is(d.err, io.EOF), isMalformed(d.err)
+	isFIN := errors.Is(d.err, io.EOF)
+	_, isInvalid := errors.AsType[*http1.Error](d.err) // the app has sent something other than HTTP
 	switch {
 	case d.err == nil, errors.Is(d.err, net.ErrClosed): // the client has gone
 		c.endBy(onClientGone)

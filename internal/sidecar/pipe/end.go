@@ -90,7 +90,10 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 		return
 	}
 	if one.bytes != nil {
-		c.sendReply(one.bytes, limit)
+		if limit > 0 {
+			_ = c.client.SetWriteDeadline(time.Now().Add(limit))
+		}
+		_ = c.toClient(one.bytes, true)
 		c.in.stats.Responded(one.reply.Status)
 	}
 	c.mu.Lock()
@@ -117,17 +120,6 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 	c.sendEnd()
 }
 
-func (c *conn) sendReply(reply []byte, limit time.Duration) {
-	if limit > 0 {
-		_ = c.client.SetWriteDeadline(time.Now().Add(limit))
-	}
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	if !c.hasEnded() {
-		_ = c.client.Send(reply, true)
-	}
-}
-
 // sendEnd sends the FIN or the reset and closes the connection to the app. up reads the client's FIN. Until sendEnd
 // returns, the connection counts as open.
 func (c *conn) sendEnd() { c.sendEndAnd(c.linger) }
@@ -135,7 +127,11 @@ func (c *conn) sendEnd() { c.sendEndAnd(c.linger) }
 // sendEndAnd is sendEnd with something else to do after a FIN.
 func (c *conn) sendEndAnd(linger func()) {
 	if c.isReset() {
-		c.sendReset()
+		// A body that only the connection's end can end: after a FIN the truncated body would look complete. The reset is
+		// sent when the client's kernel has acknowledged all data; up waits for that.
+		_ = c.client.SetLinger(0)
+		c.shutApp()
+		_ = c.client.SetDeadline(time.Now())
 	} else {
 		_ = c.client.CloseWrite()
 		linger()
@@ -161,14 +157,6 @@ func (c *conn) linger() {
 		wait = uploadTime
 	}
 	_ = c.client.SetReadDeadline(time.Now().Add(wait))
-}
-
-// sendReset ends a body that only the connection's end can end: after a FIN the truncated body would look complete. It
-// is sent when the client's kernel has acknowledged all data; up waits for that.
-func (c *conn) sendReset() {
-	_ = c.client.SetLinger(0)
-	c.shutApp()
-	_ = c.client.SetDeadline(time.Now())
 }
 
 // abort ends the connection at once, as the end of the process would.
@@ -245,12 +233,8 @@ func (c *conn) finish(q *request, status int, outcome accesslog.Outcome) {
 	c.p.writeEntry(q.entry, status, outcome)
 }
 
-// idleLeft is how long the connection has to stay idle until it has been for idleFor, and whether it is idle.
-func (c *conn) idleLeft(idleFor time.Duration) (time.Duration, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return idleFor - time.Since(c.idleSince), !c.end.done() && !c.hasWorkLocked()
-}
+// isIdleLocked reports whether nothing is in progress on a connection that has not ended.
+func (c *conn) isIdleLocked() bool { return !c.end.done() && !c.hasWorkLocked() }
 
 // endIfIdle ends the connection if it has been idle for at least idleFor, and reports whether it has.
 func (c *conn) endIfIdle(idleFor time.Duration) bool {
@@ -266,8 +250,7 @@ func (c *conn) endIfIdle(idleFor time.Duration) bool {
 func (c *conn) claimIfIdle(idleFor time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	idle := !c.end.done() && !c.hasWorkLocked() && time.Since(c.idleSince) >= idleFor
-	if !idle || c.client.Unread() > 0 { // a request has come already: it is served
+	if !c.isIdleLocked() || time.Since(c.idleSince) < idleFor || c.client.Unread() > 0 { // a request, which is served
 		return false
 	}
 	c.endLocked(onIdle)
@@ -297,7 +280,7 @@ func (c *conn) endOverdue() (left time.Duration) {
 	idleTimeout, responseTimeout := c.p.cfg.IdleTimeout, c.p.cfg.ResponseTimeout
 	left = max(idleTimeout, responseTimeout)
 	c.mu.Lock()
-	isIdle := !c.end.done() && !c.hasWorkLocked() && idleTimeout > 0 && c.db == nil
+	isIdle := c.isIdleLocked() && idleTimeout > 0 && c.db == nil
 	var one *claim
 	switch {
 	case isIdle:

@@ -27,8 +27,7 @@ const (
 	onOverLimit                    // of the listener's connections, or of the memory
 	onAppClosed                    // the app has ended its connection
 	onAppInvalid                   // the app has sent something that is no response
-	onPollV3                       // a long poll of Engine.IO 3 ends early
-	onPollV4                       // the same of 4
+	onPollEnds                     // a long poll ends early
 	onClientGone                   // the client has ended or reset its connection
 	events
 )
@@ -145,16 +144,15 @@ var endings = [events][places]ending{
 		untilClose: {log: accesslog.Truncated, failed: true},
 		withinCall: {reply: &replyProtocolError, failed: true},
 	}),
-	onPollV3:     replies(&endPollV3, accesslog.ViaUpstream, false),
-	onPollV4:     replies(&endPollV4, accesslog.ViaUpstream, false),
+	onPollEnds:   replies(&replyBadRequest, accesslog.ViaUpstream, false),
 	onClientGone: row(accesslog.ClientClosed, [places]ending{inTunnel: {sends: sendsReset}}), // its FIN passes through
 }
 
 // cause is an event with what it says in addition.
 type cause struct {
 	on    event
-	reply *accesslog.Reply  // of onRefused
-	log   accesslog.Outcome // of onRefused
+	reply *accesslog.Reply  // of onRefused and onPollEnds, in place of the table's
+	log   accesslog.Outcome // of the same
 }
 
 // at is the ending at a place.

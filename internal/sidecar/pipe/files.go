@@ -33,11 +33,6 @@ func fileLimit() int64 {
 	return int64(limit.Cur)
 }
 
-// isShortOfFiles reports whether the next connection may find no descriptor.
-func (p *Pipe) isShortOfFiles() bool {
-	return p.filesShort.Load() || p.existing.Load()*filesEach+filesElse >= p.files
-}
-
 // isOutOfFiles reports whether an error is the lack of a descriptor, which is remembered.
 func (p *Pipe) isOutOfFiles(err error) bool {
 	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
@@ -71,13 +66,15 @@ func (p *Pipe) awaitFiles(pause time.Duration) {
 // reserve waits, if descriptors are few, until there is one for the connection to the app of the next client. Only the
 // accept loop calls it. A listener that stops accepts the connections in its queue without one.
 func (l *listener) reserve() {
-	for pause := minAcceptPause; l.spare == nil && l.p.isShortOfFiles() && !l.p.stops.Load(); {
+	p := l.p
+	isShort := func() bool { return p.filesShort.Load() || p.existing.Load()*filesEach+filesElse >= p.files }
+	for pause := minAcceptPause; l.spare == nil && isShort() && !p.stops.Load(); {
 		spare, err := tcp.Reserve(l.App)
 		if err == nil {
 			l.spare = spare
 			return
 		}
-		if !l.p.isOutOfFiles(err) {
+		if !p.isOutOfFiles(err) {
 			return
 		}
 		l.pauseAfter(err, &pause)

@@ -201,7 +201,12 @@ func (u *up) forwardFrames() (wait bool) {
 		c.h2.endInvalidH2(err)
 		return false
 	}
-	u.timeHeaders(slow)
+	if slow && !u.timed {
+		u.timed = true
+		_ = c.client.SetReadDeadline(time.Now().Add(c.p.cfg.HeadTimeout))
+	} else if !slow {
+		u.clearDeadline()
+	}
 	c.h2.finishIfDrained(false)
 	return true
 }
@@ -226,17 +231,6 @@ func (u *up) admitOversized(err error) {
 	c.h2.openStreamLocked(s)
 	c.in.stats.Requests.Add(1)
 	c.h2.batchEndsLocked()
-}
-
-// timeHeaders sets the deadline of an incomplete header block, and clears it afterwards.
-func (u *up) timeHeaders(slow bool) {
-	switch {
-	case slow && !u.timed:
-		u.timed = true
-		_ = u.c.client.SetReadDeadline(time.Now().Add(u.c.p.cfg.HeadTimeout))
-	case !slow && u.timed:
-		u.clearDeadline()
-	}
 }
 
 // batchEndsLocked updates the counts after the frames of one read. mu is held.

@@ -27,23 +27,16 @@ func (c *conn) awaitHandshakeLocked() {
 // connection has to end for the memory's sake.
 func (u *up) handshakeContinues(received int, isFirst bool) bool {
 	c := u.c
-	if isFirst {
-		u.handshakeBegins()
+	if isFirst { // it makes the connection busy until the timeout: a client that begins a handshake has a request
+		c.mu.Lock()
+		if c.arriving = !c.end.done(); c.arriving {
+			_ = c.client.SetDeadline(time.Now().Add(c.in.tls.Timeout))
+		}
+		c.recountLocked()
+		c.mu.Unlock()
 	}
 	held := handshakeMemory + received/4*5 // a buffer that has grown
 	return c.p.budget.Hold(&c.share, held, budget.Unfinished(held))
-}
-
-// handshakeBegins makes the connection busy until the timeout: a client that begins a handshake has a request.
-func (u *up) handshakeBegins() {
-	c := u.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.arriving = !c.end.done()
-	if !c.end.done() {
-		_ = c.client.SetDeadline(time.Now().Add(c.in.tls.Timeout))
-	}
-	c.recountLocked()
 }
 
 // handshake returns false if the connection has ended.

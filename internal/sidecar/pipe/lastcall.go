@@ -143,7 +143,7 @@ func (c *conn) endsEarlyLocked() bool {
 		return c.p.cfg.EventStreams == CloseEarly && slices.ContainsFunc(c.h2.streams, (*stream).isSubscription)
 	}
 	return c.p.cfg.EventStreams == CloseEarly &&
-		(c.endsAtBoundaryLocked() && c.response.reconnects || c.pollLocked() != noEvent)
+		(c.endsAtBoundaryLocked() && c.response.reconnects || c.pollLocked() != nil)
 }
 
 // requestLastWord ends the conversation at its next boundary, or now if it is at one. If early is true, it ends only

@@ -149,8 +149,9 @@ func (l *listener) beginLocked(c *conn) {
 	case Postgres, Redis:
 		databases[l.Protocol-Postgres].followLocked(c)
 	}
-	if l.p.closing.holds() {
-		c.awaitFirstLocked()
+	if l.p.closing.holds() { // it is busy for a moment, for its first request
+		c.awaitsFirst, c.arriving, c.up.timed = true, true, true
+		_ = c.client.SetReadDeadline(time.Now().Add(firstRequestTime))
 	}
 }
 

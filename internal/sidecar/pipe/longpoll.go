@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"bytes"
+	"net/url"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
@@ -16,57 +17,36 @@ import (
 // pollTime is how long the app has for a poll that comes when polls are being ended: it may have packets to deliver.
 const pollTime = 100 * time.Millisecond
 
-// The packet in the framing of version 3 of the protocol, whose packets have their lengths before them, and of 4.
-var (
-	endPollV3 = accesslog.Reply{Status: 200, Body: "1:1"}
-	endPollV4 = accesslog.Reply{Status: 200, Body: "1"}
-)
+// endPolls are responses with that packet by the version of the protocol. Packets of 3 have their lengths before them.
+var endPolls = map[string]*accesslog.Reply{"3": {Status: 200, Body: "1:1"}, "4": {Status: 200, Body: "1"}}
 
-// longPoll is the event that ends a request which is a long poll of a session; noEvent if it is none.
-func longPoll(h *http1.Head) event {
+// longPoll is the reply that ends a request which is a long poll of a session; nil if it is none.
+func longPoll(h *http1.Head) *accesslog.Reply {
 	_, query, _ := bytes.Cut(h.Target, []byte("?"))
-	if string(h.Method) != "GET" || len(query) == 0 {
-		return noEvent
+	if string(h.Method) != "GET" || !bytes.Contains(query, []byte("transport=polling")) {
+		return nil
 	}
-	var by event
-	var polls, hasSession bool
-	for pair := range bytes.SplitSeq(query, []byte("&")) {
-		name, value, _ := bytes.Cut(pair, []byte("="))
-		switch string(name) {
-		case "EIO":
-			switch string(value) {
-			case "3":
-				by = onPollV3
-			case "4":
-				by = onPollV4
-			}
-		case "transport":
-			polls = string(value) == "polling"
-		case "sid":
-			hasSession = len(value) > 0
-		}
+	values, err := url.ParseQuery(string(query))
+	if err != nil || values.Get("transport") != "polling" || values.Get("sid") == "" {
+		return nil
 	}
-	if !polls || !hasSession {
-		return noEvent
-	}
-	return by
+	return endPolls[values.Get("EIO")]
 }
 
-// pollLocked is the event that ends the long poll which the connection waits for; noEvent if it waits for none.
-func (c *conn) pollLocked() event {
+// pollLocked is the reply that ends the long poll which the connection waits for; nil if it waits for none.
+func (c *conn) pollLocked() *accesslog.Reply {
 	if c.end.phase >= replying || c.mode != modeHTTP1 || c.queue.len() != 1 || c.response.begun {
-		return noEvent
+		return nil
 	}
 	return c.queue.at(0).poll
 }
 
 // endPoll ends the long poll that the connection waits for, and reports whether there was one.
 func (c *conn) endPoll() bool {
-	c.mu.Lock()
-	poll := c.pollLocked()
 	var one *claim
-	if poll != noEvent {
-		one = c.claimLocked(cause{on: poll})
+	c.mu.Lock()
+	if poll := c.pollLocked(); poll != nil {
+		one = c.claimLocked(cause{onPollEnds, poll, accesslog.ViaUpstream})
 	}
 	c.mu.Unlock()
 	c.carryOut(one, stuckTime)

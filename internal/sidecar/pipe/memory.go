@@ -61,15 +61,13 @@ func (u *up) account() bool {
 	return u.hold(held)
 }
 
-// accountGrowth is account for the buffer that will replace a full one. A body's is drained, and never full.
-func (u *up) accountGrowth() bool { return u.hold(u.buf.Grown()) }
-
 // holdBlock is account for a header block that is about to grow.
 func (u *up) holdBlock(bytes int) bool {
 	u.blockHeld, u.hasStreams = bytes, len(u.c.h2.streams) > 0
 	return u.hold(len(u.buf.B))
 }
 
+// hold is account for a number of bytes.
 func (u *up) hold(held int) bool {
 	c := u.c
 	held += u.blockHeld
@@ -224,7 +222,7 @@ func (p *Pipe) hasFew(client *tcp.Socket) bool {
 	defer p.mu.Unlock()
 	n := int64(0)
 	for c := p.first; c != nil; c = c.next {
-		if c.client.IsFrom(client) {
+		if c.client.Peer().Addr() == client.Peer().Addr() {
 			n++
 		}
 	}
@@ -278,7 +276,7 @@ func (p *Pipe) listIdle() {
 	for _, c := range all {
 		c.mu.Lock()
 		since, pause := c.idleSince, keptIdle
-		isIdle := !c.end.done() && !c.hasWorkLocked() && c.db == nil // whose client would have to log in again
+		isIdle := c.isIdleLocked() && c.db == nil // whose client would have to log in again
 		if c.mode == undecided {
 			pause = silentIdle
 		}

@@ -208,8 +208,10 @@ func (p *Pipe) CloseIdle(_ context.Context, idleFor time.Duration) error {
 // endLater ends a connection once it has been idle for idleFor. If there is something unread, which may be a request,
 // it looks again after a pause. A busy connection ends with its last response.
 func (p *Pipe) endLater(c *conn, idleFor, pause time.Duration) {
-	left, idle := c.idleLeft(idleFor)
-	if !idle {
+	c.mu.Lock()
+	left, isIdle := idleFor-time.Since(c.idleSince), c.isIdleLocked()
+	c.mu.Unlock()
+	if !isIdle {
 		return
 	}
 	p.after(max(left, pause), func() {

@@ -81,7 +81,14 @@ func (u *up) batchBody(to *batch) batchStep {
 	case err != nil:
 		if to.request >= 0 { // forward nothing of the request
 			to.end = to.request
-			u.takeBack()
+			u.mode, u.within = modeHTTP1, false
+			u.c.mu.Lock()
+			if u.c.queue.len() > 0 {
+				u.c.queue.drop()
+			}
+			u.c.arriving, u.c.uploads = true, false // until it is answered
+			u.c.recountLocked()
+			u.c.mu.Unlock()
 		}
 		return u.refuse(to, replyFor(err), accesslog.InvalidHTTP1)
 	case !done:
@@ -112,7 +119,7 @@ func (u *up) batchHead(to *batch) batchStep {
 			return u.refuse(to, &replyBadRequest, accesslog.InvalidHTTP1)
 		}
 		u.scanned = len(rest)
-		u.headBegins(rest)
+		u.arrives(rest, u.c.p.headTime())
 		return sendBatch
 	}
 	u.scanned = 0
@@ -184,7 +191,7 @@ func (u *up) beforeHead(to *batch) batchStep {
 	case !http2.IsPreface(rest) || u.skipped || u.c.modeNow() != undecided:
 		return nextPart
 	case len(rest) < len(http2.Preface):
-		u.headBegins(rest)
+		u.arrives(rest, u.c.p.headTime())
 		return sendBatch
 	}
 	u.becomeH2()
@@ -243,7 +250,8 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	if repeatable {
 		kept, holds = raw, holds+len(raw)-len(line)
 	}
-	if c.queue.isFull(holds) || c.queue.len() > 0 && c.p.budget.IsFull() {
+	queued := c.queue.len()
+	if queued >= maxQueued || queued > 0 && (c.queue.held+holds > maxQueuedBytes || c.p.budget.IsFull()) {
 		u.headBegan = time.Time{} // the client is not to blame for the delay
 		c.paused, c.arriving = true, false
 		return delayed
@@ -258,7 +266,7 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
 	q.wantsWS = h.WebSocket
 	if c.p.cfg.EventStreams == CloseEarly {
-		if q.poll = longPoll(h); q.poll != noEvent && c.p.closing.holds() {
+		if q.poll = longPoll(h); q.poll != nil && c.p.closing.holds() {
 			c.p.after(pollTime, func() { c.requestLastWord(true) })
 		}
 	}
@@ -267,11 +275,11 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 		q.head = q.line
 		q.line = q.line[:len(line)]
 	}
+	q.held = len(kept)
 	if q.entry = c.p.newEntry(c, h, raw); q.entry != nil {
-		c.queue.hold(len(kept) + entryMemory + q.entry.Held())
-	} else {
-		c.queue.hold(len(kept))
+		q.held += entryMemory + q.entry.Held()
 	}
+	c.queue.held += q.held
 	// A client that announces the close sends no other request (RFC 9112, 9.6).
 	if h.Close && !u.waits {
 		c.end.advance(lastMessage)
@@ -287,31 +295,22 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	c.arriving = h.Body.Kind != http1.NoBody
 	c.uploads, c.awaits100 = c.arriving, c.arriving && h.Expects
 	u.expects = c.awaits100
-	if c.arriving {
-		u.within = true
-		u.limitRequest()
-	} else {
-		u.headBegan = time.Time{}
+	began := u.headBegan
+	u.headBegan = time.Time{}
+	if !c.arriving {
 		u.setAfterRequest()
+	} else if u.within = true; c.p.cfg.RequestTimeout > 0 {
+		if began.IsZero() {
+			began = q.began
+		}
+		u.timed = true
+		_ = c.client.SetReadDeadline(began.Add(c.p.cfg.RequestTimeout))
 	}
 	if c.busy {
 		c.p.changed() // an arrival; the counts are the same
 	}
 	c.recountLocked()
 	return forwarded
-}
-
-// takeBack removes the request that was admitted last, of which nothing has been forwarded.
-func (u *up) takeBack() {
-	c := u.c
-	u.mode, u.within = modeHTTP1, false
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.queue.len() > 0 {
-		c.queue.drop()
-	}
-	c.arriving, c.uploads = true, false // until it is answered
-	c.recountLocked()
 }
 
 // requestEnds is called when all of a request has been forwarded. Its response may have been complete before.
@@ -356,9 +355,6 @@ func (u *up) setAfterRequest() {
 	}
 }
 
-// headBegins is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
-func (u *up) headBegins(part []byte) { u.arrives(part, u.c.p.headTime()) }
-
 // headTime is how long the head of a request may take. While idle connections are closed, its connection counts as
 // idle after the idle grace.
 func (p *Pipe) headTime() time.Duration {
@@ -366,13 +362,6 @@ func (p *Pipe) headTime() time.Duration {
 		return min(p.cfg.HeadTimeout, max(time.Duration(p.idleGrace.Load()), firstRequestTime))
 	}
 	return p.cfg.HeadTimeout
-}
-
-// isUnasked reports whether no request is in progress.
-func (c *conn) isUnasked() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.queue.len() == 0
 }
 
 // hurryHead shortens the wait for the rest of a head when the pipe begins to close idle connections.
@@ -385,7 +374,7 @@ func (c *conn) hurryHead() {
 	}
 }
 
-// arrives is headBegins with another deadline.
+// arrives is called when a part of a head has arrived: the connection is busy, and the rest has a deadline.
 func (u *up) arrives(part []byte, limit time.Duration) {
 	c := u.c
 	if len(part) == 0 || u.timed && !u.endAwaitFirst() {
@@ -404,20 +393,6 @@ func (u *up) arrives(part []byte, limit time.Duration) {
 	_ = c.client.SetReadDeadline(now.Add(limit))
 	c.arriving = true
 	c.recountLocked()
-}
-
-// limitRequest sets the deadline for the body, if there is a limit for whole requests.
-func (u *up) limitRequest() {
-	limit, began := u.c.p.cfg.RequestTimeout, u.headBegan
-	u.headBegan = time.Time{}
-	if limit <= 0 {
-		return
-	}
-	if began.IsZero() {
-		began = time.Now()
-	}
-	u.timed = true
-	_ = u.c.client.SetReadDeadline(began.Add(limit))
 }
 
 func (u *up) clearDeadline() {

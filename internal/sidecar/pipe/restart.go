@@ -19,10 +19,13 @@ type Restart struct {
 	all   bool          // every port is the container's
 	wait  time.Duration // how long a connection waits for the app
 
-	released chan struct{} // closed when the app accepts connections again
-	release  sync.Once
-	ended    chan struct{} // closed by End
-	end      sync.Once
+	released, ended chan struct{} // closed when the app accepts connections again, and by End
+
+	// Release lets waiting connections try the app again. A refused one continues to wait.
+	Release func()
+
+	// End ends the restart: from now on a refused connection is answered with 503 at once.
+	End func()
 }
 
 // justUsed is how long a connection must be idle before a restart ends it: else a request is probably in flight.
@@ -34,6 +37,14 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		p: p, ports: slices.Sorted(slices.Values(ports)), all: ports == nil, wait: wait,
 		released: make(chan struct{}), ended: make(chan struct{}),
 	}
+	r.Release = sync.OnceFunc(func() { close(r.released) })
+	r.End = sync.OnceFunc(func() {
+		p.mu.Lock()
+		p.restarts = slices.DeleteFunc(slices.Clone(p.restarts), func(other *Restart) bool { return other == r })
+		p.mu.Unlock()
+		p.restartsOn.Add(-1)
+		close(r.ended)
+	})
 	p.restartsOn.Add(1) // before the loop below: see connected
 	p.mu.Lock()
 	p.restarts = append(p.restarts, r)
@@ -73,20 +84,6 @@ func (r *Restart) InFlight() int {
 		c.mu.Unlock()
 	}
 	return n
-}
-
-// Release lets waiting connections try the app again. A refused one continues to wait.
-func (r *Restart) Release() { r.release.Do(func() { close(r.released) }) }
-
-// End ends the restart: from now on a refused connection is answered with 503 at once.
-func (r *Restart) End() {
-	r.end.Do(func() {
-		r.p.mu.Lock()
-		r.p.restarts = slices.DeleteFunc(slices.Clone(r.p.restarts), func(other *Restart) bool { return other == r })
-		r.p.mu.Unlock()
-		r.p.restartsOn.Add(-1)
-		close(r.ended)
-	})
 }
 
 func (r *Restart) covers(c *conn) bool {

@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"errors"
-	"os"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
@@ -153,9 +152,6 @@ func (d *down) part() bool {
 	go d.c.up.serveUp()
 	return true
 }
-
-// partIfLate is part for an error of reading.
-func (d *down) partIfLate(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) && d.part() }
 
 // isFinished reports whether nothing can come from the client any longer that a close would answer with a reset. A
 // drain waits until its clients have acknowledged everything, for which it needs their sockets.

@@ -85,7 +85,9 @@ func (c *conn) shed() (shed, later bool) {
 		return false, true
 	}
 	c.stacksGrown = false
-	c.queue.shrink()
+	if c.queue.len() == 0 && c.queue.hasRoom() {
+		_ = c.queue.take()
+	}
 	c.p.budget.Add(c.queue.recharge())
 	c.client.Wake()
 	if c.app != nil {

@@ -1,8 +1,6 @@
 package pipe
 
 import (
-	"errors"
-	"io"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -88,9 +86,8 @@ func (c *conn) speaksHTTP() bool { return c.in.http.has(c.origin.Port()) }
 // awaitSniff sets the deadline of first bytes that do not decide. It returns false if there is nothing to wait for: the
 // app has spoken meanwhile, so the connection is opaque already.
 func (u *up) awaitSniff() bool {
-	b := u.buf.Bytes()
-	if u.c.speaksHTTP() {
-		u.headBegins(http1.TrimBlank(b))
+	if b := u.buf.Bytes(); u.c.speaksHTTP() {
+		u.arrives(http1.TrimBlank(b), u.c.p.headTime())
 	} else {
 		u.arrives(b, min(sniffTime, u.c.p.cfg.HeadTimeout))
 	}
@@ -110,9 +107,4 @@ func (u *up) sniffedEnough() bool {
 	left := time.Until(u.headBegan.Add(u.c.p.headTime()))
 	_ = u.c.client.SetReadDeadline(time.Now().Add(left))
 	return left > 0
-}
-
-// isShortWord reports whether all that the client sends are first bytes that do not decide. They pass as bytes.
-func (u *up) isShortWord() bool {
-	return u.mode == undecided && errors.Is(u.err, io.EOF) && u.buf != nil && u.buf.R < u.buf.W && !u.c.hasEnded()
 }

@@ -1,6 +1,8 @@
 package pipe
 
 import (
+	"errors"
+	"io"
 	"os"
 	"time"
 
@@ -77,8 +79,8 @@ func (u *up) run() (ended, again bool) {
 	}
 	u.dropBlock()
 	u.c.holdsNothing()
-	if u.isShortWord() {
-		u.passAsBytes()
+	if u.mode == undecided && errors.Is(u.err, io.EOF) && u.buf != nil && u.buf.R < u.buf.W && !u.c.hasEnded() {
+		u.passAsBytes() // all that the client sends are first bytes that do not decide
 	}
 	if u.mode == opaque {
 		return false, true
@@ -120,7 +122,7 @@ func (u *up) readClient(fd uintptr) bool {
 			// Heads are small, and few are forwarded ahead of their responses.
 			u.buf = tcp.GetBuffer(u.large && !u.isAtHead())
 		}
-		if u.buf.IsFull() && !u.accountGrowth() {
+		if u.buf.IsFull() && !u.hold(u.buf.Grown()) { // a body's is drained, and never full
 			u.endUnfinished()
 			continue
 		}
@@ -163,7 +165,7 @@ func (u *up) awaitsRoom() bool {
 // resumeReadingLocked wakes up if the queue has room again or the connection has ended, whose input is discarded. In a
 // drain the queue has to be empty: its last response announces the close, and an unread request was not forwarded.
 func (c *conn) resumeReadingLocked() {
-	room := c.queue.isLow()
+	room := c.queue.len() <= maxQueued/2 && c.queue.held <= maxQueuedBytes/2 // for many: each time the reader is woken
 	if c.p.draining.holds() {
 		room = c.queue.len() == 0
 	}

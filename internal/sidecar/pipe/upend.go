@@ -104,7 +104,7 @@ func (u *up) clientTimedOut() bool {
 	if c.end.resets {
 		pause = stuckTime
 	}
-	hurries := c.isHurried()
+	hurries, isUnasked := c.isHurried(), c.queue.len() == 0
 	c.mu.Unlock()
 	switch {
 	case done: // the client does not close: leave, unless it is still reading
@@ -139,7 +139,7 @@ func (u *up) clientTimedOut() bool {
 		switch {
 		case u.within:
 			outcome = accesslog.RequestTimeout
-		case c.p.closing.holds() && c.isUnasked(): // as a request that meets the end of its idle connection
+		case c.p.closing.holds() && isUnasked: // as a request that meets the end of its idle connection
 			u.discard()
 			c.endBy(onIdle)
 			c.noteRace()

@@ -287,9 +287,6 @@ func (s *Socket) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(s.remote
 // Peer is RemoteAddr.
 func (s *Socket) Peer() netip.AddrPort { return s.remote }
 
-// IsFrom reports whether the peer has the address of another's.
-func (s *Socket) IsFrom(other *Socket) bool { return s.remote.Addr() == other.remote.Addr() }
-
 // control calls f unless the socket is closed.
 func (s *Socket) control(f func(fd int)) error {
 	s.mu.Lock()
