@@ -15,6 +15,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
+	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
 // mode is the protocol of a connection: as it has been detected, and as each side has come to follow it.
@@ -69,9 +70,8 @@ type conn struct {
 	opaque      bool // in its count of busy opaque ones
 	idleSince   time.Time
 	stacksGrown bool
-	lingers     bool  // it has sent its FIN, and waits for the client's
-	hurried     bool  // it no longer does, and needs only a processor to leave
-	next, prev  *conn // of the pipe's list, guarded by its mutex
+	lingers     bool // it has sent its FIN, and waits for the client's
+	hurried     bool // it no longer does, and needs only a processor to leave
 
 	wmu               sync.Mutex
 	streaming         bool        // a body of parts is being sent to the client; guarded by wmu
@@ -153,8 +153,9 @@ func (c *conn) modeNow() mode {
 
 // reader is the state of reading from one side. It holds a buffer only while there is data in it.
 type reader struct {
-	mode    mode // that this side follows; the other side may know more
-	within  bool // a body of HTTP/1
+	mode    mode         // that this side follows; the other side may know more
+	within  bool         // a body of HTTP/1
+	frames  *ws.Follower // of modeWS
 	buf     *tcp.Buffer
 	large   bool   // the last read filled its buffer
 	copies  bool   // splicing has failed: copy the rest

@@ -44,8 +44,9 @@ func (d *down) run() (again bool) {
 				continue
 			}
 			if reads = d.splices > 0 && d.err == nil; reads {
-				d.spliceDown(d.splices)
-				d.splices = 0
+				if n := d.splice(&d.body.Body, d.c.client, d.c.app, &d.c.wmu); d.within {
+					d.noteSent(int(n))
+				}
 			}
 		}
 	}
@@ -80,7 +81,8 @@ func (d *down) readApp(fd uintptr) bool {
 			return true
 		}
 		d.part()
-		if d.splices = d.splicesDown(); d.splices > 0 {
+		mayInsert := d.mode == modeWS && d.c.ws.closeSent.Load() // a close frame, behind which nothing is forwarded
+		if !mayInsert && d.splicesNext(&d.body.Body, d.c.client, d.c.app) {
 			return true
 		}
 	}

@@ -197,7 +197,7 @@ func (p *Pipe) hurryOldest() {
 		return
 	}
 	p.idlest.hurried = time.Now()
-	for _, c := range slices.Backward(p.all()) {
+	for _, c := range slices.SortedFunc(slices.Values(p.all()), func(a, b *conn) int { return a.began.Compare(b.began) }) {
 		c.mu.Lock()
 		if c.lingers && c.isHurried() {
 			c.hurryLocked()
@@ -221,7 +221,7 @@ func (p *Pipe) hasFew(client *tcp.Socket) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := int64(0)
-	for c := p.first; c != nil; c = c.next {
+	for c := range p.conns {
 		if c.client.Peer().Addr() == client.Peer().Addr() {
 			n++
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -168,58 +169,34 @@ func (c *conn) resetBoth() {
 	}
 }
 
-// splicesDown is how many of the app's next bytes move within the kernel, within a body or frame: the pipe sends none.
-func (d *down) splicesDown() int64 {
-	c := d.c
+// splicesNext decides whether the next bytes, which are within a body or frame, move within the kernel.
+func (r *reader) splicesNext(body *http1.Body, to, from *tcp.Socket) bool {
+	left := uint64(0)
 	switch {
-	case d.buf.R < d.buf.W || d.copies:
-	case d.within && d.body.Kind == http1.LengthBody:
-		return tcp.Spliceable(d.body.Left, c.client, c.app)
-	case d.mode == modeWS && !c.ws.closeSent.Load() && !c.ws.down.IsLost():
-		return tcp.Spliceable(c.ws.down.Left(), c.client, c.app)
+	case r.buf.R < r.buf.W || r.copies:
+	case r.within && body.Kind == http1.LengthBody:
+		left = body.Left
+	case r.mode == modeWS && !r.frames.IsLost():
+		left = r.frames.Left()
 	}
-	return 0
+	r.splices = tcp.Spliceable(left, to, from)
+	return r.splices > 0
 }
 
-// spliceDown moves n bytes. An error shows again with the next read or write; the rest is copied.
-func (d *down) spliceDown(n int64) {
-	c := d.c
-	d.release()
-	moved, err := tcp.Splice(c.client, c.app, n)
-	d.copies = err != nil
-	c.wmu.Lock()
-	if d.within {
-		d.body.Left -= uint64(moved)
+// splice moves them. An error shows again with the next read or write; the rest is copied. It holds mu, unless that is
+// nil, while it counts them.
+func (r *reader) splice(body *http1.Body, to, from *tcp.Socket, mu *sync.Mutex) (moved int64) {
+	r.release()
+	moved, err := tcp.Splice(to, from, r.splices)
+	r.splices, r.copies = 0, err != nil
+	if mu != nil {
+		mu.Lock()
+		defer mu.Unlock()
+	}
+	if r.within {
+		body.Left -= uint64(moved)
 	} else {
-		c.ws.down.Skip(uint64(moved))
+		r.frames.Skip(uint64(moved))
 	}
-	c.wmu.Unlock()
-	if d.within {
-		d.noteSent(int(moved))
-	}
-}
-
-// splicesUp is the same for the client.
-func (u *up) splicesUp() int64 {
-	c := u.c
-	switch {
-	case u.buf.R < u.buf.W || u.copies:
-	case u.within && u.body.Kind == http1.LengthBody:
-		return tcp.Spliceable(u.body.Left, c.app, c.client)
-	case u.mode == modeWS && !c.ws.up.IsLost():
-		return tcp.Spliceable(c.ws.up.Left(), c.app, c.client)
-	}
-	return 0
-}
-
-// spliceUp moves n bytes, as spliceDown does.
-func (u *up) spliceUp(n int64) {
-	u.release()
-	moved, err := tcp.Splice(u.c.app, u.c.client, n)
-	u.copies = err != nil
-	if u.within {
-		u.body.Left -= uint64(moved)
-	} else {
-		u.c.ws.up.Skip(uint64(moved))
-	}
+	return moved
 }

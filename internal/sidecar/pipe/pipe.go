@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -39,7 +40,7 @@ type Pipe struct {
 	opaqueEnds    opaqueEnds
 	stacks        stacks
 	budget        *budget.Budget
-	existing      atomic.Int64 // connections in the list, those that wait for the client's FIN included
+	existing      atomic.Int64 // connections, those that wait for the client's FIN included
 	hurried       atomic.Int64 // of them those that no longer wait
 
 	mostConnections int64 // by the memory
@@ -63,12 +64,12 @@ type Pipe struct {
 
 	mu        sync.Mutex // guards the fields below
 	listeners []*listener
-	first     *conn      // of the list of all connections
+	conns     map[*conn]struct{}
 	ended     bool       // no connection is accepted any longer
 	restarts  []*Restart // in progress
 	throttle  logs.Throttle
 
-	conns    sync.WaitGroup
+	running  sync.WaitGroup // connections
 	accepts  sync.WaitGroup // accept loops; they end with their listeners
 	watches  sync.WaitGroup // of certificates and timeouts; they end with ctx
 	exited   chan struct{}
@@ -83,6 +84,7 @@ func Start(cfg Config) (*Pipe, error) {
 	p := &Pipe{
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
+		conns:   make(map[*conn]struct{}),
 		files:   fileLimit(), filesFreed: make(chan struct{}, 1),
 		work:   make(chan func()),
 		exited: make(chan struct{}),
@@ -339,7 +341,7 @@ func (p *Pipe) endAll() {
 	for _, c := range p.all() {
 		c.abort()
 	}
-	p.conns.Wait()
+	p.running.Wait()
 	p.watches.Wait()
 	p.exit()
 }
@@ -380,48 +382,34 @@ func (p *Pipe) unfinished() (open, unsent int) {
 	return open, unsent
 }
 
-// add puts a connection into the list. It returns false if the pipe has ended.
+// add adds a connection. It returns false if the pipe has ended.
 func (p *Pipe) add(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return false
 	}
-	if c.next = p.first; c.next != nil {
-		c.next.prev = c
-	}
-	p.first = c
+	p.conns[c] = struct{}{}
 	p.existing.Add(1)
-	p.conns.Add(1)
+	p.running.Add(1)
 	return true
 }
 
 func (p *Pipe) remove(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		p.first = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
+	delete(p.conns, c)
 	p.existing.Add(-1)
 	if c.hurried { // not set after its end
 		p.hurried.Add(-1)
 	}
-	p.conns.Done()
+	p.running.Done()
 }
 
 func (p *Pipe) all() []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []*conn
-	for c := p.first; c != nil; c = c.next {
-		out = append(out, c)
-	}
-	return out
+	return slices.AppendSeq(make([]*conn, 0, len(p.conns)), maps.Keys(p.conns))
 }
 
 // warn logs faults of peers, each message once a second at most: a broken app must not fill the disk.

@@ -135,7 +135,7 @@ func (d *down) passTunnelHead(h *http1.Head, raw []byte) bool {
 		d.mode = opaque
 		return false
 	}
-	d.mode = modeWS
+	d.mode, d.frames = modeWS, &c.ws.down
 	if isEarly {
 		c.requestLastWord(true)
 	}

@@ -73,8 +73,7 @@ func (u *up) run() (ended, again bool) {
 			continue
 		}
 		if u.splices > 0 {
-			u.spliceUp(u.splices)
-			u.splices = 0
+			_ = u.splice(&u.body, u.c.app, u.c.client, nil)
 		}
 	}
 	u.dropBlock()
@@ -146,7 +145,7 @@ func (u *up) readClient(fd uintptr) bool {
 			return true
 		}
 		u.dialOwed()
-		if u.splices = u.splicesUp(); u.splices > 0 {
+		if u.splicesNext(&u.body, u.c.app, u.c.client) {
 			return true
 		}
 		if u.large && u.buf.Drained() {
@@ -253,7 +252,7 @@ func (u *up) decide() (wait bool) {
 	case c.mode == opaque:
 		u.mode = opaque
 	case c.mode == modeWS:
-		if u.mode = modeWS; c.ahead {
+		if u.mode, u.frames = modeWS, &c.ws.up; c.ahead {
 			c.ws.up = u.early
 		}
 	case c.end.last():

@@ -32,7 +32,7 @@ func (d *down) passWebSocket() bool {
 		c.wmu.Unlock()
 		return true
 	}
-	f := &c.ws.down
+	f := d.frames
 	stop := ws.AtClose
 	if c.lastWordRequested.Load() {
 		stop = ws.AtMessage
@@ -56,7 +56,7 @@ func (d *down) passWebSocket() bool {
 
 // forwardWebSocket forwards bytes of the client.
 func (u *up) forwardWebSocket() {
-	b, f := u.buf, &u.c.ws.up
+	b, f := u.buf, u.frames
 	n := f.Follow(b.Bytes(), ws.AtClose)
 	if f.IsClosed() || f.IsLost() {
 		n = b.W - b.R
