@@ -20,12 +20,7 @@ type Restart struct {
 	wait  time.Duration // how long a connection waits for the app
 
 	released, ended chan struct{} // closed when the app accepts connections again, and by End
-
-	// Release lets waiting connections try the app again. A refused one continues to wait.
-	Release func()
-
-	// End ends the restart: from now on a refused connection is answered with 503 at once.
-	End func()
+	release, end    func()        // Release, End; each once
 }
 
 // justUsed is how long a connection must be idle before a restart ends it: else a request is probably in flight.
@@ -37,8 +32,8 @@ func (p *Pipe) BeginRestart(ports []uint16, wait time.Duration) *Restart {
 		p: p, ports: slices.Sorted(slices.Values(ports)), all: ports == nil, wait: wait,
 		released: make(chan struct{}), ended: make(chan struct{}),
 	}
-	r.Release = sync.OnceFunc(func() { close(r.released) })
-	r.End = sync.OnceFunc(func() {
+	r.release = sync.OnceFunc(func() { close(r.released) })
+	r.end = sync.OnceFunc(func() {
 		p.mu.Lock()
 		p.restarts = slices.DeleteFunc(slices.Clone(p.restarts), func(other *Restart) bool { return other == r })
 		p.mu.Unlock()
@@ -85,6 +80,12 @@ func (r *Restart) InFlight() int {
 	}
 	return n
 }
+
+// Release lets waiting connections try the app again. A refused one continues to wait.
+func (r *Restart) Release() { r.release() }
+
+// End ends the restart: from now on a refused connection is answered with 503 at once.
+func (r *Restart) End() { r.end() }
 
 func (r *Restart) covers(c *conn) bool {
 	if r.all {
