@@ -303,7 +303,7 @@ func (h *h2) sendFinalGoAway() {
 func (h *h2) finalGoAwayLocked(code http2.ErrCode) []byte {
 	h.closing.SentLast()
 	h.c.in.stats.H2.GoAways.Add(1)
-	return http2.AppendGoAway(nil, http2.LastStream(h.last, h.appLast), code, "")
+	return http2.AppendGoAway(nil, min(h.last, h.appLast), code, "") // a stream above it has not been processed
 }
 
 // canSend reports whether a frame can be inserted. wmu is held.

@@ -11,6 +11,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
 )
 
@@ -125,7 +126,7 @@ func (u *up) readClient(fd uintptr) bool {
 			u.endUnfinished()
 			continue
 		}
-		buf, ok := u.buf.Room(max(u.c.p.cfg.MaxHead, u.c.p.cfg.H2.LargestHeld()) + tcp.SmallBuffer)
+		buf, ok := u.buf.Room(max(u.c.p.cfg.MaxHead, min(u.c.p.cfg.H2.MaxHeaderBlock, http2.MaxFrame)) + tcp.SmallBuffer)
 		u.buf = buf
 		if !ok { // only a head can fill it
 			u.endRefused(u.c.p.cfg.tooLong(buf.Bytes()), accesslog.HeadersTooLarge)

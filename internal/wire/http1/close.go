@@ -23,7 +23,11 @@ func AppendClosing(dst, head []byte) []byte {
 			dst = append(dst, line...)
 		case EqualFold(line[:colon], "keep-alive"):
 		case EqualFold(line[:colon], "connection"):
-			options = appendOtherOptions(options, line[colon+1:len(line)-2])
+			forEachElement(line[colon+1:len(line)-2], func(option []byte) {
+				if !EqualFold(option, "close") && !EqualFold(option, "keep-alive") {
+					options = append(append(options, option...), ", "...)
+				}
+			})
 		default:
 			dst = append(dst, line...)
 		}
@@ -31,14 +35,4 @@ func AppendClosing(dst, head []byte) []byte {
 	dst = append(dst, "connection: "...)
 	dst = append(dst, options...)
 	return append(dst, "close\r\n\r\n"...)
-}
-
-// appendOtherOptions appends the options of a Connection field but close and keep-alive, each followed by a comma.
-func appendOtherOptions(dst, value []byte) []byte {
-	forEachElement(value, func(option []byte) {
-		if !EqualFold(option, "close") && !EqualFold(option, "keep-alive") {
-			dst = append(append(dst, option...), ", "...)
-		}
-	})
-	return dst
 }

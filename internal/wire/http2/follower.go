@@ -269,20 +269,18 @@ func (f *Follower) keep(fragment []byte) error {
 			f.Drop()
 			return ErrHeld
 		}
-		larger := f.grown(grown)
+		var larger []byte
+		if grown == largeBlock {
+			larger = blocks.Get().(*[largeBlock]byte)[:0]
+		} else {
+			larger = make([]byte, 0, grown)
+		}
+		larger = append(larger, f.block...)
 		f.Drop()
 		f.block = larger
 	}
 	f.block = append(f.block, fragment...)
 	return nil
-}
-
-// grown returns the block in a larger memory.
-func (f *Follower) grown(size int) []byte {
-	if size == largeBlock {
-		return append(blocks.Get().(*[largeBlock]byte)[:0], f.block...)
-	}
-	return append(make([]byte, 0, size), f.block...)
 }
 
 // blockGoesOn takes the fragment of a CONTINUATION frame.

@@ -44,8 +44,11 @@ const (
 	FlagPriority   = 0x20
 )
 
-// HeaderLen is the length of a frame header, bytes (RFC 9113, 4.1).
-const HeaderLen = 9
+// HeaderLen is the length of a frame header, and MaxFrame that of the largest frame, bytes (RFC 9113, 4.1, 4.2).
+const (
+	HeaderLen = 9
+	MaxFrame  = 1 << 24
+)
 
 // MaxStreamID is the last stream identifier of a GOAWAY that refuses nothing yet (RFC 9113, 6.8).
 const MaxStreamID = 1<<31 - 1

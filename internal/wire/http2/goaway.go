@@ -71,10 +71,6 @@ func (c *Closing) Ended() bool { return c.stage == End }
 // SentLast takes note of the last GOAWAY.
 func (c *Closing) SentLast() { c.stage = End }
 
-// LastStream returns the last stream of the final GOAWAY. forwarded is the highest stream that the app has received,
-// appLast the last stream of the app's own GOAWAY or MaxStreamID. A stream above it has not been processed.
-func LastStream(forwarded, appLast uint32) uint32 { return min(forwarded, appLast) }
-
 // AppendAnnouncement appends the GOAWAY that refuses nothing yet.
 func AppendAnnouncement(dst []byte) []byte { return AppendGoAway(dst, MaxStreamID, NoError, "") }
 

@@ -153,16 +153,6 @@ func TestDue(t *testing.T) {
 	}
 }
 
-func TestLastStream(t *testing.T) {
-	for _, tt := range []struct{ forwarded, appLast, want uint32 }{
-		{7, MaxStreamID, 7}, {7, 5, 5}, {7, 9, 7}, {0, MaxStreamID, 0},
-	} {
-		if got := LastStream(tt.forwarded, tt.appLast); got != tt.want {
-			t.Errorf("forwarded %d, the app's %d: %d, want %d", tt.forwarded, tt.appLast, got, tt.want)
-		}
-	}
-}
-
 func TestClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type next struct {

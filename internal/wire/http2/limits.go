@@ -51,9 +51,6 @@ func DefaultLimits() (l Limits) {
 	return l
 }
 
-// LargestHeld returns the size of the largest frame of a client that is held until it is complete, bytes.
-func (l *Limits) LargestHeld() int { return min(l.MaxHeaderBlock, 1<<24) }
-
 // SetDefaults replaces zero and negative values.
 func (l *Limits) SetDefaults() {
 	for value, byDefault := range map[*int]int{

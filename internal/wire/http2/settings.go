@@ -22,32 +22,16 @@ func ValidSettingsLen(length int) bool {
 	return length%settingLen == 0 && length <= settingLen*maxSettings
 }
 
-// IsServerPreface reports whether a frame header is the first of a server, and of a client after its preface:
-// SETTINGS (RFC 9113, 3.4).
-func (h FrameHeader) IsServerPreface() bool {
-	return h.Type == Settings && h.Flags == 0 && h.Stream == 0 && ValidSettingsLen(int(h.Length))
-}
-
-// MayBeServerPreface reports whether b is the beginning of such a frame, or more.
+// MayBeServerPreface reports whether b begins with, or is the beginning of, the first frame of a server, and of a client
+// after its preface: SETTINGS (RFC 9113, 3.4).
 func MayBeServerPreface(b []byte) bool {
-	if len(b) >= HeaderLen {
-		return ReadHeader(b).IsServerPreface()
+	first := [HeaderLen]byte{3: Settings}
+	n := copy(first[:], b)
+	h := ReadHeader(first[:])
+	if n < 3 { // any length of these that have come
+		return h.Length <= settingLen*maxSettings
 	}
-	for i, is := range b {
-		may := is == 0
-		switch i {
-		case 1:
-			may = int(is)<<8 <= settingLen*maxSettings
-		case 2:
-			may = ValidSettingsLen(int(b[1])<<8 | int(is))
-		case 3:
-			may = is == Settings
-		}
-		if !may {
-			return false
-		}
-	}
-	return true
+	return h.Type == Settings && h.Flags == 0 && h.Stream == 0 && ValidSettingsLen(int(h.Length))
 }
 
 // MayBeFirst reports whether b, which is not empty, may begin with a frame while no SETTINGS have come, which allow
@@ -62,7 +46,7 @@ func FirstSettings(b []byte) (payload []byte, ok bool) {
 		return nil, false
 	}
 	at := ReadHeader(b[len(Preface):])
-	if !at.IsServerPreface() {
+	if !MayBeServerPreface(b[len(Preface):]) {
 		return nil, true
 	}
 	if len(b) < begin+int(at.Length) {
@@ -82,33 +66,41 @@ func EachSetting(payload []byte) iter.Seq2[uint16, uint32] {
 	}
 }
 
-// TableLimit is how large one side allows the dynamic table of the other side's encoder to be. A limit is in force
-// when it has been acknowledged (RFC 9113, 6.5.3). Until then the larger one of the old and the new limit holds.
-type TableLimit struct {
-	latest, most uint32
-	pending      int // SETTINGS not acknowledged
+// announced is a setting. A value is in force when it has been acknowledged (RFC 9113, 6.5.3). Until then the larger or
+// the smaller one of the old and the new value holds.
+type announced struct {
+	latest, most, least uint32
+	pending             int32 // SETTINGS not acknowledged
 }
 
-// NewTableLimit returns the limit before any SETTINGS.
-func NewTableLimit() TableLimit { return TableLimit{latest: DefaultTableSize, most: DefaultTableSize} }
+func announcedBefore(value uint32) announced {
+	return announced{latest: value, most: value, least: value}
+}
 
-// Announce takes the payload of a SETTINGS frame.
-func (l *TableLimit) Announce(payload []byte) {
-	for id, value := range EachSetting(payload) {
-		if id == SettingHeaderTableSize {
-			l.latest = value
-			l.most = max(l.most, l.latest)
+func (a *announced) announce(id uint16, payload []byte) {
+	for is, value := range EachSetting(payload) {
+		if is == id {
+			a.latest, a.most, a.least = value, max(a.most, value), min(a.least, value)
 		}
 	}
-	l.pending++
+	a.pending++
 }
 
 // Acknowledge takes the acknowledgement of the oldest SETTINGS that is pending.
-func (l *TableLimit) Acknowledge() {
-	if l.pending--; l.pending <= 0 {
-		l.pending, l.most = 0, l.latest
+func (a *announced) Acknowledge() {
+	if a.pending--; a.pending <= 0 {
+		*a = announcedBefore(a.latest)
 	}
 }
+
+// TableLimit is how large one side allows the dynamic table of the other side's encoder to be.
+type TableLimit struct{ announced }
+
+// NewTableLimit returns the limit before any SETTINGS.
+func NewTableLimit() TableLimit { return TableLimit{announcedBefore(DefaultTableSize)} }
+
+// Announce takes the payload of a SETTINGS frame.
+func (l *TableLimit) Announce(payload []byte) { l.announce(SettingHeaderTableSize, payload) }
 
 // Allowed returns how large the table may be, bytes.
 func (l *TableLimit) Allowed() uint32 { return l.most }

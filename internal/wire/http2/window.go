@@ -17,30 +17,14 @@ func (w *Window) Sends(length uint32) { *w -= Window(length) }
 type Windows struct {
 	Conn Window // beyond firstWindow, which no setting changes
 
-	latest, least uint32 // a stream's first window, from SETTINGS_INITIAL_WINDOW_SIZE
-	pending       int32  // SETTINGS not acknowledged: until then the smaller one of both values holds
+	announced // a stream's first window, from SETTINGS_INITIAL_WINDOW_SIZE
 }
 
 // NewWindows returns the windows before any SETTINGS.
-func NewWindows() Windows { return Windows{latest: firstWindow, least: firstWindow} }
+func NewWindows() Windows { return Windows{announced: announcedBefore(firstWindow)} }
 
 // Announce takes the payload of a SETTINGS frame of the receiver.
-func (w *Windows) Announce(payload []byte) {
-	for id, value := range EachSetting(payload) {
-		if id == settingInitialWindowSize {
-			w.latest = value
-			w.least = min(w.least, value)
-		}
-	}
-	w.pending++
-}
-
-// Acknowledge takes the acknowledgement of the oldest SETTINGS that is pending.
-func (w *Windows) Acknowledge() {
-	if w.pending--; w.pending <= 0 {
-		w.pending, w.least = 0, w.latest
-	}
-}
+func (w *Windows) Announce(payload []byte) { w.announce(settingInitialWindowSize, payload) }
 
 // Allow reports whether a stream may send n more bytes.
 func (w *Windows) Allow(stream Window, n int) bool {

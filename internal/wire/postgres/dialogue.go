@@ -58,17 +58,12 @@ const (
 var (
 	// AdminShutdown is a server's message before it ends a connection between two messages: ErrorResponse, SQLSTATE
 	// 57P01 (55.2.4: "the frontend should be prepared to handle" it at any time).
-	AdminShutdown = errorResponse("SFATAL\x00VFATAL\x00C57P01\x00" +
+	AdminShutdown = []byte("E\x00\x00\x00\x4fSFATAL\x00VFATAL\x00C57P01\x00" +
 		"Mterminating connection due to administrator command\x00\x00")
 
 	// Terminate is the client's last message.
 	Terminate = []byte{'X', 0, 0, 0, 4}
 )
-
-func errorResponse(fields string) []byte {
-	b := binary.BigEndian.AppendUint32([]byte{'E'}, uint32(4+len(fields)))
-	return append(b, fields...)
-}
 
 // IsStartup reports whether these can be the first bytes of a client.
 func IsStartup(p []byte) bool { return len(p) >= startupHeader && isStartup(p) }

@@ -3,6 +3,8 @@
 // connection whose ClientHello cannot be read passes through without names.
 package tlshello
 
+import "iter"
+
 // RecordType is the first byte of a TLS connection: a handshake record (RFC 8446, 5.1).
 const RecordType = 0x16
 
@@ -57,14 +59,7 @@ func Parse(hello []byte) (names Names) {
 			return names
 		}
 	}
-	extensions, _ := f.next(2)
-	for f = (vectors{extensions}); len(f.b) >= 4; {
-		kind := int(f.b[0])<<8 | int(f.b[1])
-		f.skip(2)
-		body, ok := f.next(2)
-		if !ok {
-			break
-		}
+	for kind, body := range f.extensions() {
 		switch kind {
 		case extensionServerName:
 			names.parseServerName(body)
@@ -131,6 +126,21 @@ func (v *vectors) next(size int) ([]byte, bool) {
 	return part, true
 }
 
+// extensions yields the types and contents of extensions (4.2). The content of one that is not whole, the last, is nil.
+func (v *vectors) extensions() iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		all, _ := v.next(2)
+		for f := (vectors{all}); len(f.b) >= 4; {
+			kind := int(f.b[0])<<8 | int(f.b[1])
+			f.skip(2)
+			body, ok := f.next(2)
+			if !yield(kind, body) || !ok {
+				return
+			}
+		}
+	}
+}
+
 const (
 	typeServerHello            = 2
 	extensionSupportedVersions = 43
@@ -154,14 +164,10 @@ func ParseServer(b []byte) (alpn string, ok bool) {
 	if _, ok := f.next(1); !ok || !f.skip(2+1) { // session id, cipher suite, compression method
 		return "", false
 	}
-	extensions, _ := f.next(2)
 	var names Names
-	for f = (vectors{extensions}); len(f.b) >= 4; {
-		kind := int(f.b[0])<<8 | int(f.b[1])
-		f.skip(2)
-		body, ok := f.next(2)
+	for kind, body := range f.extensions() {
 		switch {
-		case !ok || kind == extensionSupportedVersions:
+		case body == nil || kind == extensionSupportedVersions:
 			return "", false
 		case kind == extensionALPN:
 			names.parseALPN(body)

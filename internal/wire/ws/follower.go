@@ -21,7 +21,6 @@ type Stop uint8
 // Places to stop at. Follow always stops behind a close frame.
 const (
 	AtClose   Stop = iota
-	AtFrame        // after the first frame that ends
 	AtMessage      // after the first message that ends
 )
 
@@ -38,7 +37,7 @@ func (f *Follower) Follow(p []byte, stop Stop) (n int) {
 		}
 		if f.left == 0 && f.n > 0 && f.n >= f.headerLen() {
 			f.frameEnds()
-			if stop == AtFrame || stop == AtMessage && f.BetweenMessages() {
+			if stop == AtMessage && f.BetweenMessages() {
 				return n
 			}
 		}
