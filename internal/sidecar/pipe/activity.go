@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"cmp"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +52,7 @@ func (c *conn) recountLocked() {
 }
 
 // isIgnored reports whether the connection never counts.
-func (c *conn) isIgnored() bool { return c.in.ignores(c.origin.Port()) }
+func (c *conn) isIgnored() bool { return slices.Contains(c.in.Ignore, c.origin.Port()) }
 
 // announcesClose reports whether each response announces the close of the connection.
 func (c *conn) announcesClose() bool { return c.p.draining.holds() || c.restart.leaves.Load() }

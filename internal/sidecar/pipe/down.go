@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/earlyend"
@@ -266,7 +267,15 @@ func (d *down) appEnded() {
 		c.p.warn("app sent invalid HTTP/2; its clients get 502", "app", c.appName(), "error", d.err)
 		c.h2.endFor(cause{on: onAppInvalid}, http2.NoError)
 	case mode == modeH2 && hasStreams:
-		c.h2.endAsApp()
+		// Behind all frames that the app has sent. Its client repeats on another connection the requests that the app's
+		// GOAWAY, if any, has not named (RFC 9113, 6.8).
+		c.mu.Lock()
+		if !c.end.done() {
+			c.p.failed.Add(uint64(c.h2.counted))
+			c.h2.closeStreamsLocked(accesslog.Terminated)
+		}
+		c.mu.Unlock()
+		c.endBy(onAppClosed)
 	case mode == modeH2:
 		c.h2.sendFinalGoAway()
 		c.endBy(onAppClosed)

@@ -132,7 +132,17 @@ func (h *h2) endFor(why cause, code http2.ErrCode) ([]drain.Conversation, *lastW
 		return nil, nil
 	}
 	if why.on == onLastCall {
-		if w := h.requestLastMessages(); w != nil {
+		c.mu.Lock()
+		var w *lastWord
+		if !c.end.done() && h.canSend() && h.within() {
+			if c.end.word == nil {
+				c.end.word = &lastWord{c: c, done: make(chan struct{}), was: h.describeStreamsLocked()}
+				h.finishing = true
+			}
+			w = c.end.word
+		}
+		c.mu.Unlock()
+		if w != nil {
 			_ = c.client.SetWriteDeadline(time.Time{}) // until hurryLastWord
 			c.wmu.Unlock()
 			return nil, w
@@ -324,21 +334,6 @@ func (s *stream) within() bool {
 		return s.messages.Within()
 	}
 	return s.events != nil && !s.events.BetweenEvents()
-}
-
-// requestLastMessages ends the connection when all streams are between messages; nil means now. wmu is held.
-func (h *h2) requestLastMessages() *lastWord {
-	c := h.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.end.done() || !h.canSend() || !h.within() {
-		return nil
-	}
-	if c.end.word == nil {
-		c.end.word = &lastWord{c: c, done: make(chan struct{}), was: h.describeStreamsLocked()}
-		h.finishing = true
-	}
-	return c.end.word
 }
 
 // passLastMessages passes on only the rest of begun messages and frames of no stream; false if the connection has

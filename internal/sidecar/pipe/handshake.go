@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
@@ -11,17 +12,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
 )
-
-// awaitHandshakeLocked gives the client time for its handshake. While the drain closes idle connections, a new one
-// counts as busy for a moment, because a request should follow.
-func (c *conn) awaitHandshakeLocked() {
-	wait := c.in.tls.Timeout
-	if c.p.closing.holds() {
-		c.arriving = true
-		wait = firstRequestTime
-	}
-	_ = c.client.SetReadDeadline(time.Now().Add(wait))
-}
 
 // handshakeContinues is called when so many bytes of the client's handshake have come. It returns false if the
 // connection has to end for the memory's sake.
@@ -85,7 +75,7 @@ func (u *up) handshakeFailed(err error, silent bool) {
 		}
 	}
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil &&
-		looksLikeHTTP(record.RecordHeader) {
+		slices.Contains(requestBeginnings, string(record.RecordHeader[:])) {
 		// As net/http does; unencrypted, since the client does not use TLS.
 		_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
 		_ = c.client.SendClear(replyBytes(&accesslog.Reply{Status: 400,
@@ -97,11 +87,5 @@ func (u *up) handshakeFailed(err error, silent bool) {
 	}
 }
 
-// looksLikeHTTP reports whether a request has come instead of a TLS record.
-func looksLikeHTTP(b [5]byte) bool {
-	switch string(b[:]) {
-	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
-		return true
-	}
-	return false
-}
+// requestBeginnings are those of a request that comes instead of a TLS record.
+var requestBeginnings = []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO"}

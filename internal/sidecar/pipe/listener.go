@@ -99,8 +99,14 @@ const (
 // serve starts a connection.
 func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	overLimit := l.isOverLimit() || l.MaxConnections == 0 && !p.makeRoom(client)
-	if overLimit && !l.refuseOverLimit(client) {
-		return
+	if overLimit {
+		l.stats.Overflowed.Add(1)
+		p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(),
+			"from", client.RemoteAddr().String())
+		if !l.Protocol.IsHTTP() || l.stats.OverLimit.Load() >= maxOverLimit { // no reply
+			_ = client.Close()
+			return
+		}
 	}
 	c := &conn{p: p, in: l, client: client, overLimit: overLimit, began: time.Now()}
 	c.up.c, c.down.c, c.share.Owner = c, c, client
@@ -130,7 +136,11 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	}
 	c.mu.Lock()
 	if l.tls != nil {
-		c.awaitHandshakeLocked()
+		wait := l.tls.Timeout
+		if p.closing.holds() { // it is busy for a moment, because a request should follow
+			c.arriving, wait = true, firstRequestTime
+		}
+		_ = client.SetReadDeadline(time.Now().Add(wait))
 	} else {
 		l.beginLocked(c)
 	}
@@ -174,11 +184,6 @@ func (l *listener) originOf(client *tcp.Socket) (netip.AddrPort, error) {
 
 // errOwnPort is a captured connection to the status server or the admin API, which would take it for the pod's own.
 var errOwnPort = errors.New("destination is a port of lastcall itself, which only the pod may use")
-
-// ignores reports whether connections to a port never count.
-func (l *listener) ignores(port uint16) bool {
-	return len(l.Ignore) > 0 && slices.Contains(l.Ignore, port)
-}
 
 // Listener is the state of one listener.
 type Listener struct {
@@ -235,16 +240,4 @@ func (l *listener) limit() int64 {
 func (l *listener) isOverLimit() bool {
 	limit := l.limit()
 	return limit > 0 && l.stats.Open.Load()-l.stats.OverLimit.Load() >= limit
-}
-
-// refuseOverLimit counts a connection beyond the limit. It reports whether it gets a reply; else it is closed.
-func (l *listener) refuseOverLimit(client *tcp.Socket) bool {
-	l.stats.Overflowed.Add(1)
-	l.p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(),
-		"from", client.RemoteAddr().String())
-	if !l.Protocol.IsHTTP() || l.stats.OverLimit.Load() >= maxOverLimit {
-		_ = client.Close()
-		return false
-	}
-	return true
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
+	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
 )
 
 // passAsBytes makes the connection opaque.
@@ -64,7 +65,11 @@ func (d *down) carryDown() {
 	if b := d.buf; b != nil {
 		d.carried += uint64(b.W - b.R)
 		if b.R < b.W {
-			d.sawServerHello(b.Bytes())
+			if alpn, ok := tlshello.ParseServer(b.Bytes()); ok {
+				c.turns.mu.Lock()
+				c.turns.chosen = &alpn
+				c.turns.mu.Unlock()
+			}
 			c.cameFromApp(int64(b.W - b.R))
 			_ = c.toClient(b.Bytes(), false)
 		}
@@ -108,7 +113,11 @@ func (c *conn) carry(to, from *tcp.Socket) (carried uint64) {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.hasEnded():
 			_ = from.SetReadDeadline(time.Time{}) // the sniffing's
 		case from == c.client && c.turns.is(&c.turns.halved): // after our half-close: the app's end is the answer
-			c.up.noteSilentRace()
+			if !c.turns.is(&c.turns.over) && !c.turns.is(&c.turns.alerted) { // else these bytes are its close_notify
+				c.mu.Lock()
+				c.raceLocked()
+				c.mu.Unlock()
+			}
 			_, _ = io.Copy(io.Discard, c.client)
 			return carried
 		case isBroken(err) && !c.hasEnded():

@@ -166,9 +166,10 @@ func (p *Pipe) Activity(context.Context) (drain.Activity, error) {
 		Busy:        int(p.busy.Load()),
 		Arrivals:    p.arrivals.Load(),
 		Opaque:      int(p.opaque.Load()),
-		OpaqueEnds:  p.opaqueEnds.load(),
-		Raced:       raced,
-		Failed:      p.failed.Load(),
+		OpaqueEnds: drain.OpaqueEnds{Ended: p.opaqueEnds.ended.Load(), Answered: p.opaqueEnds.answered.Load(),
+			Dropped: p.opaqueEnds.dropped.Load()},
+		Raced:  raced,
+		Failed: p.failed.Load(),
 	}, nil
 }
 

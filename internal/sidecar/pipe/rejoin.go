@@ -5,7 +5,6 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
@@ -101,17 +100,4 @@ func (u *up) rejoinAfterSend() bool {
 	}
 	<-c.ended
 	return u.rejoin()
-}
-
-// endAsApp ends a connection with open streams as the app has ended its own, behind all frames that the app has sent:
-// its client repeats on another connection the requests that the app's GOAWAY, if any, has not named (RFC 9113, 6.8).
-func (h *h2) endAsApp() {
-	c := h.c
-	c.mu.Lock()
-	if !c.end.done() {
-		c.p.failed.Add(uint64(h.counted))
-		h.closeStreamsLocked(accesslog.Terminated)
-	}
-	c.mu.Unlock()
-	c.endBy(onAppClosed)
 }

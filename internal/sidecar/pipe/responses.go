@@ -80,7 +80,18 @@ func (d *down) takeHead(h *http1.Head) headKind {
 	req := c.queue.at(0)
 	switch {
 	case h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2:
-		d.becomeTunnelLocked(h, req)
+		c.mode = opaque
+		switch {
+		case req.wantsWS && h.WebSocket:
+			c.mode = modeWS
+			c.ws = &webSocket{c: c, up: ws.Follower{Masked: true}}
+		case req.connect:
+			c.noteOpaque(counters.OpaqueConnect)
+		default:
+			c.noteOpaque(counters.OpaqueUpgrade)
+		}
+		c.decidedLocked()
+		req.responded(h.Status)
 		return headTunnel
 	case h.Status == http.StatusSwitchingProtocols:
 		return headSwitches
@@ -91,24 +102,6 @@ func (d *down) takeHead(h *http1.Head) headKind {
 		return headInterim
 	}
 	return d.takeFinalHeadLocked(h, req)
-}
-
-// becomeTunnelLocked makes the connection a tunnel or a WebSocket.
-func (d *down) becomeTunnelLocked(h *http1.Head, req *request) {
-	c := d.c
-	switch {
-	case req.wantsWS && h.WebSocket:
-		c.mode = modeWS
-		c.ws = &webSocket{c: c, up: ws.Follower{Masked: true}}
-	case req.connect:
-		c.mode = opaque
-		c.noteOpaque(counters.OpaqueConnect)
-	default:
-		c.mode = opaque
-		c.noteOpaque(counters.OpaqueUpgrade)
-	}
-	c.decidedLocked()
-	req.responded(h.Status)
 }
 
 // decidedLocked notes the answer to an upgrade.
@@ -209,7 +202,10 @@ func (d *down) passMessage(n int) bool {
 		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.restart.leaves.Load() || c.halfClosed) {
 			c.end.advance(lastMessage)
 		}
-		last = c.end.last() && (c.queue.len() == 1 || d.closes) && c.end.refusal == nil && !c.uploadsOnLocked()
+		// The response to the only request may come before all of its body. Its client may read it only after it has sent
+		// everything, so the connection ends no earlier, unless the app ends its own.
+		uploadsOn := c.uploads && !c.awaits100 && c.queue.len() == 1
+		last = c.end.last() && (c.queue.len() == 1 || d.closes) && c.end.refusal == nil && !uploadsOn
 	}
 	over := c.end.done()
 	c.mu.Unlock()
@@ -238,10 +234,6 @@ func (d *down) passMessage(n int) bool {
 	c.tryLastWord()
 	return true
 }
-
-// uploadsOnLocked reports whether the response to the only request comes before all of its body. The client may read
-// the response only after it has sent everything, so its connection ends no earlier, unless the app ends its own.
-func (c *conn) uploadsOnLocked() bool { return c.uploads && !c.awaits100 && c.queue.len() == 1 }
 
 // noteSent counts body bytes for the access log.
 func (d *down) noteSent(n int) {

@@ -135,7 +135,13 @@ func (u *up) answerAlone() (parted bool) {
 		close(c.ended)
 		return true
 	}
-	if u.finished = c.isFinished(); !u.finished {
+	// It is finished if nothing can come from the client any longer that a close would answer with a reset. A drain waits
+	// until its clients have acknowledged everything, for which it needs their sockets.
+	c.mu.Lock()
+	answered := c.end.on == onAnswered && !c.end.resets
+	c.mu.Unlock()
+	u.finished = answered && c.in.tls == nil && !c.p.draining.holds() && c.client.Unread() == 0
+	if !u.finished {
 		c.linger()
 	}
 	return false
@@ -151,15 +157,6 @@ func (d *down) part() bool {
 	d.c.ended = make(chan struct{})
 	go d.c.up.serveUp()
 	return true
-}
-
-// isFinished reports whether nothing can come from the client any longer that a close would answer with a reset. A
-// drain waits until its clients have acknowledged everything, for which it needs their sockets.
-func (c *conn) isFinished() bool {
-	c.mu.Lock()
-	answered := c.end.on == onAnswered && !c.end.resets
-	c.mu.Unlock()
-	return answered && c.in.tls == nil && !c.p.draining.holds() && c.client.Unread() == 0
 }
 
 // setArriving sets whether something not queued yet makes the connection busy. While idle ones are closed, one without

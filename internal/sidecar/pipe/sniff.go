@@ -21,8 +21,16 @@ func (u *up) sniff(b []byte) mode {
 		}
 		return modeH2
 	}
-	if b[0] == tlshello.RecordType {
-		return u.sniffTLS(b)
+	if b[0] == tlshello.RecordType { // which passes through
+		hello, more := tlshello.Find(b)
+		if more {
+			return undecided
+		}
+		if hello != nil {
+			names := tlshello.Parse(hello)
+			u.c.hello.Store(&tcp.TLSInfo{ServerName: names.ServerName, ALPN: names.ALPN})
+		}
+		return opaque
 	}
 	if findDatabase(b) != nil {
 		return modeDatabase
@@ -37,19 +45,6 @@ func (u *up) sniff(b []byte) mode {
 		return modeHTTP1 // to be answered with 414
 	}
 	return undecided
-}
-
-// sniffTLS reads the ClientHello of a TLS connection that passes through.
-func (u *up) sniffTLS(b []byte) mode {
-	hello, more := tlshello.Find(b)
-	switch {
-	case more:
-		return undecided
-	case hello != nil:
-		names := tlshello.Parse(hello)
-		u.c.hello.Store(&tcp.TLSInfo{ServerName: names.ServerName, ALPN: names.ALPN})
-	}
-	return opaque
 }
 
 // sniffTime is how long a client's first bytes may leave the protocol undecided: without a sidecar they would reach the
@@ -82,17 +77,6 @@ func (p *ports) add(port uint16) {
 func (c *conn) noteHTTP() { c.in.http.add(c.origin.Port()) }
 
 func (c *conn) speaksHTTP() bool { return c.in.http.has(c.origin.Port()) }
-
-// awaitSniff sets the deadline of first bytes that do not decide. It returns false if there is nothing to wait for: the
-// app has spoken meanwhile, so the connection is opaque already.
-func (u *up) awaitSniff() bool {
-	if b := u.buf.Bytes(); u.c.speaksHTTP() {
-		u.arrives(http1.TrimBlank(b), u.c.p.headTime())
-	} else {
-		u.arrives(b, min(sniffTime, u.c.p.cfg.HeadTimeout))
-	}
-	return u.c.modeNow() != opaque
-}
 
 // sniffedEnough ends the wait for a first line, unless the app has shown since that it speaks HTTP. It reports whether
 // it was one.

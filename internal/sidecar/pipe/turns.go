@@ -10,9 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
-	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
 )
 
 // turns follows which side of an opaque connection sends. Its messages are not visible, so this is all that shows
@@ -120,18 +118,6 @@ func (c *conn) cameFromApp(int64) {
 	}
 }
 
-// sawServerHello reads the app's choices from its first bytes.
-func (d *down) sawServerHello(b []byte) {
-	if !d.c.passesTLS() {
-		return
-	}
-	if alpn, ok := tlshello.ParseServer(b); ok {
-		d.c.turns.mu.Lock()
-		defer d.c.turns.mu.Unlock()
-		d.c.turns.chosen = &alpn
-	}
-}
-
 // passesTLS reports whether the connection is TLS that the app terminates.
 func (c *conn) passesTLS() bool { return c.in.tls == nil && c.hello.Load() != nil }
 
@@ -178,17 +164,6 @@ func (t *turns) is(field *bool) bool {
 	return *field
 }
 
-// noteSilentRace counts a request that met our half-close.
-func (u *up) noteSilentRace() {
-	c := u.c
-	if c.turns.is(&c.turns.over) || c.turns.is(&c.turns.alerted) { // these bytes are the client's close_notify
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.raceLocked()
-}
-
 // inUseLocked reports whether the app streams: it sent several times in a row, with pauses that a last word has not,
 // and the silence is no longer than they make likely. Such a stream ends with a last word, or in its middle.
 func (t *turns) inUseLocked() bool {
@@ -226,10 +201,6 @@ func (c *conn) noteAppEnd(err error) {
 
 // opaqueEnds are drain.OpaqueEnds while they are counted. ended is the last to be written and the first to be read.
 type opaqueEnds struct{ ended, answered, dropped atomic.Uint64 }
-
-func (e *opaqueEnds) load() drain.OpaqueEnds {
-	return drain.OpaqueEnds{Ended: e.ended.Load(), Answered: e.answered.Load(), Dropped: e.dropped.Load()}
-}
 
 // opaqueInterval is the shortest interval between two log lines about a kind of opaque connection.
 const opaqueInterval = 10 * time.Minute

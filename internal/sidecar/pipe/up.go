@@ -198,10 +198,15 @@ func (u *up) fromClient() bool {
 				u.passAsBytes()
 				return false
 			case undecided:
-				if u.awaitSniff() {
+				if u.c.speaksHTTP() {
+					u.arrives(http1.TrimBlank(b.Bytes()), u.c.p.headTime())
+				} else {
+					u.arrives(b.Bytes(), min(sniffTime, u.c.p.cfg.HeadTimeout))
+				}
+				if u.c.modeNow() != opaque {
 					return true
 				}
-				fallthrough
+				fallthrough // the app has spoken meanwhile
 			case opaque:
 				u.passAsBytes()
 				return false
