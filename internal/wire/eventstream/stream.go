@@ -202,21 +202,16 @@ func (s *Stream) lineEnds() {
 		s.members, s.lines = members{}, 1
 	case s.inLine && s.field == unnamed: // a field without a value
 		s.named()
-	case !s.inLine && s.pending:
-		s.eventEnds()
+	case !s.inLine && s.pending: // the blank line after an event
+		if s.lines > 0 { // a block without data is not an event: retry or id alone
+			s.judge()
+		}
+		s.pending, s.lines = false, 0
+		s.event.reset()
+		s.data.reset()
+		s.members = members{}
 	}
 	s.inLine = false
-}
-
-// eventEnds is called at the blank line after an event.
-func (s *Stream) eventEnds() {
-	if s.lines > 0 { // a block without data is not an event: retry or id alone
-		s.judge()
-	}
-	s.pending, s.lines = false, 0
-	s.event.reset()
-	s.data.reset()
-	s.members = members{}
 }
 
 // maxDigits bounds the numbers that are read, so that none overflows.

@@ -68,7 +68,11 @@ type Guard struct {
 func (g *Guard) Check(at FrameHeader) error {
 	switch at.Type {
 	case Data, Headers, Continuation:
-		if !isEmpty(at) {
+		end := byte(FlagEndStream)
+		if at.Type == Continuation {
+			end = FlagEndHeaders
+		}
+		if at.Length > 0 || at.Has(end) {
 			g.empty = 0
 			return nil
 		}
@@ -94,14 +98,6 @@ func (g *Guard) Check(at FrameHeader) error {
 		}
 	}
 	return nil
-}
-
-// isEmpty reports whether a frame has neither a payload nor the end of a stream or of a header block.
-func isEmpty(at FrameHeader) bool {
-	if at.Type == Continuation {
-		return at.Length == 0 && !at.Has(FlagEndHeaders)
-	}
-	return at.Length == 0 && !at.Has(FlagEndStream)
 }
 
 // Answered counts an acknowledgement of the app's for PING or SETTINGS.

@@ -161,7 +161,8 @@ func (d *Dialogue) FromServer(p []byte) {
 		case d.step != running:
 			d.lost = true
 		case d.server.left == 1 && d.server.header[0] == 'Z':
-			d.ready(p[0])
+			d.lost = d.owed == 0
+			d.owed, d.status = max(d.owed, 1)-1, p[0] // of the transaction
 			fallthrough
 		default:
 			p = p[d.server.take(p, typedHeader, d.response):]
@@ -178,16 +179,6 @@ func (d *Dialogue) response(m *message) {
 	case 'G', 'W': // the server is about to ignore a Sync
 		d.lost = d.lost || !d.simple || d.owed > 1
 	}
-}
-
-// ready is a ReadyForQuery with the status of the transaction.
-func (d *Dialogue) ready(status byte) {
-	if d.owed == 0 {
-		d.lost = true
-		return
-	}
-	d.owed--
-	d.status = status
 }
 
 // Idle reports whether nothing is in progress: the latest ReadyForQuery has status I (no transaction), and the client

@@ -36,7 +36,13 @@ func (f *Follower) Follow(p []byte, stop Stop) (n int) {
 			return n
 		}
 		if f.left == 0 && f.n > 0 && f.n >= f.headerLen() {
-			f.frameEnds()
+			switch op := f.opcode(); {
+			case op == opClose:
+				f.closed = true
+			case op < opClose:
+				f.open = f.header[0]&bitFIN == 0
+			}
+			f.n = 0
 			if stop == AtMessage && f.BetweenMessages() {
 				return n
 			}
@@ -122,13 +128,3 @@ func (f *Follower) isFrame() bool {
 }
 
 func (f *Follower) opcode() byte { return f.header[0] & maskOpcode }
-
-func (f *Follower) frameEnds() {
-	switch op := f.opcode(); {
-	case op == opClose:
-		f.closed = true
-	case op < opClose:
-		f.open = f.header[0]&bitFIN == 0
-	}
-	f.n = 0
-}
