@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"container/list"
 	"io"
 	"net"
 	"net/netip"
@@ -70,8 +71,9 @@ type conn struct {
 	opaque      bool // in its count of busy opaque ones
 	idleSince   time.Time
 	stacksGrown bool
-	lingers     bool // it has sent its FIN, and waits for the client's
-	hurried     bool // it no longer does, and needs only a processor to leave
+	lingers     bool          // it has sent its FIN, and waits for the client's
+	hurried     bool          // it no longer does, and needs only a processor to leave
+	element     *list.Element // in the pipe's list; guarded by its mutex
 
 	wmu               sync.Mutex
 	streaming         bool        // a body of parts is being sent to the client; guarded by wmu
@@ -117,7 +119,6 @@ type request struct {
 	wantsWS bool             // the upgrade is to WebSocket
 	close   bool             // the client sent Connection: close, or HTTP/1.0
 	quiet   bool             // does not count: of a prober or scraper
-	logged  bool             // counted and logged as finished
 	status  int              // of its final response; 0 before
 	held    int              // bytes that it holds in addition to its slot, about
 	poll    *accesslog.Reply // that ends a long poll early; nil for other requests

@@ -218,12 +218,8 @@ func (c *conn) raceLocked() {
 	}
 }
 
-// finish counts a request that has ended, and logs it; only the first call has an effect.
+// finish counts a request that has ended and left the queue, and logs it.
 func (c *conn) finish(q *request, status int, outcome accesslog.Outcome) {
-	if q.logged {
-		return
-	}
-	q.logged = true
 	if !q.began.IsZero() { // it was queued
 		c.in.stats.Durations.Observe(counters.HTTP1, status, time.Since(q.began))
 	}

@@ -23,8 +23,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	awaited := make(map[*lastWord]bool)
 	end := func(c *conn) {
 		was, word := c.endAtLastCall()
-		out = append(out, was...)
-		if word != nil && !awaited[word] {
+		if out = append(out, was...); word != nil && !awaited[word] {
 			awaited[word] = true
 			words = append(words, word)
 		}
@@ -36,7 +35,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	for _, c := range p.all() {
 		end(c)
 	}
-	return append(out, p.awaitLastWords(ctx, words, began.Add(window))...), stopped
+	return append(out, awaitLastWords(ctx, words, began.Add(window))...), stopped
 }
 
 // endAtLastCall ends the connection, with as little loss to its client as is still possible. It returns what it was,
@@ -71,35 +70,32 @@ func (p *Pipe) spreadRetries(n int, over time.Duration) {
 }
 
 // awaitLastWords returns the conversations that we have ended. Those not at a boundary by then end where they are.
-func (p *Pipe) awaitLastWords(ctx context.Context, all []*lastWord, until time.Time) []drain.Conversation {
-	inTime, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	late := func(ctx context.Context) (left []*lastWord) {
+func awaitLastWords(ctx context.Context, all []*lastWord, until time.Time) (out []drain.Conversation) {
+	late := func(until time.Time) (left []*lastWord) {
+		inTime, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
 		for _, one := range all {
 			select {
 			case <-one.done:
-			case <-ctx.Done():
-				select {
-				case <-one.done:
-				default:
-					left = append(left, one)
-				}
+				continue
+			default:
+			}
+			select {
+			case <-one.done:
+			case <-inTime.Done():
+				left = append(left, one)
 			}
 		}
 		return left
 	}
-	if left := late(inTime); len(left) > 0 {
+	if left := late(until); len(left) > 0 {
 		for _, one := range left {
 			one.c.hurryLastWord()
 		}
-		moment, cancel := context.WithTimeout(ctx, stuckTime)
-		left = late(moment)
-		cancel()
-		for _, one := range left {
+		for _, one := range late(time.Now().Add(stuckTime)) {
 			one.c.giveUpLastWord()
 		}
 	}
-	var out []drain.Conversation
 	for _, one := range all {
 		one.c.mu.Lock()
 		if one.ending != "" {

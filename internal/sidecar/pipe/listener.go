@@ -98,10 +98,12 @@ const (
 
 // serve starts a connection.
 func (p *Pipe) serve(l *listener, client *tcp.Socket) {
-	overLimit := l.isOverLimit() || l.MaxConnections == 0 && !p.makeRoom(client)
+	limit := int64(max(0, cmp.Or(l.MaxConnections, p.cfg.MaxConnections))) // 0: none
+	overLimit := limit > 0 && l.stats.Open.Load()-l.stats.OverLimit.Load() >= limit ||
+		l.MaxConnections == 0 && !p.makeRoom(client)
 	if overLimit {
 		l.stats.Overflowed.Add(1)
-		p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", l.limit(),
+		p.warn("connection limit reached; refusing connections", "listener", l.Listen, "limit", limit,
 			"from", client.RemoteAddr().String())
 		if !l.Protocol.IsHTTP() || l.stats.OverLimit.Load() >= maxOverLimit { // no reply
 			_ = client.Close()
@@ -227,17 +229,3 @@ var errOverLimit = errors.New("connection limit reached")
 
 // maxOverLimit is how many connections of a listener may wait for their 503; more are closed without one.
 const maxOverLimit = 64
-
-// limit is how many connections the listener may have; 0 for no limit.
-func (l *listener) limit() int64 {
-	if l.MaxConnections != 0 {
-		return int64(max(0, l.MaxConnections))
-	}
-	return int64(max(0, l.p.cfg.MaxConnections))
-}
-
-// isOverLimit reports whether the next connection is beyond the limit. Only the accept loop calls it.
-func (l *listener) isOverLimit() bool {
-	limit := l.limit()
-	return limit > 0 && l.stats.Open.Load()-l.stats.OverLimit.Load() >= limit
-}

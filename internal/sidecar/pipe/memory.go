@@ -197,7 +197,7 @@ func (p *Pipe) hurryOldest() {
 		return
 	}
 	p.idlest.hurried = time.Now()
-	for _, c := range slices.SortedFunc(slices.Values(p.all()), func(a, b *conn) int { return a.began.Compare(b.began) }) {
+	for _, c := range slices.Backward(p.all()) {
 		c.mu.Lock()
 		if c.lingers && c.isHurried() {
 			c.hurryLocked()
@@ -218,10 +218,8 @@ func (c *conn) hurryLocked() {
 // hasFew reports whether the client's address has less than an eighth of the connections: others that are busy with all
 // of them do not shut it out.
 func (p *Pipe) hasFew(client *tcp.Socket) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	n := int64(0)
-	for c := range p.conns {
+	for _, c := range p.all() {
 		if c.client.Peer().Addr() == client.Peer().Addr() {
 			n++
 		}
@@ -259,8 +257,7 @@ func (p *Pipe) endOldestIdle() bool {
 			}
 		}
 		if round == 0 && time.Since(p.idlest.listed) > listPause {
-			p.listIdle()
-			p.idlest.listed = time.Now()
+			p.idlest.list, p.idlest.listed = p.idle(), time.Now()
 		}
 	}
 	return false
@@ -269,11 +266,9 @@ func (p *Pipe) endOldestIdle() bool {
 // listPause is the time between two looks at all connections.
 const listPause = 20 * time.Millisecond
 
-// listIdle lists the idle connections, those first that have been idle for the longest time.
-func (p *Pipe) listIdle() {
-	all := p.all()
-	p.idlest.list = make([]idleConn, 0, len(all)/8)
-	for _, c := range all {
+// idle lists the idle connections, those first that have been idle for the longest time.
+func (p *Pipe) idle() (list []idleConn) {
+	for _, c := range p.all() {
 		c.mu.Lock()
 		since, pause := c.idleSince, keptIdle
 		isIdle := c.isIdleLocked() && c.db == nil // whose client would have to log in again
@@ -282,10 +277,11 @@ func (p *Pipe) listIdle() {
 		}
 		c.mu.Unlock()
 		if isIdle && time.Since(since) > pause {
-			p.idlest.list = append(p.idlest.list, idleConn{c, since})
+			list = append(list, idleConn{c, since})
 		}
 	}
-	slices.SortFunc(p.idlest.list, func(a, b idleConn) int { return a.since.Compare(b.since) })
+	slices.SortFunc(list, func(a, b idleConn) int { return a.since.Compare(b.since) })
+	return list
 }
 
 // keptIdle is how long a connection that has had a request may pause before it can be ended for another.

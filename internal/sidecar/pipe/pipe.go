@@ -1,9 +1,9 @@
 package pipe
 
 import (
+	"container/list"
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -61,7 +61,7 @@ type Pipe struct {
 
 	mu        sync.Mutex // guards the fields below
 	listeners []*listener
-	conns     map[*conn]struct{}
+	conns     list.List  // of all connections, the newest first
 	ended     bool       // no connection is accepted any longer
 	restarts  []*Restart // in progress
 	throttle  logs.Throttle
@@ -81,7 +81,6 @@ func Start(cfg Config) (*Pipe, error) {
 	p := &Pipe{
 		cfg:     cfg,
 		changes: make(chan struct{}, 1),
-		conns:   make(map[*conn]struct{}),
 		files:   fileLimit(), filesFreed: make(chan struct{}, 1),
 		work:   make(chan func()),
 		exited: make(chan struct{}),
@@ -237,7 +236,7 @@ func (p *Pipe) add(c *conn) bool {
 	if p.ended {
 		return false
 	}
-	p.conns[c] = struct{}{}
+	c.element = p.conns.PushFront(c)
 	p.existing.Add(1)
 	p.running.Add(1)
 	return true
@@ -246,7 +245,7 @@ func (p *Pipe) add(c *conn) bool {
 func (p *Pipe) remove(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.conns, c)
+	p.conns.Remove(c.element)
 	p.existing.Add(-1)
 	if c.hurried { // not set after its end
 		p.hurried.Add(-1)
@@ -257,7 +256,11 @@ func (p *Pipe) remove(c *conn) {
 func (p *Pipe) all() []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.AppendSeq(make([]*conn, 0, len(p.conns)), maps.Keys(p.conns))
+	out := make([]*conn, 0, p.conns.Len())
+	for e := p.conns.Front(); e != nil; e = e.Next() {
+		out = append(out, e.Value.(*conn))
+	}
+	return out
 }
 
 // warn logs faults of peers, each message once a second at most: a broken app must not fill the disk.

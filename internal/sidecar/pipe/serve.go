@@ -31,11 +31,8 @@ func (u *up) begin() bool {
 		if c.overLimit {
 			u.awaitRequest()
 		}
-	case TCP:
-		u.mode = opaque
-		return u.dial() == nil
-	case Postgres, Redis:
-		u.mode = modeDatabase
+	case TCP, Postgres, Redis:
+		u.mode = c.modeNow()
 		return u.dial() == nil
 	case Auto:
 		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {

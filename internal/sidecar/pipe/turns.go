@@ -78,19 +78,6 @@ func (t *turns) came(fromApp bool) (begins bool) {
 	return fromApp && !t.follows
 }
 
-// silenceLocked is how long the silence must still last, which is at most of the whole; false while an answer may be
-// due.
-func (t *turns) silenceLocked(most time.Duration) (left time.Duration, ok bool) {
-	if !t.app || t.requests < firstRequest || t.halved || t.left {
-		return 0, false
-	}
-	whole := most
-	if t.known {
-		whole = min(max(silenceFactor*t.longest, silenceMin), max(most, silenceMin))
-	}
-	return time.Until(t.at.Add(whole)), true
-}
-
 // quiet is the time since the app's last bytes, if the client has sent none since; 0 if a request may be in flight.
 func (c *conn) quiet() time.Duration {
 	t := &c.turns
@@ -138,9 +125,13 @@ func (c *conn) followSilence() {
 	t := &c.turns
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left, ok := t.silenceLocked(time.Duration(c.p.idleGrace.Load()))
+	silence := time.Duration(c.p.idleGrace.Load())
+	if t.known {
+		silence = min(max(silenceFactor*t.longest, silenceMin), max(silence, silenceMin))
+	}
+	left := time.Until(t.at.Add(silence))
 	switch t.follows = false; {
-	case !ok || c.mayBeHTTP2Locked():
+	case !t.app || t.requests < firstRequest || t.halved || t.left || c.mayBeHTTP2Locked(): // an answer may be due
 	case left > 0 || unread:
 		t.follows = true
 		c.p.after(max(left, unreadTime), c.followSilence)
@@ -164,13 +155,6 @@ func (t *turns) is(field *bool) bool {
 	return *field
 }
 
-// inUseLocked reports whether the app streams: it sent several times in a row, with pauses that a last word has not,
-// and the silence is no longer than they make likely. Such a stream ends with a last word, or in its middle.
-func (t *turns) inUseLocked() bool {
-	silence := time.Since(t.at)
-	return t.app && t.pause > lastWordTime && silence > streamWordTime && silence <= silenceFactor*t.pause
-}
-
 // noteAppEnd records the end of the app's output, and counts it if the app has ended the connection by itself. err is
 // nil for an orderly end.
 func (c *conn) noteAppEnd(err error) {
@@ -178,9 +162,13 @@ func (c *conn) noteAppEnd(err error) {
 	t := &c.turns
 	t.mu.Lock()
 	t.over = true
-	inUse := t.inUseLocked() && !c.passesTLS() // whose end shows an orderly close
+	// The app streams if it sent several times in a row, with pauses that a last word has not, and the silence is no
+	// longer than they make likely. Such a stream ends with a last word, or in its middle. TLS shows an orderly close.
+	silence := time.Since(t.at)
+	inUse := t.app && t.pause > lastWordTime && silence > streamWordTime && silence <= silenceFactor*t.pause &&
+		!c.passesTLS()
 	isOwn := (!t.left || inUse) && !t.halved && !hasEnded && (err == nil || errors.Is(err, syscall.ECONNRESET))
-	answered := !inUse && t.app && time.Since(t.at) <= lastWordTime
+	answered := !inUse && t.app && silence <= lastWordTime
 	dropped := err != nil || inUse || !t.app && !t.at.IsZero()
 	if c.passesTLS() && c.mayBeHTTP2Locked() { // its client may send last without a request, its app before the answer
 		dropped = !answered

@@ -87,7 +87,7 @@ func (u *up) clientEnded() {
 	default:
 		c.app.Shut()
 	}
-	if u.err != nil && errors.Is(u.err, syscall.ECONNRESET) {
+	if errors.Is(u.err, syscall.ECONNRESET) {
 		c.in.stats.ClientResets.Add(1)
 	}
 }
