@@ -218,9 +218,11 @@ func (c *conn) hurryLocked() {
 // hasFew reports whether the client's address has less than an eighth of the connections: others that are busy with all
 // of them do not shut it out.
 func (p *Pipe) hasFew(client *tcp.Socket) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	n := int64(0)
-	for _, c := range p.all() {
-		if c.client.Peer().Addr() == client.Peer().Addr() {
+	for e := p.conns.Front(); e != nil; e = e.Next() {
+		if e.Value.(*conn).client.Peer().Addr() == client.Peer().Addr() {
 			n++
 		}
 	}

@@ -23,44 +23,40 @@ func DialLoopback(ctx context.Context, network, address string) (net.Conn, error
 	type result struct {
 		conn net.Conn
 		err  error
-		is4  bool
 	}
-	results := make(chan result)
-	dial := func(host string) {
-		conn, err := d.DialContext(ctx, network, net.JoinHostPort(host, port))
-		select {
-		case results <- result{conn, err, host == "127.0.0.1"}:
-		case <-ctx.Done():
-			if conn != nil {
-				_ = conn.Close()
+	dial := func(host string) <-chan result {
+		done := make(chan result)
+		go func() {
+			conn, err := d.DialContext(ctx, network, net.JoinHostPort(host, port))
+			select {
+			case done <- result{conn, err}:
+			case <-ctx.Done():
+				if conn != nil {
+					_ = conn.Close()
+				}
 			}
-		}
+		}()
+		return done
 	}
-	go dial("127.0.0.1")
-	later := time.NewTimer(fallbackDelay)
-	defer later.Stop()
-	running, begun := 1, false
-	for {
+	late := time.After(fallbackDelay)
+	var by6 <-chan result
+	for by4 := dial(host); by4 != nil || by6 != nil; {
+		var r result
 		select {
-		case <-later.C:
-		case r := <-results:
-			if r.err == nil {
-				return r.conn, nil
-			}
-			if r.is4 {
-				err = r.err
-			}
-			running--
+		case r = <-by4:
+			by4, err = nil, r.err
+		case r = <-by6:
+			by6 = nil
+		case <-late:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if !begun {
-			begun = true
-			running++
-			go dial("::1")
+		if r.conn != nil {
+			return r.conn, nil
 		}
-		if running == 0 {
-			return nil, err
+		if late != nil {
+			late, by6 = nil, dial("::1")
 		}
 	}
+	return nil, err
 }

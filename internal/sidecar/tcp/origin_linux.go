@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -30,17 +29,15 @@ func (s *Socket) OriginalDestination() (to netip.AddrPort, err error) {
 }
 
 func originOf(fd uintptr, local netip.AddrPort) (to netip.AddrPort, err error) {
-	var errno syscall.Errno
+	level, option := unix.SOL_IPV6, ip6tSoOriginalDst
 	if local.Addr().Is4() {
-		var sa unix.RawSockaddrInet4
-		if errno = getOrigin(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST, unsafe.Pointer(&sa), unsafe.Sizeof(sa)); errno == 0 {
-			to = netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), networkOrder(sa.Port))
-		}
-	} else {
-		var sa unix.RawSockaddrInet6
-		if errno = getOrigin(fd, unix.SOL_IPV6, ip6tSoOriginalDst, unsafe.Pointer(&sa), unsafe.Sizeof(sa)); errno == 0 {
-			to = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), networkOrder(sa.Port))
-		}
+		level, option = unix.SOL_IP, unix.SO_ORIGINAL_DST
+	}
+	at, size := unix.RawSockaddrInet6{}, uint32(unix.SizeofSockaddrInet6)
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&at)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno == 0 {
+		to = addrPort(&at)
 	}
 	switch {
 	case errno == unix.ENOENT || errno == unix.ENOPROTOOPT, errno == 0 && to == local:
@@ -56,13 +53,6 @@ const ip6tSoOriginalDst = 80
 
 // ErrNotCaptured is a connection that no capture rule has redirected.
 var ErrNotCaptured = errors.New("connection was made to the capture port itself, not redirected there")
-
-func getOrigin(fd uintptr, level, option int, sa unsafe.Pointer, size uintptr) syscall.Errno {
-	length := uint32(size)
-	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), uintptr(option), uintptr(sa),
-		uintptr(unsafe.Pointer(&length)), 0)
-	return errno
-}
 
 func networkOrder(port uint16) uint16 {
 	b := (*[2]byte)(unsafe.Pointer(&port))

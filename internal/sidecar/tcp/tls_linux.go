@@ -80,7 +80,7 @@ func (s *Socket) Handshake() (info *TLSInfo, silent bool, err error) {
 
 // Held is about how many bytes crypto/tls holds of a record that is not complete.
 func (s *Socket) Held() int {
-	if s.tls != nil && s.tls.isDone.Load() && s.tls.record.isPartial() {
+	if s.tls != nil && s.tls.isDone.Load() && (s.tls.record.left > 0 || s.tls.record.have > 0) {
 		return recordMemory
 	}
 	return 0
@@ -205,14 +205,10 @@ func (f *recordFollower) follow(p []byte) {
 	}
 }
 
-func (f *recordFollower) isPartial() bool { return f.left > 0 || f.have > 0 }
-
 // Write is called under a lock of crypto/tls: never concurrently.
 func (w wire) Write(p []byte) (int, error) {
-	if err := w.s.SendClear(p, w.more.Load()); err != nil {
-		return len(p) - len(w.s.out.left), err
-	}
-	return len(p), nil
+	err := w.s.SendClear(p, w.more.Load())
+	return len(p) - len(w.s.out.left), err
 }
 
 func (w wire) Close() error         { return w.s.CloseClear() }
