@@ -54,11 +54,9 @@ func (p *Pipe) freeFiles() {
 
 // awaitFiles waits until descriptors may be free, for pause at most.
 func (p *Pipe) awaitFiles(pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	select {
 	case <-p.filesFreed:
-	case <-timer.C:
+	case <-time.After(pause):
 	case <-p.ctx.Done():
 	}
 }

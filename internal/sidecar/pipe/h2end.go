@@ -82,7 +82,7 @@ func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 		return e.report, http2.Append(out, http2.Headers, endHeaders, s.id, block)
 	case sendsReply:
 		status := strconv.Itoa(e.reply.Status)
-		block := http2.AppendStatus(nil, status)
+		block := http2.AppendField(nil, ":status", status)
 		block = http2.AppendField(block, "content-length", "0")
 		if e.reply.RetryAfter != "" {
 			block = http2.AppendField(block, "retry-after", e.reply.RetryAfter)

@@ -40,12 +40,8 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 		if !r.method {
 			r.method = true
 			value := value[:min(len(value), maxMethod)]
-			if r.path { // they may come in any order
-				s.line = slices.Insert(s.line, 0, ' ')
-				s.line = slices.Insert(s.line, 0, value...)
-			} else {
-				s.line = append(append(s.line, value...), ' ')
-			}
+			s.line = slices.Insert(s.line, 0, value...) // they may come in any order
+			s.line = slices.Insert(s.line, len(value), ' ')
 		}
 	case http2.FieldPath:
 		if !r.path {

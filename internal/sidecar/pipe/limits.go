@@ -90,19 +90,16 @@ func (p *Pipe) watchTimeouts() {
 	if shortest == 0 {
 		return
 	}
-	timer := time.NewTimer(shortest)
-	defer timer.Stop()
-	for {
+	for next := shortest; ; {
 		select {
-		case <-timer.C:
+		case <-time.After(max(next, shortest/sweeps)):
 		case <-p.ctx.Done():
 			return
 		}
-		next := shortest
+		next = shortest
 		for _, c := range p.all() {
 			next = min(next, c.endOverdue())
 		}
-		timer.Reset(max(next, shortest/sweeps))
 	}
 }
 

@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"context"
 	"errors"
 	"net"
 	"slices"
@@ -153,10 +154,9 @@ func (u *up) dialApp() (*tcp.Socket, error) {
 			return app, err
 		}
 		c.restart.dialing.Store(false)
-		retry := make(chan struct{})
-		timer := time.AfterFunc(retryRefused, func() { close(retry) })
-		again := u.await(retry, r.ended)
-		timer.Stop()
+		retry, cancel := context.WithTimeout(c.p.ctx, retryRefused)
+		again := u.await(retry.Done(), r.ended)
+		cancel()
 		if !again {
 			return nil, errRestarting
 		}
@@ -178,12 +178,10 @@ func (u *up) connected() {
 
 // await waits for either event. It returns false if the connection has waited for too long, or has ended.
 func (u *up) await(one, other <-chan struct{}) bool {
-	timer := time.NewTimer(time.Until(u.c.restart.deadline))
-	defer timer.Stop()
 	select {
 	case <-one:
 	case <-other:
-	case <-timer.C:
+	case <-time.After(time.Until(u.c.restart.deadline)):
 		return false
 	case <-u.c.p.ctx.Done():
 		return false

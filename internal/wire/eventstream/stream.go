@@ -11,6 +11,8 @@ package eventstream
 import (
 	"bytes"
 	"net/http"
+
+	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
 // Media is the kind of a response's body by its Content-Type.
@@ -26,11 +28,10 @@ const (
 // MediaOf returns the media of a response's Content-Type. JSON lines that answer a GET are an export, which no error
 // event can end.
 func MediaOf(contentType []byte, isGET bool) Media {
-	media, _, _ := bytes.Cut(contentType, []byte(";"))
-	switch media = bytes.TrimSpace(media); {
-	case bytes.EqualFold(media, []byte("text/event-stream")):
+	switch media := http1.MediaType(contentType); {
+	case http1.EqualFold(media, "text/event-stream"):
 		return Events
-	case bytes.EqualFold(media, []byte("application/x-ndjson")) && !isGET:
+	case http1.EqualFold(media, "application/x-ndjson") && !isGET:
 		return JSONLines
 	}
 	return Other

@@ -25,12 +25,6 @@ func AppendReset(dst []byte, stream uint32, code ErrCode) []byte {
 // Fields of a header block that a proxy inserts are literals without indexing (RFC 7541, 6.2.2) and without Huffman
 // coding: they leave the dynamic table of the peer's decoder as the app's encoder expects it.
 
-// AppendStatus appends a :status field to a header block.
-func AppendStatus(block []byte, status string) []byte {
-	block = append(block, 0x08) // the name at index 8 of the static table: :status
-	return appendString(block, status)
-}
-
 // AppendField appends a field to a header block.
 func AppendField(block []byte, name, value string) []byte {
 	block = append(block, 0x00) // the name follows as a string

@@ -86,15 +86,15 @@ var staticFields = newStaticFields(
 )
 
 type staticField struct {
-	name    FieldName
-	nameLen uint8
-	value   []byte
+	entry
+	value []byte // not nil
 }
 
 func newStaticFields(words ...string) (out [61]staticField) {
 	for i := range out {
 		name, value := words[2*i], words[2*i+1]
-		out[i] = staticField{fieldNameOf([]byte(name)), uint8(len(name)), []byte(value)}
+		e := entry{name: fieldNameOf([]byte(name)), nameLen: len(name), valueLen: len(value)}
+		out[i] = staticField{e, []byte(value)}
 	}
 	return out
 }

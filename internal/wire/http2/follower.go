@@ -173,40 +173,26 @@ func (f *Follower) Check(at FrameHeader) error {
 	if f.inBlock != (at.Type == Continuation) || f.inBlock && at.Stream != f.blockOf.Stream {
 		return ErrFrameOrder // RFC 9113, 6.10
 	}
+	isBlock := at.Type == Headers || at.Type == PushPromise || at.Type == Continuation
+	switch {
+	case at.Stream == 0 && (isBlock || at.Type == Data || at.Type == RSTStream), at.Stream != 0 && at.Type == Settings:
+		return ErrStreamID
+	case isBlock && len(f.block)+int(at.Length) > f.MaxBlock:
+		return FloodBlock
+	}
+	n, fits := int(at.Length), true
 	switch at.Type {
-	case Headers, PushPromise, Continuation:
-		if at.Stream == 0 {
-			return ErrStreamID
-		}
-		if len(f.block)+int(at.Length) > f.MaxBlock {
-			return FloodBlock
-		}
-	case Data:
-		if at.Stream == 0 {
-			return ErrStreamID
-		}
 	case RSTStream:
-		if at.Stream == 0 {
-			return ErrStreamID
-		}
-		if at.Length != 4 {
-			return ErrSize
-		}
+		fits = n == 4
 	case Settings:
-		if at.Stream != 0 {
-			return ErrStreamID
-		}
-		if !ValidSettingsLen(int(at.Length)) || at.Has(FlagAck) && at.Length != 0 {
-			return ErrSize
-		}
+		fits = ValidSettingsLen(n) && (n == 0 || !at.Has(FlagAck))
 	case Ping:
-		if at.Length != 8 {
-			return ErrSize
-		}
+		fits = n == 8
 	case GoAway:
-		if at.Length < 8 || at.Length > maxGoAway {
-			return ErrSize
-		}
+		fits = n >= 8 && n <= maxGoAway
+	}
+	if !fits {
+		return ErrSize
 	}
 	return nil
 }

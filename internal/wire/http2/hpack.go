@@ -94,19 +94,15 @@ func (d *Decoder) indexed(block []byte, to FieldSink) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if index-1 < uint64(len(staticFields)) {
-		f := &staticFields[index-1]
-		if d.Want.Has(f.name) {
-			to.Field(f.name, f.value)
-		}
-		return int(f.nameLen) + len(f.value) + entryOverhead, rest, nil
-	}
-	e := d.table.entry(index)
+	e, value := d.table.field(index)
 	if e == nil {
 		return 0, nil, errIndex
 	}
 	if d.Want.Has(e.name) {
-		to.Field(e.name, d.table.value(e))
+		if value == nil {
+			value = d.table.value(e)
+		}
+		to.Field(e.name, value)
 	}
 	return e.size(), rest, nil
 }
@@ -124,14 +120,14 @@ func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, 
 		if s, rest, err = readString(rest); err != nil {
 			return 0, nil, err
 		}
-		if e.name, e.nameLen, err = d.nameOf(s); err != nil {
+		// A code has at least five bits, so some longer names are decoded in vain.
+		name, n, err := d.text(s, len(s.b) <= longestField)
+		if err != nil {
 			return 0, nil, err
 		}
-	case index <= uint64(len(staticFields)):
-		f := &staticFields[index-1]
-		e.name, e.nameLen = f.name, int(f.nameLen)
+		e.name, e.nameLen = fieldNameOf(name), n
 	default:
-		indexed := d.table.entry(index)
+		indexed, _ := d.table.field(index)
 		if indexed == nil {
 			return 0, nil, errIndex
 		}
@@ -142,18 +138,11 @@ func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, 
 		return 0, nil, err
 	}
 	isWanted := d.Want.Has(e.name)
-	value := s.b
-	e.valueLen = len(value)
-	if s.isHuffman {
-		var into []byte // nil: only to be counted
-		if isWanted {
-			into = d.buffer(len(s.b))
-		}
-		var ok bool
-		if value, e.valueLen, ok = huffman.decode(into, s.b); !ok {
-			return 0, nil, errHuffman
-		}
+	value, n, err := d.text(s, isWanted)
+	if err != nil {
+		return 0, nil, err
 	}
+	e.valueLen = n
 	if isWanted {
 		to.Field(e.name, value)
 	} else {
@@ -165,28 +154,23 @@ func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, 
 	return e.size(), rest, nil
 }
 
-// nameOf decodes a name and returns its length.
-func (d *Decoder) nameOf(s stringLiteral) (FieldName, int, error) {
-	name, n := s.b, len(s.b)
-	if s.isHuffman {
-		var into []byte
-		if len(s.b) <= longestField { // a code has at least five bits, so some longer names are decoded in vain
-			into = d.buffer(len(s.b))
-		}
-		var ok bool
-		if name, n, ok = huffman.decode(into, s.b); !ok {
-			return 0, 0, errHuffman
-		}
+// text decodes a string and returns its length. One that is not wanted may only be counted.
+func (d *Decoder) text(s stringLiteral, isWanted bool) (text []byte, n int, err error) {
+	if !s.isHuffman {
+		return s.b, len(s.b), nil
 	}
-	return fieldNameOf(name), n, nil
-}
-
-// buffer returns an empty buffer with room for the text of n bytes of Huffman code.
-func (d *Decoder) buffer(n int) []byte {
-	if most := n*8/5 + 1; cap(d.scratch) < most {
-		d.scratch = make([]byte, 0, max(most, 128))
+	var into []byte // nil: only to be counted
+	if isWanted {
+		if most := len(s.b)*8/5 + 1; cap(d.scratch) < most {
+			d.scratch = make([]byte, 0, max(most, 128))
+		}
+		into = d.scratch[:0]
 	}
-	return d.scratch[:0]
+	text, n, ok := huffman.decode(into, s.b)
+	if !ok {
+		return nil, 0, errHuffman
+	}
+	return text, n, nil
 }
 
 // stringLiteral is a string as it is coded in a block (RFC 7541, 5.2).

@@ -29,13 +29,18 @@ type entry struct {
 
 func (e *entry) size() int { return e.nameLen + e.valueLen + entryOverhead }
 
-// entry returns the entry with an index beyond the static table, or nil. The newest has the lowest (RFC 7541, 2.3.3).
-func (t *dynamicTable) entry(index uint64) *entry {
+// field returns the entry with an index, or nil, and its value if it is one of the static table. Behind that the newest
+// has the lowest index (RFC 7541, 2.3.3).
+func (t *dynamicTable) field(index uint64) (*entry, []byte) {
+	if index-1 < uint64(len(staticFields)) {
+		f := &staticFields[index-1]
+		return &f.entry, f.value
+	}
 	i := index - uint64(len(staticFields)) - 1
 	if i >= uint64(t.count) {
-		return nil
+		return nil, nil
 	}
-	return t.at(t.count - 1 - int(i))
+	return t.at(t.count - 1 - int(i)), nil
 }
 
 // at returns the i-th entry, beginning with the oldest.
