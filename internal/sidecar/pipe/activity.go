@@ -54,7 +54,6 @@ func (c *conn) recountLocked() {
 // isIgnored reports whether the connection never counts.
 func (c *conn) isIgnored() bool { return slices.Contains(c.in.Ignore, c.origin.Port()) }
 
-// announcesClose reports whether each response announces the close of the connection.
 func (c *conn) announcesClose() bool { return c.p.draining.holds() || c.restart.leaves.Load() }
 
 // isTunnelLocked reports whether the connection carries no HTTP messages any longer.

@@ -6,7 +6,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// admission is how a request is treated.
 type admission uint8
 
 const (

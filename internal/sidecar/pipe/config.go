@@ -140,7 +140,6 @@ const (
 	CloseEarly
 )
 
-// leastEarlySpread is the shortest time over which early endings are spread.
 const leastEarlySpread = time.Second
 
 // spread is the part of a last call's window over which n endings are spread.
@@ -151,7 +150,6 @@ func (e *Endings) spread(n int, window time.Duration) time.Duration {
 	return spread.Over(n, window/2, window)
 }
 
-// earlySpread is the time over which n early endings are spread.
 func (e *Endings) earlySpread(n int) time.Duration {
 	return cmp.Or(e.Spread, spread.Over(n, leastEarlySpread, e.EarlyTime))
 }

@@ -128,7 +128,6 @@ type request struct {
 // maxLine is how much of a request line is kept for the report, bytes.
 const maxLine = 256
 
-// appName is the app's address, for logs.
 func (c *conn) appName() string {
 	if c.in.App == "" {
 		return c.origin.String()
@@ -276,7 +275,6 @@ func (q *queue) recharge() (change int) {
 	return change
 }
 
-// take removes all requests and returns them.
 func (q *queue) take() []request {
 	all := q.slots
 	*q = queue{charged: q.charged}

@@ -45,7 +45,6 @@ const (
 	StateClosing   ConnectionState = "closing" // our FIN is sent, the client's has not come
 )
 
-// requestsListed limits the requests listed for one connection.
 const requestsListed = 100
 
 // Connections lists the open connections, the oldest first. It holds no lock for longer than one connection needs.
@@ -93,7 +92,6 @@ func (c *conn) list() Connection {
 	return out
 }
 
-// protocolLocked is the Protocol of a Connection.
 func (c *conn) protocolLocked() string {
 	switch c.mode {
 	case modeHTTP1:

@@ -36,7 +36,6 @@ type dialogue interface {
 	Lost() bool           // not followed; for good
 }
 
-// databaseProtocol is a protocol that is followed.
 type databaseProtocol struct {
 	name     string
 	isFirst  func([]byte) bool // whether these can be a client's first bytes
@@ -62,7 +61,6 @@ func findDatabase(b []byte) *databaseProtocol {
 	return nil
 }
 
-// followLocked makes the connection one to a database.
 func (p *databaseProtocol) followLocked(c *conn) {
 	c.mode = modeDatabase
 	c.db = &database{c: c, dialogue: p.follow(), databaseProtocol: p}

@@ -226,7 +226,6 @@ func (d *down) endIfSurplus() bool {
 	return !isDue
 }
 
-// invalidity is why a response is invalid, for the counter.
 func invalidity(err error) counters.Invalid {
 	var invalid *http1.Error
 	if !errors.As(err, &invalid) {

@@ -73,7 +73,6 @@ func (c *conn) endLocked(on event) {
 	c.end.resets = sends == sendsReset || sends == sendsAsApp && c.appReset
 }
 
-// endBy ends the connection by an event.
 func (c *conn) endBy(on event) { c.endFor(cause{on: on}) }
 
 func (c *conn) endFor(why cause) {

@@ -11,7 +11,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
-// event is why a connection ends.
 type event uint8
 
 const (
@@ -148,14 +147,12 @@ var endings = [events][places]ending{
 	onClientGone: row(accesslog.ClientClosed, [places]ending{inTunnel: {sends: sendsReset}}), // its FIN passes through
 }
 
-// cause is an event with what it says in addition.
 type cause struct {
 	on    event
 	reply *accesslog.Reply  // of onRefused and onPollEnds, in place of the table's
 	log   accesslog.Outcome // of the same
 }
 
-// at is the ending at a place.
 func (why cause) at(at place) ending {
 	e := endings[why.on][at]
 	if why.reply != nil {
@@ -167,7 +164,6 @@ func (why cause) at(at place) ending {
 	return e
 }
 
-// placeLocked is where the connection is.
 func (c *conn) placeLocked() place {
 	switch {
 	case c.response.begun && c.response.untilClose:
@@ -192,7 +188,6 @@ func (c *conn) placeLocked() place {
 	return atRest
 }
 
-// place is where the stream is.
 func (s *stream) place() place {
 	switch {
 	case s.grpc && (s.status == 0 || !s.serverEnded):

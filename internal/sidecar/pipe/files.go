@@ -24,7 +24,6 @@ const (
 	filesPause = 10 * time.Millisecond
 )
 
-// fileLimit is how many descriptors the process may have.
 func fileLimit() int64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt64 {
@@ -42,7 +41,6 @@ func (p *Pipe) isOutOfFiles(err error) bool {
 	return true
 }
 
-// freeFiles notes that descriptors have been closed.
 func (p *Pipe) freeFiles() {
 	if p.filesShort.Load() {
 		select {

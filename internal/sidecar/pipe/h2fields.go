@@ -76,10 +76,8 @@ func (r *streamHead) Field(name http2.FieldName, value []byte) {
 // maxBrief is how much of a field is kept in any case, bytes.
 const maxBrief = 32
 
-// maxMethod is how much of a method is kept for the report, bytes.
 const maxMethod = 32
 
-// responseHead is the part of a response's header block that is kept.
 type responseHead struct {
 	status  int  // 0 when there is none
 	isGET   bool // of the request

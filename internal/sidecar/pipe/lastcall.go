@@ -274,7 +274,6 @@ func (c *conn) hurryLastWord() {
 	_ = c.client.SetReadDeadline(time.Now()) // up ends it
 }
 
-// giveUpLastWord ends the conversation where it is.
 func (c *conn) giveUpLastWord() {
 	c.mu.Lock()
 	one := c.claimLocked(cause{on: onLastCall})

@@ -49,7 +49,6 @@ func (l *listener) listen(network, address string) (net.Listener, error) {
 	return tcp.Accepting(ln.(*net.TCPListener), l.p.cfg.KeepAlive)
 }
 
-// loadTLS reads the certificate of a listener that terminates TLS.
 func (l *listener) loadTLS() (err error) {
 	if l.TLS == nil {
 		return nil
@@ -96,7 +95,6 @@ const (
 	maxAcceptPause = 100 * time.Millisecond
 )
 
-// serve starts a connection.
 func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	limit := int64(max(0, cmp.Or(l.MaxConnections, p.cfg.MaxConnections))) // 0: none
 	overLimit := limit > 0 && l.stats.Open.Load()-l.stats.OverLimit.Load() >= limit ||
@@ -151,7 +149,6 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 	p.start(c.serve)
 }
 
-// beginLocked prepares a connection for its first byte.
 func (l *listener) beginLocked(c *conn) {
 	switch l.Protocol {
 	case TCP:
@@ -224,7 +221,6 @@ func (p *Pipe) Listeners() []Listener {
 // gets a 503 for its first request, as from Envoy's circuit breaker, without a connection to the app; other protocols
 // are closed. The replies are limited, too.
 
-// errOverLimit is returned in place of a connection to the app.
 var errOverLimit = errors.New("connection limit reached")
 
 // maxOverLimit is how many connections of a listener may wait for their 503; more are closed without one.

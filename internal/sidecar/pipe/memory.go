@@ -138,7 +138,6 @@ func (u *up) endUnfinished() {
 // smallHead is the size from which on a head is too large for the budget, rather than too slow, bytes.
 const smallHead = 8 << 10
 
-// countEvicted counts a connection that is ended for the memory's sake.
 func (c *conn) countEvicted(what counters.Evicted) {
 	c.evicted.Store(true)
 	c.in.stats.Evicted[what].Add(1)
@@ -206,7 +205,6 @@ func (p *Pipe) hurryOldest() {
 	}
 }
 
-// hurryLocked has a connection leave that lingers.
 func (c *conn) hurryLocked() {
 	if !c.hurried && c.end.phase != closed {
 		c.hurried = true
@@ -239,7 +237,6 @@ func (c *conn) isHurried() bool {
 	return c.hurried || c.p.existing.Load()-c.p.hurried.Load() > room
 }
 
-// idleConn is a connection that was idle, since then.
 type idleConn struct {
 	c     *conn
 	since time.Time
@@ -265,7 +262,6 @@ func (p *Pipe) endOldestIdle() bool {
 	return false
 }
 
-// listPause is the time between two looks at all connections.
 const listPause = 20 * time.Millisecond
 
 // idle lists the idle connections, those first that have been idle for the longest time.

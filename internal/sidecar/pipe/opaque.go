@@ -16,7 +16,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
 )
 
-// passAsBytes makes the connection opaque.
 func (u *up) passAsBytes() {
 	c := u.c
 	u.clearDeadline()

@@ -47,7 +47,6 @@ func (d *down) leaveToUp() bool {
 	return true
 }
 
-// isEnd reports whether the app has closed or reset its connection.
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || isReset(err) }
 
 func isReset(err error) bool {

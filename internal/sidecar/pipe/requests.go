@@ -14,7 +14,6 @@ type batch struct {
 	request int // where the last request begins if none of it has been forwarded before; otherwise -1
 }
 
-// batchStep is how a batch continues.
 type batchStep uint8
 
 const (

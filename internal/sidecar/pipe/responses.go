@@ -53,7 +53,6 @@ func (d *down) passHead(n int) bool {
 	return false
 }
 
-// headKind is how a response head is treated.
 type headKind uint8
 
 const (
@@ -104,7 +103,6 @@ func (d *down) takeHead(h *http1.Head) headKind {
 	return d.takeFinalHeadLocked(h, req)
 }
 
-// decidedLocked notes the answer to an upgrade.
 func (c *conn) decidedLocked() {
 	c.decided = true
 	if c.paused {
@@ -179,7 +177,6 @@ func (d *down) passChangedHead(n int, head []byte) bool {
 	return d.passMessage(0)
 }
 
-// responded notes the status of the final response.
 func (r *request) responded(status int) {
 	if r.status = status; r.entry != nil {
 		r.entry.FirstByte = time.Now()
@@ -235,7 +232,6 @@ func (d *down) passMessage(n int) bool {
 	return true
 }
 
-// noteSent counts body bytes for the access log.
 func (d *down) noteSent(n int) {
 	c := d.c
 	if c.p.cfg.AccessLog == nil {

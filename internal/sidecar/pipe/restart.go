@@ -125,13 +125,11 @@ func (c *conn) appPort() uint16 {
 	return uint16(port)
 }
 
-// errRestarting is returned in place of a connection to an app that does not serve in time.
 var errRestarting = errors.New("the app is starting and does not serve in time")
 
 // retryRefused is how often a refused connection tries the app again, in case the event that ends the restart is late.
 const retryRefused = 250 * time.Millisecond
 
-// dialApp connects to the app, and waits for it during a restart.
 func (u *up) dialApp() (*tcp.Socket, error) {
 	c := u.c
 	for {

@@ -62,7 +62,6 @@ func (u *up) serveUp() {
 	}
 }
 
-// serveDown runs the app side to its end.
 func (c *conn) serveDown() {
 	if c.down.run() {
 		go c.serveDown()
@@ -203,7 +202,6 @@ func (c *conn) cleanUp() {
 	c.p.freeFiles()
 }
 
-// isReset reports whether the connection ends by a reset.
 func (c *conn) isReset() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -148,7 +148,6 @@ func (t *turns) set(field *bool, value bool) {
 	*field = value
 }
 
-// is reads one of its fields.
 func (t *turns) is(field *bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

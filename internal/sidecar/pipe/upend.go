@@ -45,7 +45,6 @@ func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
 	}
 }
 
-// whyUnreachable is the event that ends a connection which has none to the app.
 func (u *up) whyUnreachable() event {
 	switch {
 	case u.c.overLimit:

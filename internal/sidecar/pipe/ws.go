@@ -22,7 +22,6 @@ type webSocket struct {
 	closeSent atomic.Bool
 }
 
-// passWebSocket passes on bytes of the app.
 func (d *down) passWebSocket() bool {
 	c := d.c
 	b := d.buf
@@ -54,7 +53,6 @@ func (d *down) passWebSocket() bool {
 	return err == nil
 }
 
-// forwardWebSocket forwards bytes of the client.
 func (u *up) forwardWebSocket() {
 	b, f := u.buf, u.frames
 	n := f.Follow(b.Bytes(), ws.AtClose)
@@ -111,7 +109,6 @@ func (u *up) endWebSocket() {
 	u.logLastWord()
 }
 
-// endingName is how the report describes the end.
 func (w *webSocket) endingName() string {
 	if w.closeSent.Load() {
 		return "close " + strconv.Itoa(w.c.p.cfg.WebSocketCode)

@@ -54,7 +54,6 @@ func DialCaptured(ctx context.Context, to netip.AddrPort, client netip.Addr, wai
 	return app, err
 }
 
-// maxSources is how many sources a connection tries.
 const maxSources = 4
 
 // sourceTurn rises when the ports of a client's source have run out: all clients change to their next one.

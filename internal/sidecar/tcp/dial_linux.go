@@ -71,7 +71,6 @@ func familyOf(to netip.AddrPort) int {
 	return unix.AF_INET
 }
 
-// gonePoll is how often Patience.Gone is called.
 const gonePoll = time.Second
 
 // Dial connects to host:port. The addresses of a name are tried one after another; an empty host is this machine.

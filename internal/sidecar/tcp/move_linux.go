@@ -82,7 +82,6 @@ func (m *splicing) some(from, to int) bool {
 	}
 }
 
-// pipe is one of the kernel's, for Splice.
 type pipe struct{ r, w int }
 
 // pipeSize is the size of a pipe, bytes; the kernel allows everyone as much (fs.pipe-max-size).

@@ -86,10 +86,8 @@ func (s *Socket) Held() int {
 	return 0
 }
 
-// recordMemory is the buffer of a record, bytes.
 const recordMemory = 17 << 10
 
-// errRefused ends a handshake.
 var errRefused = errors.New("handshake refused")
 
 // errHandshake is a write before the handshake is done.

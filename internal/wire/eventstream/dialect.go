@@ -23,7 +23,6 @@ const (
 	ollama                // Ollama's own API: JSON lines
 )
 
-// judge is called when an event is complete.
 func (s *Stream) judge() {
 	m := &s.members
 	kind := string(m.kind.bytes())
@@ -79,7 +78,6 @@ type Ending struct {
 	Name   string // of an ending that is not proper, for reports
 }
 
-// message is the text of the error events.
 const message = drain.MessageLastCall
 
 // errorEvents are the formats of the error events, of the message and the next sequence number.

@@ -19,7 +19,6 @@ type members struct {
 	done     bool      // done is true
 }
 
-// memberSet is a set of members.
 type memberSet uint16
 
 const (
@@ -61,7 +60,6 @@ func (m *members) follow(p []byte) {
 	}
 }
 
-// inText takes a byte within a string.
 func (m *members) inText(c byte) {
 	switch {
 	case m.escaped:
@@ -78,7 +76,6 @@ func (m *members) inText(c byte) {
 	}
 }
 
-// between takes a byte outside strings.
 func (m *members) between(c byte) {
 	switch c {
 	case ' ', '\t', '\n', '\r':

@@ -173,7 +173,6 @@ func (s *Stream) part(p []byte) {
 	}
 }
 
-// named is called when the field name is complete.
 func (s *Stream) named() {
 	switch string(s.name.bytes()) {
 	case "":

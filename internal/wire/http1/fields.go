@@ -89,7 +89,6 @@ func (h *Head) field(name, value []byte) error {
 	return nil
 }
 
-// connection takes a Connection field (RFC 9110, 7.6.1).
 func (h *Head) connection(value []byte) {
 	forEachElement(value, func(option []byte) {
 		switch {
@@ -103,7 +102,6 @@ func (h *Head) connection(value []byte) {
 	})
 }
 
-// upgrade takes an Upgrade field (RFC 9110, 7.8).
 func (h *Head) upgrade(value []byte) {
 	h.upgradeField = true
 	forEachElement(value, func(protocol []byte) {

@@ -95,7 +95,6 @@ const (
 	Abrupt                    // it fails them: a GOAWAY must wait until there are none
 )
 
-// setting is an identifier and a value.
 type setting struct {
 	id    uint16
 	value uint32
@@ -157,7 +156,6 @@ func (c Client) Requested(grpc, forwarded bool) Client {
 	return c
 }
 
-// due reports whether the first step is due.
 func (c Client) due(m Moment) (due bool, again time.Duration) {
 	switch {
 	case c == Orderly:

@@ -74,7 +74,6 @@ func (d *Decoder) Decode(block []byte, allowed uint32, to FieldSink) error {
 	return nil
 }
 
-// resize takes a dynamic table size update.
 func (d *Decoder) resize(block []byte, allowed uint32) ([]byte, error) {
 	size, rest, err := readInteger(block, 5)
 	if err != nil {

@@ -14,7 +14,6 @@ const (
 	settingEnableConnectProtocol = 0x8 // RFC 8441
 )
 
-// settingLen is the length of one setting, bytes.
 const settingLen = 6
 
 // ValidSettingsLen reports whether the payload of a SETTINGS frame may have this length, bytes.

@@ -170,7 +170,6 @@ func (d *Dialogue) FromServer(p []byte) {
 	}
 }
 
-// response is a message of the server.
 func (d *Dialogue) response(m *message) {
 	d.typed(m, serverTypes)
 	switch m.header[0] {

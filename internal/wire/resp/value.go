@@ -70,7 +70,6 @@ func isText(kind byte) bool {
 	return false
 }
 
-// digit reads a byte of a length.
 func (v *value) digit(b byte) bool {
 	switch {
 	case b == '-' && v.number == 0:
