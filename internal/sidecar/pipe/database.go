@@ -150,7 +150,9 @@ func (d *down) passDatabase() bool {
 		return true
 	}
 	c.db.FromServer(b.Bytes())
-	ends := c.db.endsLocked()
+	// With the server's latest message it ends if nothing is in progress and the client cannot have sent its next request
+	// before it has read this. One that has only logged in has a moment to do so.
+	ends := (c.p.closing.holds() || c.restart.leaves.Load()) && c.db.Idle() && c.db.HadRequest() && c.client.Unread() == 0
 	awaits := !ends && c.busy && c.db.Idle() // its first request
 	followed := true
 	if ends {
@@ -177,13 +179,6 @@ func (d *down) passDatabase() bool {
 		d.mode = opaque
 	}
 	return followed && err == nil
-}
-
-// endsLocked reports whether the connection ends with the server's latest message: nothing is in progress, and the
-// client cannot have sent its next request before it has read this. One that has only logged in has a moment to do so.
-func (db *database) endsLocked() bool {
-	c := db.c
-	return (c.p.closing.holds() || c.restart.leaves.Load()) && db.Idle() && db.HadRequest() && c.client.Unread() == 0
 }
 
 // sayLast sends the last messages to either side, of a connection that has ended. wmu is held.

@@ -21,7 +21,6 @@ type down struct {
 	reader
 	body   earlyend.Body // wmu guards it while conn.streaming is set
 	head   []byte        // a rewritten head
-	status int           // of the present response
 	closes bool          // the app announces that it closes
 	holds  bool          // its first bytes may be the beginning of HTTP/2
 	late   bool          // they have had their time

@@ -119,7 +119,7 @@ func (p *Pipe) endEarly() {
 		c.mu.Unlock()
 	}
 	over := p.cfg.earlySpread(len(found))
-	p.spreadRetries(len(found), over)
+	p.retries.Store(int64(spread.Retries(len(found), over)))
 	for i, c := range found {
 		p.after(spread.At(i, len(found), over), func() { c.requestLastWord(true) })
 	}
@@ -163,23 +163,16 @@ func (p *Pipe) Open(_ context.Context, most int) ([]drain.Conversation, error) {
 
 // busiest returns the busy connections, the oldest conversation first.
 func (p *Pipe) busiest() []*conn {
-	type aged struct {
-		c   *conn
-		age drain.Millis
-	}
-	var found []aged
+	var out []*conn
+	ages := make(map[*conn]drain.Millis)
 	for _, c := range p.all() {
 		c.mu.Lock()
 		was := c.describeLocked()
 		c.mu.Unlock()
 		if len(was) > 0 {
-			found = append(found, aged{c, was[0].Age})
+			out, ages[c] = append(out, c), was[0].Age
 		}
 	}
-	slices.SortStableFunc(found, func(a, b aged) int { return cmp.Compare(b.age, a.age) })
-	out := make([]*conn, len(found))
-	for i := range found {
-		out[i] = found[i].c
-	}
+	slices.SortStableFunc(out, func(a, b *conn) int { return cmp.Compare(ages[b], ages[a]) })
 	return out
 }

@@ -106,15 +106,14 @@ func (c *conn) carryOut(one *claim, limit time.Duration) {
 		unanswered[0].status = one.reply.Status
 	}
 	for i := range unanswered {
-		outcome := one.log
-		if i > 0 {
-			outcome = one.behind
-		}
 		if one.failed && !unanswered[i].quiet && !c.isIgnored() {
 			c.p.failed.Add(1)
 			c.p.changed()
 		}
-		c.finish(&unanswered[i], unanswered[i].status, outcome)
+	}
+	if len(unanswered) > 0 {
+		c.finish(one.log, unanswered[:1])
+		c.finish(one.behind, unanswered[1:])
 	}
 	c.sendEnd()
 }
@@ -217,15 +216,18 @@ func (c *conn) raceLocked() {
 	}
 }
 
-// finish counts a request that has ended and left the queue, and logs it.
-func (c *conn) finish(q *request, status int, outcome accesslog.Outcome) {
-	if !q.began.IsZero() { // it was queued
-		c.in.stats.Durations.Observe(counters.HTTP1, status, time.Since(q.began))
+// finish counts requests that have ended and left the queue, and logs them.
+func (c *conn) finish(outcome accesslog.Outcome, all []request) {
+	for i := range all {
+		q, how := &all[i], outcome
+		if !q.began.IsZero() { // it was queued
+			c.in.stats.Durations.Observe(counters.HTTP1, q.status, time.Since(q.began))
+		}
+		if q.status == http.StatusSwitchingProtocols && outcome == accesslog.ClientClosed {
+			how = accesslog.ViaUpstream // a tunnel ends by either side's close
+		}
+		c.p.writeEntry(q.entry, q.status, how)
 	}
-	if status == http.StatusSwitchingProtocols && outcome == accesslog.ClientClosed {
-		outcome = accesslog.ViaUpstream // a tunnel ends by either side's close
-	}
-	c.p.writeEntry(q.entry, status, outcome)
 }
 
 // isIdleLocked reports whether nothing is in progress on a connection that has not ended.

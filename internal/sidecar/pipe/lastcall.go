@@ -30,7 +30,7 @@ func (p *Pipe) LastCall(ctx context.Context, window time.Duration) ([]drain.Conv
 	}
 	busy := p.busiest()
 	over := p.cfg.spread(len(busy), window)
-	p.spreadRetries(len(busy), over)
+	p.retries.Store(int64(spread.Retries(len(busy), over)))
 	spread.Each(ctx, began, over, busy, end)
 	for _, c := range p.all() {
 		end(c)
@@ -61,12 +61,6 @@ func (c *conn) endAtLastCall() ([]drain.Conversation, *lastWord) {
 	}
 	c.carryOut(one, stuckTime)
 	return was, nil
-}
-
-// spreadRetries asks clients that wait before they reconnect, those of event streams, to spread their return if the
-// endings of n conversations, which are spread over a time, cannot.
-func (p *Pipe) spreadRetries(n int, over time.Duration) {
-	p.retries.Store(int64(spread.Retries(n, over)))
 }
 
 // awaitLastWords returns the conversations that we have ended. Those not at a boundary by then end where they are.
@@ -221,18 +215,6 @@ func (c *conn) sendLastWord(force bool) {
 		_ = c.client.Send(end.Last, !resets) // bytes that are held back go with a FIN, not with a reset
 	}
 	c.carryOut(&claim{ending: endings[onLastCall][within]}, 0)
-}
-
-// logLastWord logs the requests of a conversation that has had its last word, and counts it as gone.
-func (u *up) logLastWord() {
-	c := u.c
-	c.mu.Lock()
-	unanswered := c.queue.take()
-	c.recountLocked()
-	c.mu.Unlock()
-	for i := range unanswered {
-		c.finish(&unanswered[i], unanswered[i].status, endings[onLastCall][within].log)
-	}
 }
 
 // settleLocked notifies the goroutine that waits for the last word.

@@ -95,17 +95,6 @@ func (c *conn) holdsNothing() {
 	}
 }
 
-// accountComplete is account for a request that is complete and waits for a connection to the app. It returns false if
-// requests like it hold all of the budget.
-func (u *up) accountComplete() bool {
-	c := u.c
-	if len(u.buf.B) <= tcp.SmallBuffer && c.share.Held() == 0 {
-		return true // the connection's memory has room for it
-	}
-	_ = c.p.budget.Hold(&c.share, len(u.buf.B), budget.Served)
-	return !c.p.budget.IsFull()
-}
-
 // endUnfinished ends a connection for the memory's sake.
 func (u *up) endUnfinished() {
 	c := u.c

@@ -27,14 +27,14 @@ type Pipe struct {
 	arrivals atomic.Uint64
 	failed   atomic.Uint64 // requests that the app, which had gone, has not answered
 
-	streamsHeld   atomic.Int64  // bytes of open HTTP/2 streams
-	restartsOn    atomic.Int32  // number of restarts: without one, connections take no lock for it
-	draining      state         // responses announce the close
-	closing       state         // connections that become idle are closed
-	idleGrace     atomic.Int64  // the longest idle time of CloseIdle, nanoseconds
-	timersStopped atomic.Uint64 // how often: the timers of after that were set before do nothing
-	retries       atomic.Int64  // over how long event streams' clients spread their return, nanoseconds; 0: the default
-	opaqueEnds    opaqueEnds
+	streamsHeld   atomic.Int64                                     // bytes of open HTTP/2 streams
+	restartsOn    atomic.Int32                                     // number of restarts: without one, connections take no lock for it
+	draining      state                                            // responses announce the close
+	closing       state                                            // connections that become idle are closed
+	idleGrace     atomic.Int64                                     // the longest idle time of CloseIdle, nanoseconds
+	timersStopped atomic.Uint64                                    // how often: the timers of after that were set before do nothing
+	retries       atomic.Int64                                     // over how long event streams' clients spread their return, nanoseconds; 0: the default
+	opaqueEnds    struct{ ended, answered, dropped atomic.Uint64 } // ended is written last and read first
 	stacks        stacks
 	budget        *budget.Budget
 	existing      atomic.Int64 // connections, those that wait for the client's FIN included
@@ -66,11 +66,11 @@ type Pipe struct {
 	restarts  []*Restart // in progress
 	throttle  logs.Throttle
 
-	running  sync.WaitGroup // connections
-	accepts  sync.WaitGroup // accept loops; they end with their listeners
-	watches  sync.WaitGroup // of certificates and timeouts; they end with ctx
-	exited   chan struct{}
-	exitOnce sync.Once
+	running sync.WaitGroup // connections
+	accepts sync.WaitGroup // accept loops; they end with their listeners
+	watches sync.WaitGroup // of certificates and timeouts; they end with ctx
+	exited  chan struct{}
+	exit    func() // once
 }
 
 var _ drain.DataPlane = (*Pipe)(nil)
@@ -85,6 +85,12 @@ func Start(cfg Config) (*Pipe, error) {
 		work:   make(chan func()),
 		exited: make(chan struct{}),
 	}
+	p.exit = sync.OnceFunc(func() {
+		if cfg.AccessLog != nil {
+			cfg.AccessLog.Close()
+		}
+		close(p.exited)
+	})
 	var unfinished int64
 	p.mostConnections, unfinished = cfg.shares(slices.ContainsFunc(cfg.Inbound,
 		func(in Inbound) bool { return in.TLS != nil }))
@@ -200,15 +206,6 @@ func (p *Pipe) beginEnd() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
-}
-
-func (p *Pipe) exit() {
-	p.exitOnce.Do(func() {
-		if p.cfg.AccessLog != nil {
-			p.cfg.AccessLog.Close()
-		}
-		close(p.exited)
-	})
 }
 
 // unfinished returns how many connections have not ended, and how many bytes of the others are unacknowledged.

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -201,7 +203,12 @@ func (u *up) beforeHead(to *batch) batchStep {
 func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 	u.c.setArriving(true)
 	on := onOverLimit
-	if u.accountComplete() {
+	fits := len(u.buf.B) <= tcp.SmallBuffer && u.c.share.Held() == 0 // the connection's memory has room for the request
+	if !fits {
+		_ = u.c.p.budget.Hold(&u.c.share, len(u.buf.B), budget.Served)
+		fits = !u.c.p.budget.IsFull()
+	}
+	if fits {
 		u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
 		if err := u.dial(); err == nil {
 			return true

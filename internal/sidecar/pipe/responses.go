@@ -159,7 +159,7 @@ func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 		c.lastWordRequested.Store(true)
 	}
 	req.responded(h.Status)
-	d.within, d.body, d.status = true, earlyend.New(framing, content, isSubscription), h.Status
+	d.within, d.body = true, earlyend.New(framing, content, isSubscription)
 	// The app has not read the requests after this one. Their client may repeat them on another connection.
 	d.closes = h.Close || isUntilClose
 	if announces && !h.Close {
@@ -266,7 +266,7 @@ func (d *down) responseEnds(last bool) bool {
 		c.mu.Unlock()
 		return false
 	}
-	answered := *c.queue.at(0)
+	answered := [...]request{*c.queue.at(0)}
 	c.queue.pop()
 	if !c.answered {
 		c.noteHTTP()
@@ -281,7 +281,7 @@ func (d *down) responseEnds(last bool) bool {
 	leave := idle && refusal == nil && (c.halfClosed || c.end.last() || c.restart.leaves.Load() || c.p.closing.holds())
 	c.recountLocked()
 	c.mu.Unlock()
-	c.finish(&answered, d.status, accesslog.ViaUpstream)
+	c.finish(accesslog.ViaUpstream, answered[:])
 	switch {
 	case last:
 		return false

@@ -182,9 +182,7 @@ func (c *conn) cleanUp() {
 	}
 	c.recountLocked()
 	c.mu.Unlock()
-	for i := range unanswered {
-		c.finish(&unanswered[i], unanswered[i].status, accesslog.ClientClosed)
-	}
+	c.finish(accesslog.ClientClosed, unanswered)
 	c.logOpaque()
 	if resets { // without TLS' close_notify
 		_ = c.client.CloseClear()

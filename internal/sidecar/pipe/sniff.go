@@ -1,8 +1,7 @@
 package pipe
 
 import (
-	"maps"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -54,25 +53,14 @@ const sniffTime = time.Second
 
 // ports are those of captured connections at which the app has answered HTTP, and 0 for other connections: each port
 // may belong to another app.
-type ports struct {
-	all atomic.Pointer[map[uint16]bool]
-}
+type ports struct{ sync.Map }
 
 func (p *ports) has(port uint16) bool {
-	all := p.all.Load()
-	return all != nil && (*all)[port]
+	_, is := p.Load(port)
+	return is
 }
 
-func (p *ports) add(port uint16) {
-	for !p.has(port) {
-		old := p.all.Load()
-		all := map[uint16]bool{port: true}
-		if old != nil {
-			maps.Copy(all, *old)
-		}
-		p.all.CompareAndSwap(old, &all)
-	}
-}
+func (p *ports) add(port uint16) { p.LoadOrStore(port, nil) }
 
 func (c *conn) noteHTTP() { c.in.http.add(c.origin.Port()) }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -185,9 +184,6 @@ func (c *conn) noteAppEnd(err error) {
 	}
 	ends.ended.Add(1)
 }
-
-// opaqueEnds are drain.OpaqueEnds while they are counted. ended is the last to be written and the first to be read.
-type opaqueEnds struct{ ended, answered, dropped atomic.Uint64 }
 
 // opaqueInterval is the shortest interval between two log lines about a kind of opaque connection.
 const opaqueInterval = 10 * time.Minute

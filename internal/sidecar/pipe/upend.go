@@ -37,7 +37,8 @@ func (u *up) endRefused(r *accesslog.Reply, outcome accesslog.Outcome) {
 	}
 	c.mu.Unlock()
 	if !dropped.began.IsZero() {
-		c.finish(&dropped, r.Status, outcome)
+		dropped.status = r.Status
+		c.finish(outcome, []request{dropped})
 	}
 	if !waits {
 		c.in.stats.CountRefused(r.Status)

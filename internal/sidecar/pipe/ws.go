@@ -106,7 +106,11 @@ func (u *up) endWebSocket() {
 	_ = c.app.SetReadDeadline(time.Now().Add(lingerTime))
 	_ = c.client.CloseWrite()
 	_ = c.client.SetReadDeadline(time.Now().Add(lingerTime))
-	u.logLastWord()
+	c.mu.Lock()
+	requests := c.queue.take()
+	c.recountLocked()
+	c.mu.Unlock()
+	c.finish(endings[onLastCall][inWebSocket].log, requests)
 }
 
 func (w *webSocket) endingName() string {
