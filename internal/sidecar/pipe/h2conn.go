@@ -89,7 +89,12 @@ func (u *up) becomeH2() {
 	b := u.buf
 	if c.app == nil {
 		if err := u.dial(); err != nil { // requests are read and answered
-			c.h2.sendSettings()
+			c.wmu.Lock()
+			if h := c.h2; !c.hasEnded() && !h.down.Spoke { // in place of the app: gRPC's clients send no request before
+				h.down.Spoke = true
+				_ = c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
+			}
+			c.wmu.Unlock()
 			c.setArriving(false)
 			b.R += len(http2.Preface)
 			return
@@ -127,16 +132,6 @@ func (h *h2) isOtherLocked(b []byte) bool {
 	c.noteOpaque(counters.OpaqueUnknown)
 	_ = c.client.SetReadDeadline(time.Now())
 	return true
-}
-
-// sendSettings sends SETTINGS in place of an unreachable app: gRPC's clients, for one, send no request before.
-func (h *h2) sendSettings() {
-	h.c.wmu.Lock()
-	defer h.c.wmu.Unlock()
-	if !h.c.hasEnded() && !h.down.Spoke {
-		h.down.Spoke = true
-		_ = h.c.client.Send(http2.Append(nil, http2.Settings, 0, 0, nil), false)
-	}
 }
 
 // forwardFrames forwards frames of the client. wait is true if more bytes are needed.

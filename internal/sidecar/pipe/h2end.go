@@ -76,7 +76,9 @@ func (h *h2) end(s *stream, out []byte, e ending) (string, []byte) {
 			block = append(block, 0x88) // :status 200, of the static table
 			block = http2.AppendField(block, "content-type", "application/grpc")
 		}
-		for _, field := range grpc.Unavailable.With(e.reply.Message()).Trailers() {
+		end := grpc.Unavailable
+		end.Message = e.reply.Message()
+		for _, field := range end.Trailers() {
 			block = http2.AppendField(block, field[0], field[1])
 		}
 		return e.report, http2.Append(out, http2.Headers, endHeaders, s.id, block)

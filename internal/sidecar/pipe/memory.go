@@ -155,7 +155,10 @@ func (p *Pipe) makeRoom(client *tcp.Socket) bool {
 	}
 	for try := range budget.Yields / 5 {
 		leaving, _ := p.budget.Leaving()
-		open := p.open.Load() - p.refused() - leaving
+		open := p.open.Load() - leaving
+		for _, l := range p.listeners { // without those beyond the limit, each until its request has been refused
+			open -= l.stats.OverLimit.Load()
+		}
 		switch {
 		case open < p.mostConnections:
 			return true
@@ -167,14 +170,6 @@ func (p *Pipe) makeRoom(client *tcp.Socket) bool {
 		runtime.Gosched()
 	}
 	return false
-}
-
-// refused is how many open connections are beyond the limit, each until its request has been refused.
-func (p *Pipe) refused() (n int64) {
-	for _, l := range p.listeners {
-		n += l.stats.OverLimit.Load()
-	}
-	return n
 }
 
 // hurryOldest has the oldest connections leave that have sent their FIN and wait for the client's, until there is room.

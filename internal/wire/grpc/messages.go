@@ -20,12 +20,6 @@ type Status struct {
 // drain.EndingGRPC.
 var Unavailable = Status{Code: 14, Name: drain.EndingConnect, Message: drain.MessageLastCall}
 
-// With is the status with another message.
-func (s Status) With(message string) Status {
-	s.Message = message
-	return s
-}
-
 // Trailers are the fields that end the response, each a name and a value.
 func (s Status) Trailers() [2][2]string {
 	return [...][2]string{{"grpc-status", strconv.Itoa(s.Code)}, {"grpc-message", s.Message}}

@@ -115,16 +115,11 @@ func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, 
 	var e entry
 	switch {
 	case index == 0:
-		var s stringLiteral
-		if s, rest, err = readString(rest); err != nil {
+		var name []byte // a code has at least five bits, so some longer ones are decoded in vain
+		if name, e.nameLen, rest, err = d.readString(rest, longestField); err != nil {
 			return 0, nil, err
 		}
-		// A code has at least five bits, so some longer names are decoded in vain.
-		name, n, err := d.text(s, len(s.b) <= longestField)
-		if err != nil {
-			return 0, nil, err
-		}
-		e.name, e.nameLen = fieldNameOf(name), n
+		e.name = fieldNameOf(name)
 	default:
 		indexed, _ := d.table.field(index)
 		if indexed == nil {
@@ -132,16 +127,14 @@ func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, 
 		}
 		e.name, e.nameLen = indexed.name, indexed.nameLen
 	}
-	s, rest, err := readString(rest)
-	if err != nil {
+	isWanted, most := d.Want.Has(e.name), -1
+	if isWanted {
+		most = len(rest)
+	}
+	var value []byte
+	if value, e.valueLen, rest, err = d.readString(rest, most); err != nil {
 		return 0, nil, err
 	}
-	isWanted := d.Want.Has(e.name)
-	value, n, err := d.text(s, isWanted)
-	if err != nil {
-		return 0, nil, err
-	}
-	e.valueLen = n
 	if isWanted {
 		to.Field(e.name, value)
 	} else {
@@ -153,44 +146,35 @@ func (d *Decoder) literal(block []byte, prefix int, to FieldSink) (int, []byte, 
 	return e.size(), rest, nil
 }
 
-// text decodes a string and returns its length. One that is not wanted may only be counted.
-func (d *Decoder) text(s stringLiteral, isWanted bool) (text []byte, n int, err error) {
-	if !s.isHuffman {
-		return s.b, len(s.b), nil
+// readString reads a string (RFC 7541, 5.2) and returns its length. Of one with a longer code than most only that.
+func (d *Decoder) readString(p []byte, most int) (text []byte, n int, rest []byte, err error) {
+	if len(p) == 0 {
+		return nil, 0, nil, errTruncated
+	}
+	isHuffman := p[0]&0x80 != 0
+	size, p, err := readInteger(p, 7)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	if size > uint64(len(p)) {
+		return nil, 0, nil, errTruncated
+	}
+	text, rest = p[:size], p[size:]
+	if !isHuffman {
+		return text, len(text), rest, nil
 	}
 	var into []byte // nil: only to be counted
-	if isWanted {
-		if most := len(s.b)*8/5 + 1; cap(d.scratch) < most {
-			d.scratch = make([]byte, 0, max(most, 128))
+	if len(text) <= most {
+		if room := len(text)*8/5 + 1; cap(d.scratch) < room {
+			d.scratch = make([]byte, 0, max(room, 128))
 		}
 		into = d.scratch[:0]
 	}
-	text, n, ok := huffman.decode(into, s.b)
+	text, n, ok := huffman.decode(into, text)
 	if !ok {
-		return nil, 0, errHuffman
+		return nil, 0, nil, errHuffman
 	}
-	return text, n, nil
-}
-
-// stringLiteral is a string as it is coded in a block (RFC 7541, 5.2).
-type stringLiteral struct {
-	b         []byte
-	isHuffman bool
-}
-
-func readString(p []byte) (stringLiteral, []byte, error) {
-	if len(p) == 0 {
-		return stringLiteral{}, nil, errTruncated
-	}
-	isHuffman := p[0]&0x80 != 0
-	n, p, err := readInteger(p, 7)
-	if err != nil {
-		return stringLiteral{}, nil, err
-	}
-	if n > uint64(len(p)) {
-		return stringLiteral{}, nil, errTruncated
-	}
-	return stringLiteral{p[:n], isHuffman}, p[n:], nil
+	return text, n, rest, nil
 }
 
 // readInteger reads an integer of up to 63 bits that begins with the lowest prefix bits of p[0] (RFC 7541, 5.1).
