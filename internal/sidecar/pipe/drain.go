@@ -110,14 +110,11 @@ func (p *Pipe) endLater(c *conn, idleFor, pause time.Duration) {
 
 // endEarly requests, one after another, the last word of the conversations that are configured to end early.
 func (p *Pipe) endEarly() {
-	var found []*conn
-	for _, c := range p.busiest() {
+	found := slices.DeleteFunc(p.busiest(), func(c *conn) bool {
 		c.mu.Lock()
-		if c.endsEarlyLocked() {
-			found = append(found, c)
-		}
-		c.mu.Unlock()
-	}
+		defer c.mu.Unlock()
+		return !c.endsEarlyLocked()
+	})
 	over := p.cfg.earlySpread(len(found))
 	p.retries.Store(int64(spread.Retries(len(found), over)))
 	for i, c := range found {

@@ -52,11 +52,9 @@ type h2 struct {
 func (c *conn) newH2() *h2 {
 	limits := &c.p.cfg.H2
 	h := &h2{c: c, appLast: http2.MaxStreamID, ofClient: http2.NewTableLimit(), ofApp: http2.NewTableLimit(),
-		windows: http2.NewWindows()}
-	h.guard = http2.Guard{Limits: limits}
+		windows: http2.NewWindows(), guard: http2.Guard{Limits: limits}, down: http2.Follower{MaxBlock: maxAppBlock},
+		upTable: http2.NewDecoder(requestFields), dnTable: http2.NewDecoder(responseFields)}
 	h.up = http2.Follower{MaxBlock: limits.MaxHeaderBlock, Guard: &h.guard}
-	h.down = http2.Follower{MaxBlock: maxAppBlock}
-	h.upTable, h.dnTable = http2.NewDecoder(requestFields), http2.NewDecoder(responseFields)
 	if c.p.cfg.AccessLog != nil {
 		h.upTable.Want = loggedRequestFields
 	}

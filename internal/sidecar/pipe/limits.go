@@ -3,6 +3,7 @@ package pipe
 import (
 	"bytes"
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
@@ -81,15 +82,12 @@ func (l *Limits) tooLong(head []byte) *accesslog.Reply {
 // watchTimeouts ends connections that exceed a timeout, until the pipe ends. Requests do not pay for it: the
 // connections are looked at when the first can be due, and at most sweeps times within the shortest timeout.
 func (p *Pipe) watchTimeouts() {
-	shortest := time.Duration(0)
-	for _, limit := range []time.Duration{p.cfg.IdleTimeout, p.cfg.ResponseTimeout} {
-		if limit > 0 && (shortest == 0 || limit < shortest) {
-			shortest = limit
-		}
-	}
-	if shortest == 0 {
+	limits := slices.DeleteFunc([]time.Duration{p.cfg.IdleTimeout, p.cfg.ResponseTimeout},
+		func(limit time.Duration) bool { return limit <= 0 })
+	if len(limits) == 0 {
 		return
 	}
+	shortest := slices.Min(limits)
 	for next := shortest; ; {
 		select {
 		case <-time.After(max(next, shortest/sweeps)):

@@ -83,23 +83,17 @@ func sourcesFor(to netip.Addr) netip.Prefix {
 		return known.sources
 	}
 	found := &sourced{to: netip.PrefixFrom(to, to.BitLen())}
-	if isLocal(to) {
-		found.sources = localSources(to)
+	switch {
+	case !isLocal(to):
+	case to.Is4() && isLocal(Sources4.Addr().Next()):
+		found.sources = Sources4
+	case to.Is4():
+		found.sources = netip.PrefixFrom(istio.Source4, 32)
+	case hasRoute6(Sources6):
+		found.sources = Sources6
 	}
 	last.Store(found)
 	return found.sources
-}
-
-func localSources(to netip.Addr) netip.Prefix {
-	switch {
-	case to.Is4() && isLocal(Sources4.Addr().Next()):
-		return Sources4
-	case to.Is4():
-		return netip.PrefixFrom(istio.Source4, 32)
-	case hasRoute6(Sources6):
-		return Sources6
-	}
-	return netip.Prefix{}
 }
 
 // isLocal reports whether a socket may have an address.
