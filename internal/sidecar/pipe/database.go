@@ -150,9 +150,10 @@ func (d *down) passDatabase() bool {
 		return true
 	}
 	c.db.FromServer(b.Bytes())
-	// With the server's latest message it ends if nothing is in progress and the client cannot have sent its next request
-	// before it has read this. One that has only logged in has a moment to do so.
-	ends := (c.p.closing.holds() || c.restart.leaves.Load()) && c.db.Idle() && c.db.HadRequest() && c.client.Unread() == 0
+	// With the server's latest message it ends if nothing is in progress and the client cannot have sent its next
+	// request before it has read this. One that has only logged in has a moment to do so.
+	ends := (c.p.closing.holds() || c.restart.leaves.Load()) && c.db.Idle() && c.db.HadRequest() &&
+		c.client.Unread() == 0
 	awaits := !ends && c.busy && c.db.Idle() // its first request
 	followed := true
 	if ends {

@@ -15,7 +15,7 @@
 // How a connection ends is the table in endings.go; docs/endings.md describes it from the client's side. Files, from
 // top to bottom: pipe.go and listener.go own the connections; drain.go and lastcall.go are the drain's steps; serve.go
 // runs one connection; up.go and sniff.go read the client, down.go the app; requests.go, admit.go and responses.go are
-// HTTP/1, h2*.go HTTP/2, ws.go WebSocket, database.go databases, and opaque.go everything else; upend.go, rejoin.go and
-// restart.go have the ends of either side, end.go does what the table says; activity.go counts; conn.go is a connection's
-// state.
+// HTTP/1, h2*.go HTTP/2, ws.go WebSocket, database.go databases, and opaque.go everything else; upend.go, rejoin.go
+// and restart.go have the ends of either side, end.go does what the table says; activity.go counts; conn.go is a
+// connection's state.
 package pipe

@@ -125,8 +125,8 @@ func (c *conn) sendEnd() { c.sendEndAnd(c.linger) }
 // sendEndAnd is sendEnd with something else to do after a FIN.
 func (c *conn) sendEndAnd(linger func()) {
 	if c.isReset() {
-		// A body that only the connection's end can end: after a FIN the truncated body would look complete. The reset is
-		// sent when the client's kernel has acknowledged all data; up waits for that.
+		// A body that only the connection's end can end: after a FIN the truncated body would look complete. The reset
+		// is sent when the client's kernel has acknowledged all data; up waits for that.
 		_ = c.client.SetLinger(0)
 		c.shutApp()
 		_ = c.client.SetDeadline(time.Now())

@@ -27,14 +27,13 @@ type Pipe struct {
 	arrivals atomic.Uint64
 	failed   atomic.Uint64 // requests that the app, which had gone, has not answered
 
-	streamsHeld   atomic.Int64                                     // bytes of open HTTP/2 streams
-	restartsOn    atomic.Int32                                     // number of restarts: without one, connections take no lock for it
-	draining      state                                            // responses announce the close
-	closing       state                                            // connections that become idle are closed
-	idleGrace     atomic.Int64                                     // the longest idle time of CloseIdle, nanoseconds
-	timersStopped atomic.Uint64                                    // how often: the timers of after that were set before do nothing
-	retries       atomic.Int64                                     // over how long event streams' clients spread their return, nanoseconds; 0: the default
-	opaqueEnds    struct{ ended, answered, dropped atomic.Uint64 } // ended is written last and read first
+	streamsHeld   atomic.Int64  // bytes of open HTTP/2 streams
+	restartsOn    atomic.Int32  // number of restarts: without one, connections take no lock for it
+	draining      state         // responses announce the close
+	closing       state         // connections that become idle are closed
+	idleGrace     atomic.Int64  // the longest idle time of CloseIdle, nanoseconds
+	timersStopped atomic.Uint64 // how often: the timers of after that were set before do nothing
+	retries       atomic.Int64  // over how long event streams' clients spread their return, nanoseconds; 0: the default
 	stacks        stacks
 	budget        *budget.Budget
 	existing      atomic.Int64 // connections, those that wait for the client's FIN included
@@ -52,6 +51,8 @@ type Pipe struct {
 		listed  time.Time
 		hurried time.Time
 	}
+
+	opaqueEnds struct{ ended, answered, dropped atomic.Uint64 } // ended is written last and read first
 
 	starting *Restart // of an app that starts with the pipe; nil: it did not
 

@@ -199,8 +199,8 @@ func (d *down) passMessage(n int) bool {
 		if c.queue.len() == 1 && !c.arriving && (c.p.closing.holds() || c.restart.leaves.Load() || c.halfClosed) {
 			c.end.advance(lastMessage)
 		}
-		// The response to the only request may come before all of its body. Its client may read it only after it has sent
-		// everything, so the connection ends no earlier, unless the app ends its own.
+		// The response to the only request may come before all of its body. Its client may read it only after it has
+		// sent everything, so the connection ends no earlier, unless the app ends its own.
 		uploadsOn := c.uploads && !c.awaits100 && c.queue.len() == 1
 		last = c.end.last() && (c.queue.len() == 1 || d.closes) && c.end.refusal == nil && !uploadsOn
 	}

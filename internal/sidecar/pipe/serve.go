@@ -131,8 +131,8 @@ func (u *up) answerAlone() (parted bool) {
 		close(c.ended)
 		return true
 	}
-	// It is finished if nothing can come from the client any longer that a close would answer with a reset. A drain waits
-	// until its clients have acknowledged everything, for which it needs their sockets.
+	// It is finished if nothing can come from the client any longer that a close would answer with a reset. A drain
+	// waits until its clients have acknowledged everything, for which it needs their sockets.
 	c.mu.Lock()
 	answered := c.end.on == onAnswered && !c.end.resets
 	c.mu.Unlock()

@@ -291,7 +291,8 @@ func TestConnectRPC(t *testing.T) {
 				t.Errorf("a message too many: %v", stream.Msg())
 			}
 			var e *connect.Error
-			if err := stream.Err(); !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != drain.MessageLastCall {
+			err = stream.Err()
+			if !errors.As(err, &e) || e.Code() != connect.CodeUnavailable || e.Message() != drain.MessageLastCall {
 				t.Errorf("the client sees %v", err)
 			}
 			wantEndings(t, report(), tt.ending)

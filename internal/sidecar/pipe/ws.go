@@ -76,7 +76,8 @@ func (w *webSocket) sendClose(force bool) {
 	}
 	_ = c.client.SetWriteDeadline(time.Now().Add(stuckTime))
 	w.closeSent.Store(true)
-	if err := c.client.Send(ws.AppendClose(nil, c.p.cfg.WebSocketCode, drain.MessageLastCall, false), false); err != nil {
+	last := ws.AppendClose(nil, c.p.cfg.WebSocketCode, drain.MessageLastCall, false)
+	if err := c.client.Send(last, false); err != nil {
 		_ = c.client.SetReadDeadline(time.Now())
 		return
 	}

@@ -45,8 +45,10 @@ func TestContentOf(t *testing.T) {
 
 func TestEnd(t *testing.T) {
 	message := string(grpc.Append(nil, 0, []byte("hello")))
-	trailers := string(grpc.Append(nil, 0x80, []byte("grpc-status: 14\r\ngrpc-message: the server is shutting down\r\n")))
-	connected := string(grpc.Append(nil, 2, []byte(`{"error":{"code":"unavailable","message":"the server is shutting down"}}`)))
+	trailers := "grpc-status: 14\r\ngrpc-message: the server is shutting down\r\n"
+	trailers = string(grpc.Append(nil, 0x80, []byte(trailers)))
+	connected := `{"error":{"code":"unavailable","message":"the server is shutting down"}}`
+	connected = string(grpc.Append(nil, 2, []byte(connected)))
 	chunk := func(s string) string { return string(http1.AppendChunk(nil, []byte(s))) }
 	for _, tt := range []struct {
 		name    string

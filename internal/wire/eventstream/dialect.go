@@ -82,8 +82,10 @@ const message = drain.MessageLastCall
 
 // errorEvents are the formats of the error events, of the message and the next sequence number.
 var errorEvents = [...]string{
-	openAI: `data: {"error":{"message":%[1]q,"type":"server_error","param":null,"code":"server_shutting_down"}}` + "\n\n",
-	openAIReplies: "event: error\n" + `data: {"type":"error","sequence_number":%[2]d,"code":"server_error","message":%[1]q,` +
+	openAI: `data: {"error":{"message":%[1]q,"type":"server_error","param":null,"code":"server_shutting_down"}}` +
+		"\n\n",
+	openAIReplies: "event: error\n" +
+		`data: {"type":"error","sequence_number":%[2]d,"code":"server_error","message":%[1]q,` +
 		`"param":null,"error":{"type":"server_error","code":"server_error","message":%[1]q,"param":null}}` + "\n\n",
 	anthropic: "event: error\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":%[1]q}}` + "\n\n",
 	gemini:    `data: {"error":{"code":503,"message":%[1]q,"status":"UNAVAILABLE"}}` + "\r\n\r\n",
