@@ -140,7 +140,7 @@ func TestPublicPackagesNeedOnlyXNet(t *testing.T) {
 // read in one sitting is split by what it does, not by its length.
 var limits = map[string]int{
 	".":                     42600, // the library and the sidecar; the aim is 33,000. 800 of them follow databases, 850 workers
-	"internal/sidecar/pipe": 7500,
+	"internal/sidecar/pipe": 7160,
 }
 
 // support has the packages that only tests import.
