@@ -43,9 +43,6 @@ func newApps() *Apps { return &Apps{shown: cache.NewLRUExpireCache(maxApps)} }
 // and a new version of the app shows it with each pod.
 const endsKept = 5
 
-// shown are the ends of a workload's pods, the latest first. It is not changed once it is remembered.
-type shown []appEnd
-
 // appEnd is the evidence of one end about the app.
 type appEnd struct {
 	event, pod string
@@ -72,10 +69,11 @@ func (a *Apps) learn(e *corev1.Event) {
 	a.shown.Add(key, ends[:min(len(ends), endsKept)], appsLast)
 }
 
-func (a *Apps) of(workload string) shown {
+// of are the ends of a workload's pods, the latest first. The list is not changed once it is remembered.
+func (a *Apps) of(workload string) []appEnd {
 	value, _ := a.shown.Get(workload)
-	s, _ := value.(shown)
-	return s
+	ends, _ := value.([]appEnd)
+	return ends
 }
 
 // Learned returns finishes if at least half of the latest ends of the workload's pods that showed anything have shown
