@@ -8,8 +8,10 @@ import (
 
 // Pause waits, and returns the cause of ctx's end if that comes first.
 func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-time.After(d):
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -28,16 +30,4 @@ func Until(ctx context.Context, every time.Duration, is func() bool) error {
 		}
 	}
 	return nil
-}
-
-// Pause waits, and returns the cause of ctx's end if that comes first.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
