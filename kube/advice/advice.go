@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -163,9 +164,7 @@ func (t *Totals) Add(one Termination) {
 	case len(one.Killed) > 0:
 		w.Killed++
 	}
-	lost := one.Traffic.Lost
-	w.Reset, w.Unanswered = w.Reset+lost.Reset, w.Unanswered+lost.Unanswered
-	w.Refused, w.Cut = w.Refused+lost.Refused, w.Cut+lost.Cut
+	w.Lost.Add(one.Traffic.Lost)
 	w.Seconds += one.Seconds
 	w.Idle += min(time.Duration(one.Traffic.Idle).Seconds(), one.Seconds)
 	w.Lateness = max(w.Lateness, one.Lateness)
@@ -191,9 +190,6 @@ const (
 	shareNotFixed = 0.5             // of a termination: idle time beyond it looks like a fixed sleep
 )
 
-// defaultMinDrain is lastcall's default minimum drain, seconds: it accepts new connections for so long.
-const defaultMinDrain = 5
-
 const holdAnnotation = pod.AnnotationMinimumDrain + ": %ds"
 
 // Advise lists remedies for a workload, the most important first. A workload without a loss, a SIGKILL or a waste of
@@ -210,7 +206,7 @@ func Advise(w *Workload) (all []Advice) {
 		}
 		a := Advice{What: "let lastcall hold the pod until its requests are answered", Why: why,
 			Patch: w.patch("metadata:\n  labels:\n    lastcall.dev/inject: \"true\"")}
-		if w.Lateness > defaultMinDrain {
+		if w.Lateness > drain.DefaultMinimumDrain.Seconds() {
 			a.Patch = w.patch(fmt.Sprintf("metadata:\n  labels:\n    lastcall.dev/inject: \"true\"\n"+
 				"  annotations:\n    "+holdAnnotation, hold))
 		}

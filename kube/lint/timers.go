@@ -25,13 +25,13 @@ func (l *linting) preStopSleeps(c *corev1.Container, path string) {
 	switch {
 	case hook.Duration == pod.Forever:
 		l.find("LC001", Error, path+".lifecycle.preStop",
-			"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL 2 s later; let it end",
-			l.grace)
+			"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL %g s later; let it end",
+			l.grace, drain.LeastGrace.Seconds())
 	case hook.Duration >= l.grace:
 		l.find("LC001", Error, path+".lifecycle.preStop",
-			"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL 2 s later; "+
+			"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL %g s later; "+
 				"shorten the sleep or raise terminationGracePeriodSeconds above %v",
-			hook.Duration, l.grace, hook.Duration)
+			hook.Duration, l.grace, drain.LeastGrace.Seconds(), hook.Duration)
 	}
 }
 

@@ -77,7 +77,7 @@ func shownStats() (patterns []m) {
 		patterns = append(patterns, m{"prefix": prefix})
 	}
 	for _, suffix := range []string{
-		"downstream_cx_active", "downstream_cx_total", "downstream_rq_active", "downstream_rq_total",
+		connectionsActive, connectionsTotal, requestsActive, requestsTotal,
 		"downstream_cx_upgrades_active",
 		"upstream_cx_active", "upstream_cx_connect_fail", "upstream_rq_active",
 	} {

@@ -30,7 +30,8 @@ const adminPrefix = "admin"
 // The filter takes the stats of all listeners; which of them count is chosen by exact
 // name afterwards, because a filter of 2,000 names costs more than their lines.
 const (
-	everyFilter    = `^(http\..*\.downstream_(rq_active|rq_total|cx_active)|listener\..*\.downstream_cx_(active|total))$`
+	everyFilter = `^(http\..*\.(` + requestsActive + `|` + requestsTotal + `|` + connectionsActive + `)|` +
+		`listener\..*\.(` + connectionsActive + `|` + connectionsTotal + `))$`
 	listenerPrefix = "listener."
 )
 

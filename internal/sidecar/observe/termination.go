@@ -87,6 +87,14 @@ type Lost struct {
 // Total is the sum.
 func (l Lost) Total() int { return l.Reset + l.Unanswered + l.Refused + l.Cut }
 
+// Add adds the losses of another termination.
+func (l *Lost) Add(other Lost) {
+	l.Reset += other.Reset
+	l.Unanswered += other.Unanswered
+	l.Refused += other.Refused
+	l.Cut += other.Cut
+}
+
 // Reasons are the numbers by reason, 0 included.
 func (l Lost) Reasons() map[Reason]int {
 	return map[Reason]int{Reset: l.Reset, Unanswered: l.Unanswered, Refused: l.Refused, Cut: l.Cut}

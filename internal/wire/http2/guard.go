@@ -137,9 +137,6 @@ func (g *Guard) StrayReset() error {
 	return nil
 }
 
-// DefaultMaxResets is the default of Limits.MaxResets.
-const DefaultMaxResets = 500
-
 // PrematureTime is the age from which a reset is not rapid: Envoy's premature_reset_min_stream_lifetime_seconds.
 const PrematureTime = time.Second
 

@@ -42,6 +42,9 @@ type Limits struct {
 	MaxStreams int
 }
 
+// DefaultMaxResets is the default of Limits.MaxResets.
+const DefaultMaxResets = 500
+
 // noLimit stands for a limit that is lifted.
 const noLimit = 1 << 30
 
