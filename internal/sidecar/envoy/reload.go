@@ -180,6 +180,7 @@ func (p *Plane) replace(ctx context.Context) error {
 func (p *Plane) succeed(ctx context.Context, o *Options, h hotRestart, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	began := time.Now()
 	next, err := o.start(h)
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (p *Plane) succeed(ctx context.Context, o *Options, h hotRestart, timeout t
 	p.previous, p.hot = previous, h
 	p.mu.Unlock()
 	p.put(next)
-	p.work.Go(func() { p.followPrevious(previous) })
+	p.work.Go(func() { p.followPrevious(previous, began) })
 	p.notePrevious()
 	return p.layOut(ctx, true)
 }
@@ -225,27 +226,38 @@ func (a *Admin) servesEpoch(ctx context.Context, epoch int) error {
 	return nil
 }
 
-// From endsSoon before its end, the connections of the previous Envoy are read every endsPoll.
-const endsSoon, endsPoll = time.Second, 50 * time.Millisecond
+// From endsSoon before its end, the connections of the previous Envoy are read every endsPoll. It closes them one after
+// the other, which takes up to endTime on a busy machine: what was busy and closed so shortly before was cut.
+const endsSoon, endsPoll, endTime = time.Second, 50 * time.Millisecond, 500 * time.Millisecond
 
 // maxNamed bounds the log lines about them.
 const maxNamed = 10
 
-// followPrevious logs the requests that the end of the previous Envoy cuts, and kills one that does not end.
-func (p *Plane) followPrevious(previous *process.Child) {
-	var cut []sockdiag.Socket
+// followPrevious logs the requests that the end of the previous Envoy cuts, and kills one that does not end. Its
+// successor was started at began, and may have taken long to become ready.
+func (p *Plane) followPrevious(previous *process.Child, began time.Time) {
+	var cut []sockdiag.Socket // with a request, at the last look that has shown it, at Ended
 	late := time.Now().Add(p.o.ParentShutdown + endsSoon + exitTime)
-	first := p.o.ParentShutdown - min(endsSoon, p.o.ParentShutdown/2)
-	for wait := first; !ends(p.life, previous, wait) && p.life.Err() == nil && time.Now().Before(late); wait = endsPoll {
+	first := began.Add(p.o.ParentShutdown - min(endsSoon, p.o.ParentShutdown/2))
+	wait := time.Until(first)
+	for ; !ends(p.life, previous, wait) && p.life.Err() == nil && time.Now().Before(late); wait = endsPoll {
 		own := socketsOf(previous)
 		p.mu.Lock()
 		open, _ := p.sockets(connectionStates)
 		l := p.layout
 		p.mu.Unlock()
-		if !dying(previous) {
-			cut = slices.DeleteFunc(open, func(s sockdiag.Socket) bool {
-				return !own[s.Inode] || !l.counts(s.Local) || l.waits(s) == isAnswered
-			})
+		if dying(previous) {
+			continue
+		}
+		now := time.Now()
+		cut = slices.DeleteFunc(cut, func(was sockdiag.Socket) bool {
+			isOpen := func(s sockdiag.Socket) bool { return s.Cookie == was.Cookie && own[s.Inode] }
+			return slices.ContainsFunc(open, isOpen) || now.Sub(was.Ended) > endTime
+		})
+		for _, s := range open {
+			if s.Ended = now; own[s.Inode] && l.counts(s.Local) && l.waits(s) != isAnswered {
+				cut = append(cut, s)
+			}
 		}
 	}
 	for _, s := range cut[:min(len(cut), maxNamed)] {
