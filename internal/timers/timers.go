@@ -54,7 +54,7 @@ func ParseDuration(text string) (_ time.Duration, ok bool) {
 }
 
 // Nearest returns the name closest to a misspelt one, if it was surely meant: equal except for case, or at most one
-// edit per four letters and three in all away.
+// edit per four letters and three in all away. Of several it returns the first by the alphabet.
 func Nearest(name string, among []string) (string, bool) {
 	if len(name) < 3 || len(name) > 100 {
 		return "", false
@@ -69,8 +69,8 @@ func Nearest(name string, among []string) (string, bool) {
 		if d == 0 {
 			return candidate, true
 		}
-		if d <= limit {
-			best, limit = candidate, d-1
+		if d < limit || d == limit && (best == "" || candidate < best) {
+			best, limit = candidate, d
 		}
 	}
 	return best, best != ""

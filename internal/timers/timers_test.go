@@ -23,3 +23,12 @@ func TestParseDuration(t *testing.T) {
 		}
 	}
 }
+
+// The order of the candidates, often that of a map, does not decide.
+func TestNearestIsOne(t *testing.T) {
+	for _, among := range [][]string{{"containers", "initContainers", "containerd"}, {"containerd", "containers"}} {
+		if got, ok := Nearest("containerz", among); got != "containerd" || !ok {
+			t.Errorf("among %v: %q, %t", among, got, ok)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -214,10 +215,8 @@ func strayText(keys []string) string {
 	if near, ok := timers.Nearest(name, known); ok {
 		return text + ": did you mean " + near + "?"
 	}
-	for meant, where := range ends {
-		if near, ok := timers.Nearest(name, []string{meant}); ok {
-			return text + ": did you mean " + near + "? It belongs to " + where
-		}
+	if near, ok := timers.Nearest(name, slices.Collect(maps.Keys(ends))); ok {
+		return text + ": did you mean " + near + "? It belongs to " + ends[near]
 	}
 	return text
 }

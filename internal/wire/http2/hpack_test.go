@@ -45,7 +45,7 @@ func TestStaticTableAndHuffmanCode(t *testing.T) {
 	d := hpack.NewDecoder(0, nil)
 	for i, f := range staticFields {
 		d.SetEmitFunc(func(h hpack.HeaderField) {
-			if f.name != fieldNameOf([]byte(h.Name)) || int(f.nameLen) != len(h.Name) || string(f.value) != h.Value {
+			if f.name != fieldNameOf([]byte(h.Name)) || f.nameLen != len(h.Name) || string(f.value) != h.Value {
 				t.Errorf("index %d is %+v; want %q %q", i+1, f, h.Name, h.Value)
 			}
 		})

@@ -21,8 +21,8 @@ func ValidSettingsLen(length int) bool {
 	return length%settingLen == 0 && length <= settingLen*maxSettings
 }
 
-// MayBeServerPreface reports whether b begins with, or is the beginning of, the first frame of a server, and of a client
-// after its preface: SETTINGS (RFC 9113, 3.4).
+// MayBeServerPreface reports whether b begins with, or is the beginning of, the first frame of a server, and of a
+// client after its preface: SETTINGS (RFC 9113, 3.4).
 func MayBeServerPreface(b []byte) bool {
 	first := [HeaderLen]byte{3: Settings}
 	n := copy(first[:], b)
