@@ -199,8 +199,8 @@ func parseAnnotations(text string) (map[string]string, error) {
 	return annotations, nil
 }
 
-// lineIndex maps paths of keys, joined by NUL, to lines (from 1) in block-style YAML or indented JSON; flow style is not
-// in it. It only follows indentation: enough to locate a mistake, not to parse the text.
+// lineIndex maps paths of keys, joined by NUL, to lines (from 1) in block-style YAML or indented JSON; flow style is
+// not in it. It only follows indentation: enough to locate a mistake, not to parse the text.
 type lineIndex map[string]int
 
 func indexLines(text string) lineIndex {
