@@ -217,6 +217,9 @@ func treeOf(value any) (out any, err error) {
 	return out, err
 }
 
+// truths are texts of YAML 1.2, but truth values of YAML 1.1, which the API server reads.
+var truths = []string{"y", "n", "yes", "no", "on", "off"}
+
 // nodeOf is a tree as YAML. Node.Encode would write and parse it, for which it takes most of the time of an injection.
 func nodeOf(tree any) *yaml.Node {
 	n := &yaml.Node{}
@@ -232,7 +235,9 @@ func nodeOf(tree any) *yaml.Node {
 			n.Content = append(n.Content, nodeOf(element))
 		}
 	case string:
-		n.SetString(tree)
+		if n.SetString(tree); slices.Contains(truths, strings.ToLower(tree)) {
+			n.Style = yaml.DoubleQuotedStyle
+		}
 	default: // a number, a truth value or null
 		text, _ := json.Marshal(tree)
 		n.Kind, n.Value = yaml.ScalarNode, string(text)

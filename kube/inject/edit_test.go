@@ -222,3 +222,21 @@ func editsAgree(t *testing.T, text []byte) []byte {
 	}
 	return got
 }
+
+// TestTexts: the API server's parser, of YAML 1.1, reads every text and key that injection adds as it is.
+func TestTexts(t *testing.T) {
+	for _, text := range []string{
+		"yes", "on", "Off", "y", "N", "true", "null", "~", "", "12:30:00", "1_000", "0x1f", "0o17", "017", "0b11", "1e3",
+		".NaN", "2024-01-01", "=", "<<", "- a", "a: b", "x: ", ":", "?", "? a", "---", "...", "#x", "x #y", "&a", "*a",
+		"!x", "@x", "`x", "%x", "'", " a", "a\nb", "a\n", "\n a", "a\n b\n\n", "\ta", "a\rb", "é", "\u0085", "0.5Gi",
+	} {
+		added, err := yamlv3.Marshal(nodeOf(map[string]any{"text": text, text: "key"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]string
+		if err := yaml.UnmarshalStrict(added, &got); err != nil || got["text"] != text || got[text] != "key" {
+			t.Errorf("%q is read as %q, %v:\n%s", text, got, err, added)
+		}
+	}
+}
