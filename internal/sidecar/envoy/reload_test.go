@@ -49,7 +49,7 @@ func (r *running) awaitEpoch(epoch int) {
 // No request is lost in reloads under load, on new connections and on kept ones.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	r := start(t, func(o *Options) { o.ParentShutdown = time.Second })
+	r := start(t, func(o *Options) { o.ParentShutdown = 2 * time.Second })
 	clients := []*http.Client{{Transport: &http.Transport{}}, {Transport: &http.Transport{DisableKeepAlives: true}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	load := make(chan *loadtest.Load, 1)
