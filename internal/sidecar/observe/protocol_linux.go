@@ -96,8 +96,12 @@ func (g *ledger) refine(f outcome, s sockdiag.Socket, c *connection, appFirst fu
 			return unclearCrossed
 		}
 	case leftByClient:
-		if isOpaque && g.endedWithListener(s) { // the app's exit, and the client's message behind it
+		switch isSeen := c != nil && c.State == sockdiag.CloseWait; { // that the client closed first
+		case !g.endedWithListener(s):
+		case isOpaque: // the app's exit, and the client's message behind it
 			return unclearProtocol
+		case !isSeen: // the app's exit, whose small socket has gone already, or the client's close
+			return unclearCrossed
 		}
 	case answered, unclearOrder:
 		isStream := isStream(s, c)

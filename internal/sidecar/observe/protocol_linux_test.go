@@ -65,6 +65,31 @@ func TestRefine(t *testing.T) {
 	}
 }
 
+// TestLeftAtTheEnd: a client that seems to have left when the listener closed may have lost its request to the app's exit,
+// unless a look has shown its close.
+func TestLeftAtTheEnd(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	seen := func(state sockdiag.State) *connection { return &connection{Socket: sockdiag.Socket{State: state}} }
+	for _, tt := range []struct {
+		closed time.Time // of the listener
+		was    *connection
+		want   outcome
+	}{
+		{now, nil, unclearCrossed},
+		{now.Add(-exitSpread / 2), seen(sockdiag.Established), unclearCrossed},
+		{now, seen(sockdiag.CloseWait), leftByClient},
+		{now.Add(-time.Second), nil, leftByClient},
+		{time.Time{}, nil, leftByClient},
+	} {
+		g := newLedger(Options{Protocols: map[uint16]Protocol{0: HTTP1}})
+		g.closed[0] = tt.closed
+		s := sockdiag.Socket{Remote: mustRemote, Received: 120, SegmentsReceived: 1, Ended: now}
+		if got := g.refine(leftByClient, s, tt.was, func() bool { return false }); got != tt.want {
+			t.Errorf("listener closed at %v, seen as %+v: %v; want %v", tt.closed, tt.was, got, tt.want)
+		}
+	}
+}
+
 // TestMoreRequests: each of the client's segments of another protocol may have been a request.
 func TestMoreRequests(t *testing.T) {
 	s := sockdiag.Socket{Remote: mustRemote, Received: 700, Sent: 1500, SegmentsReceived: 5}
