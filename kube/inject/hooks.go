@@ -90,7 +90,7 @@ func (j *injection) addHooks(hook func(*corev1.Container) *corev1.LifecycleHandl
 
 // join sets one container's hook, and notes the use of its own.
 func (j *injection) join(c *corev1.Container, hook func(*corev1.Container) *corev1.LifecycleHandler) {
-	own, p := pod.HookOf(c), JoinOf(j.pod, c)
+	own, p := pod.HookOf(c), j.joinOf(c)
 	if p.Merge == MergeKeeps {
 		if own != nil && j.pod.Annotations[annotationPreStop] == preStopKeep {
 			j.note("container %s keeps its own preStop: its SIGTERM comes when that hook has ended, drained or not; "+
@@ -174,6 +174,19 @@ func JoinOf(p *corev1.Pod, c *corev1.Container) Join {
 	return runs
 }
 
+// joinOf is JoinOf, which reads each hook once.
+func (j *injection) joinOf(c *corev1.Container) Join {
+	own := pod.HookOf(c)
+	known, isKnown := j.joins[own]
+	if !isKnown {
+		known = JoinOf(j.pod, c)
+		if own != nil {
+			j.joins[own] = known
+		}
+	}
+	return known
+}
+
 // The values of annotationPreStop; empty merges.
 const (
 	preStopKeep    = "keep"
@@ -192,7 +205,7 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 func (j *injection) keepSleeps() (changed bool) {
 	var d time.Duration
 	for _, c := range pod.Containers(&j.pod.Spec) {
-		d = max(d, JoinOf(j.pod, c).Sleep)
+		d = max(d, j.joinOf(c).Sleep)
 	}
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
 		return false
@@ -214,7 +227,7 @@ func (j *injection) isReplaceable(c *corev1.Container) bool {
 
 // own is the command that the hook of a container must run in addition to its wait; nil for none.
 func (j *injection) own(c *corev1.Container) []string {
-	if merge := JoinOf(j.pod, c).Merge; merge != MergeRuns && merge != MergeRunsFirst {
+	if merge := j.joinOf(c).Merge; merge != MergeRuns && merge != MergeRunsFirst {
 		return nil
 	}
 	own := pod.HookOf(c)
@@ -247,7 +260,7 @@ func (j *injection) running(h *corev1.LifecycleHandler, c *corev1.Container,
 	limit time.Duration) *corev1.LifecycleHandler {
 	if own := j.own(c); len(own) > 0 {
 		flag := "--after"
-		if JoinOf(j.pod, c).Merge == MergeRunsFirst {
+		if j.joinOf(c).Merge == MergeRunsFirst {
 			flag = "--before"
 		}
 		h.Exec.Command = append(append(h.Exec.Command, flag, limit.String(), "--"), own...)

@@ -25,8 +25,9 @@ type injection struct {
 	capture  Capture
 	token    string
 	notes    []string
-	until    []string            // the signals of the worker
-	watched  []watched           // ports by annotation, for hooks without an agent
+	until    []string  // the signals of the worker
+	watched  []watched // ports by annotation, for hooks without an agent
+	joins    map[*corev1.LifecycleHandler]Join
 	ports    map[[2]string]int32 // by container, or none, and name, the first of each; computed on demand
 }
 
@@ -64,7 +65,7 @@ func Pod(p *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if reason := Unfit(p); reason != "" {
 		return leave(p, unableError{reason})
 	}
-	j := &injection{Options: o, pod: p.DeepCopy()}
+	j := &injection{Options: o, pod: p.DeepCopy(), joins: map[*corev1.LifecycleHandler]Join{}}
 	if j.pod.Annotations == nil {
 		j.pod.Annotations = map[string]string{}
 	}

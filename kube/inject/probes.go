@@ -117,7 +117,7 @@ func probesText(probers map[string]corev1.Probe) (string, error) {
 
 // keepsPreStop reports whether the kubelet runs the container's own hook, not lastcall's.
 func (j *injection) keepsPreStop(c *corev1.Container) bool {
-	return JoinOf(j.pod, c).Merge == MergeKeeps || !j.merges()
+	return j.joinOf(c).Merge == MergeKeeps || !j.merges()
 }
 
 // turn redirects one probe to path on the status port, and returns the probe that the agent runs instead; false if the
