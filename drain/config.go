@@ -1,7 +1,6 @@
 package drain
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -60,17 +59,8 @@ type Config struct {
 	MinimumDrain time.Duration
 
 	// QuietTime is how long no connection or request may have arrived before the draining phase ends. It extends the
-	// minimum drain, up to QuietCap.
+	// minimum drain, up to DrainCap.
 	QuietTime time.Duration
-
-	// QuietCap is how long the draining phase may last because of the quiet time, from the start. Zero is a third of the
-	// grace period: a client that keeps connecting must not hold the pod. A gateway behind a slow load balancer may
-	// need more.
-	QuietCap time.Duration
-
-	// ExitAt is the number of busy connections that the exit does not wait for: when no more than that many are left,
-	// they get the last call at once. Zero waits for all.
-	ExitAt int
 
 	// App is the app's reaction to its SIGTERM. It decides when the app gets it while opaque connections are open.
 	App AppEnd
@@ -115,7 +105,6 @@ func (c Config) Validate() error {
 		{"termination drain", c.TerminationDrain},
 		{"minimum drain", c.MinimumDrain},
 		{"quiet time", c.QuietTime},
-		{"cap of the quiet time", c.QuietCap},
 		{"idle grace", c.IdleGrace},
 		{"last-call margin", c.Margin},
 		{"deadline", c.Deadline},
@@ -123,9 +112,6 @@ func (c Config) Validate() error {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", d.name, d.value))
 		}
-	}
-	if c.ExitAt < 0 {
-		errs = append(errs, fmt.Errorf("connections to exit at is %d: must not be negative", c.ExitAt))
 	}
 	if c.GracePeriod <= 0 {
 		errs = append(errs, fmt.Errorf("grace period is %v: must be positive", c.GracePeriod))
@@ -199,8 +185,8 @@ func (c Config) AtOnce() Config {
 	return c
 }
 
-// DrainCap is how long the draining phase may last.
+// DrainCap is how long the draining phase may last, from the start: a client that keeps connecting must not hold the
+// pod.
 func (c Config) DrainCap() time.Duration {
-	most := cmp.Or(c.QuietCap, c.GracePeriod/3)
-	return min(max(c.MinimumDrain, most), c.LastCallAfter())
+	return min(max(c.MinimumDrain, c.GracePeriod/3), c.LastCallAfter())
 }

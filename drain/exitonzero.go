@@ -23,11 +23,7 @@ func (r *run) exitOnZero() {
 			r.end(why)
 			return
 		}
-		if n := r.activity.Busy; n > 0 {
-			r.Log.Info(lineFewActive, "active", n, "exit_at", r.Config.ExitAt)
-		} else {
-			r.IstioLog.Info(lineNoneActive)
-		}
+		r.IstioLog.Info(lineNoneActive)
 		if isFinal {
 			break
 		}
@@ -88,10 +84,6 @@ func (r *run) leave() {
 		r.end(why)
 		return
 	}
-	if r.activity.Busy > 0 { // at most ExitAt: they get the last call
-		r.lastCall()
-		return
-	}
 	err := r.call(r.callDeadline(r.Config.GracePeriod), r.Plane.Close)
 	if err == nil || hasEnded(r.Plane.Exited()) {
 		r.report.Verdict = Clean
@@ -116,9 +108,9 @@ func (r *run) free(now time.Time) (bool, time.Time) {
 	return r.activity.Connections == 0 || !now.Before(at), at
 }
 
-// noneBusy is true when no more connections are busy than the exit allows.
+// noneBusy is true when no connection is busy.
 func (r *run) noneBusy(time.Time) (bool, time.Time) {
-	return r.activity.Known && r.activity.Busy <= r.Config.ExitAt, never()
+	return r.activity.Known && r.activity.Busy == 0, never()
 }
 
 // hasTerminate is true after SIGTERM.
@@ -168,7 +160,7 @@ func (r *run) lastCall() {
 	r.ending = true
 
 	// Half of the time left is for the endings, a quarter for a data plane that is slow to return, the rest for the last
-	// bytes to reach the clients. It is at most the margin: with ExitAt there may be minutes left.
+	// bytes to reach the clients. It is at most the margin: when Close has failed, there may be minutes left.
 	left := min(max(0, time.Until(r.killBy())), r.Config.margin())
 	open, err := callFor(r, time.Now().Add(left*3/4), func(ctx context.Context) ([]Conversation, error) {
 		return r.Plane.LastCall(ctx, left/2)

@@ -230,32 +230,6 @@ func TestLastCall(t *testing.T) {
 	}})
 }
 
-// TestGateway has the settings of a gateway behind a load balancer.
-func TestGateway(t *testing.T) {
-	runAll(t, []scenario{{
-		name:    "with a cap of its own, the quiet time holds it longer than a third of the grace period",
-		config:  func(c *drain.Config) { c.QuietCap = 20 * s },
-		clients: dt.Every(time.Second, "/", 500*ms, 15*s, 50*ms),
-		verdict: drain.Clean, leaves: 16500 * ms, endings: "15 answered",
-	}, {
-		name:    "and not beyond it",
-		config:  func(c *drain.Config) { c.QuietCap = 12 * s },
-		clients: dt.Every(time.Second, "/", 500*ms, 20*s, 50*ms),
-		verdict: drain.Clean, leaves: 12 * s, logged: []string{"12s new connections still arriving at the drain cap; closing listeners"},
-	}, {
-		name:    "a cap beyond the deadline ends there",
-		config:  func(c *drain.Config) { c.QuietCap = time.Hour },
-		clients: dt.Every(time.Second, "/", 500*ms, 60*s, 50*ms),
-		verdict: drain.Clean, leaves: 28 * s,
-	}, {
-		name:    "exit at one connection: it gets the last call, at once",
-		config:  func(c *drain.Config) { c.ExitAt = 1 },
-		clients: []dt.Client{dt.Get("/long", -s, time.Hour), dt.Get("/short", -s, 7*s)},
-		verdict: drain.Cut, leaves: 6 * s, phases: "draining 5s, waiting 1s, last call 0s",
-		logged: []string{"6s few enough busy connections are left to exit"},
-	}})
-}
-
 // TestArrivalsBehind: the quiet time is not over before the data plane knows that it is.
 func TestArrivalsBehind(t *testing.T) {
 	behind := func(from, to time.Duration) []dt.Fault {

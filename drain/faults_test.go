@@ -347,35 +347,6 @@ func TestCallsThatIgnoreTheirContext(t *testing.T) {
 	}})
 }
 
-// TestHangingKill: it has two seconds, and no more than the kubelet leaves.
-func TestHangingKill(t *testing.T) {
-	kill := hangs(dt.Kill)
-	runAll(t, []scenario{{
-		name:    "/quitquitquit",
-		clients: ten,
-		faults:  kill,
-		signals: []signal{{0, drain.QuitNow}},
-		verdict: drain.Quit, leaves: 2 * s, faulted: "data plane did not end when killed",
-	}, {
-		name:    "late, but in time",
-		clients: ten,
-		faults:  []dt.Fault{{Method: dt.Kill, Delay: s}},
-		signals: []signal{{0, drain.QuitNow}},
-		verdict: drain.Quit, leaves: s, endings: "1 killed", faulted: "none",
-	}, {
-		name:    "at the end of the grace period",
-		clients: day,
-		faults:  append(hangs(dt.LastCall, dt.Close), kill...),
-		verdict: drain.Cut, leaves: 29875 * ms,
-	}, {
-		name:    "Istio's fixed time",
-		mode:    drain.Fixed,
-		clients: day,
-		faults:  kill,
-		verdict: drain.Ended, leaves: 7 * s,
-	}})
-}
-
 // TestSoonerInACall is SIGKILL that comes sooner than it did when a call of the data plane began.
 func TestSoonerInACall(t *testing.T) {
 	runAll(t, []scenario{{

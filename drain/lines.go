@@ -39,7 +39,6 @@ const (
 const (
 	linePhase        = "drain phase"
 	lineUnknown      = "data plane activity unknown; treating open connections as busy"
-	lineFewActive    = "few enough busy connections are left to exit"
 	lineCapReached   = "new connections still arriving at the drain cap; closing listeners"
 	lineLastCall     = "last call: ending open connections"
 	lineCancelled    = "no SIGTERM after preStop hook; drain cancelled"

@@ -1,7 +1,6 @@
 package httpdrain
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,22 +8,16 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/listen"
-	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
 // lingerTime is how long to wait for the client's FIN after ours.
 const lingerTime = time.Second
-
-// freshTime is how long a new connection may take for its first request, and a begun head for its end, when idle
-// connections are closed.
-const freshTime = time.Second
 
 // ErrLastCall is the cause (context.Cause) of the end of requests' contexts at the last call.
 var ErrLastCall = drain.ErrLastCall
@@ -65,8 +58,8 @@ type connKey struct{}
 
 // accepted registers a new connection. It returns nil if Options.Admit refuses it.
 func (p *Plane) accepted(nc net.Conn) net.Conn {
-	if p.admit != nil {
-		admitted := p.admit(nc)
+	if p.o.Admit != nil {
+		admitted := p.o.Admit(nc)
 		if admitted == nil {
 			_ = nc.Close()
 			return nil
@@ -97,6 +90,17 @@ func connOf(nc net.Conn) *conn {
 	return nil
 }
 
+// given returns the connection that net/http alone would pass to the program's hooks.
+func given(nc net.Conn) net.Conn {
+	switch c := nc.(type) {
+	case *conn:
+		return c.Conn
+	case *http2Conn:
+		return given(c.Conn)
+	}
+	return nc
+}
+
 func (p *Plane) connContext(ctx context.Context, nc net.Conn) context.Context {
 	c := connOf(nc)
 	if c == nil {
@@ -111,8 +115,10 @@ func (p *Plane) connContext(ctx context.Context, nc net.Conn) context.Context {
 
 // changed is the server's ConnState.
 func (p *Plane) changed(nc net.Conn, s http.ConnState) {
-	if p.state != nil {
-		p.state(nc, s)
+	_, isCarriers := nc.(*http2Conn)
+	isReported := isCarriers && (s == http.StateNew || s == http.StateClosed) // by the real server
+	if p.state != nil && !isReported {
+		p.state(given(nc), s)
 	}
 	c := connOf(nc)
 	if c == nil {
@@ -180,7 +186,7 @@ func (c *conn) Read(b []byte) (int, error) {
 			c.p.mu.Unlock()
 		}
 	}
-	if n > 0 && !c.p.selective && !c.heard.Swap(true) {
+	if n > 0 && c.p.o.Uncounted == nil && !c.heard.Swap(true) { // else an arrival has a request
 		c.p.mu.Lock()
 		c.p.arrivals++
 		c.p.mu.Changed()
@@ -204,6 +210,14 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// ReadFrom implements io.ReaderFrom: see exchange.ReadFrom.
+func (c *conn) ReadFrom(from io.Reader) (int64, error) {
+	if c.torn.Load() {
+		return 0, net.ErrClosed
+	}
+	return io.Copy(c.Conn, from)
+}
+
 func (c *conn) isClosed() bool {
 	c.closeMu.Lock()
 	defer c.closeMu.Unlock()
@@ -222,6 +236,16 @@ func (c *conn) deadline(t time.Time, set func(time.Time) error) error {
 		return net.ErrClosed
 	}
 	return set(t)
+}
+
+// SyscallConn is for hijackers that use the socket itself, as servers of many WebSockets do.
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return syscallConn(c.Conn) }
+
+func syscallConn(nc net.Conn) (syscall.RawConn, error) {
+	if has, ok := nc.(syscall.Conn); ok {
+		return has.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // CloseWrite is for hijackers that close one direction.
@@ -274,136 +298,4 @@ func (c *conn) linger() {
 	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
 	_, _ = io.Copy(io.Discard, c.Conn)
 	_ = c.Conn.Close()
-}
-
-// CloseIdle implements drain.DataPlane.
-func (p *Plane) CloseIdle(_ context.Context, idleFor time.Duration) error {
-	p.beginClosing()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.idleFor = idleFor
-	p.shutHTTP2()
-	p.sweepLocked()
-	return nil
-}
-
-// shutHTTP2 continues the shutdown of all connections of HTTP/2; mu is held.
-func (p *Plane) shutHTTP2() {
-	for c := range p.conns {
-		if c.h2 != nil {
-			c.h2.shutLocked()
-		}
-	}
-}
-
-// sweepSoon makes the sweeper run at once; mu is held.
-func (p *Plane) sweepSoon() {
-	if p.sweeper != nil {
-		p.sweeper.Reset(0)
-	}
-}
-
-// stopSweeper ends the sweeps until the next CloseIdle; mu is held.
-func (p *Plane) stopSweeper() {
-	if p.sweeper != nil {
-		p.sweeper.Stop()
-		p.sweeper = nil
-	}
-}
-
-func (p *Plane) sweep() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.sweeper != nil {
-		p.sweepLocked()
-	}
-}
-
-// sweepLocked closes the connections that have been idle for long enough, and schedules the next sweep; mu is held.
-func (p *Plane) sweepLocked() {
-	now := time.Now()
-	var next time.Time
-	for c := range p.conns {
-		isInHead := c.isInHead()
-		if c.isBusy() && !isInHead || c.h2 != nil { // HTTP/2 connections end by their GOAWAY
-			continue
-		}
-		ends := c.idleUntil(now)
-		if now.Before(ends) {
-			if next.IsZero() || ends.Before(next) {
-				next = ends
-			}
-			continue
-		}
-		if isInHead {
-			p.raced++
-		}
-		p.closeIdle(c)
-	}
-	if p.sweeper == nil {
-		p.sweeper = time.AfterFunc(time.Hour, p.sweep)
-	}
-	if next.IsZero() {
-		p.sweeper.Stop()
-	} else {
-		p.sweeper.Reset(time.Until(next))
-	}
-}
-
-// idleUntil returns when to close a connection that is not busy. net/http calls a connection idle until it has read the
-// whole head of a request. p.mu is held.
-func (c *conn) idleUntil(now time.Time) time.Time {
-	switch partial := c.partial.Load(); {
-	case c.state == http.StateActive: // with a request that does not count
-	case partial > 0:
-		return time.Unix(0, partial).Add(max(c.p.idleFor, freshTime))
-	case listen.HasUnread(c.Conn): // which net/http is about to read
-		return now.Add(5 * time.Millisecond)
-	case !c.hadRequest:
-		return c.began.Add(max(c.p.idleFor, freshTime))
-	}
-	return c.since.Add(c.p.idleFor)
-}
-
-// closeIdle closes an idle connection; mu is held.
-func (p *Plane) closeIdle(c *conn) {
-	p.gone(c) // no longer counted: a request that arrives now has lost the race
-	outer, h := c.outer, c.h2
-	p.lingering.Go(func() {
-		if h != nil {
-			h.goAway(http2.NoError)
-		}
-		_ = outer.Close() // TLS may have to wait for buffer space for close_notify
-	})
-}
-
-// Open implements drain.DataPlane.
-func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all []drain.Conversation
-	for c := range p.conns {
-		if c.isBusy() {
-			all = append(all, c.conversations()...)
-		}
-	}
-	slices.SortFunc(all, func(a, b drain.Conversation) int { return cmp.Compare(b.Age, a.Age) })
-	return all[:min(most, len(all))], nil
-}
-
-// conversations returns those of a busy connection; p.mu is held.
-func (c *conn) conversations() []drain.Conversation {
-	var all []drain.Conversation
-	for x := range c.requests {
-		all = append(all, x.conversation())
-	}
-	switch {
-	case len(all) > 0:
-	case c.hijacked != nil:
-		all = append(all, c.hijacked.conversation())
-	default: // its head is incomplete, or the end of its response being written
-		all = append(all, drain.Conversation{Peer: c.RemoteAddr().String(), Protocol: "http/1.1",
-			Age: drain.Millis(time.Since(c.since))})
-	}
-	return all
 }

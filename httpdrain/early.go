@@ -13,6 +13,7 @@ import (
 type requestBody struct {
 	io.ReadCloser
 	from, to *http.Request // the server's request, and the copy that the handler has
+	begun    atomic.Bool   // a part has been read
 	ended    atomic.Bool
 }
 
@@ -28,6 +29,9 @@ func (x *exchange) followBody() {
 
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.begun.Store(true)
+	}
 	if err == io.EOF {
 		b.to.Trailer = b.from.Trailer
 		b.ended.Store(true)
@@ -35,9 +39,19 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// isRefused reports whether the handler has stopped reading because the body is too large, as after an error of
+// http.MaxBytesReader. That closes the connection without waiting for the rest, but only net/http's own ResponseWriter
+// has the method by which it does.
+func (b *requestBody) isRefused(status int) bool {
+	return b != nil && status == http.StatusRequestEntityTooLarge && b.begun.Load() && !b.ended.Load()
+}
+
 // leaveBody is called when the handler has returned.
 func (x *exchange) leaveBody() {
 	p := x.c.p
+	if x.body != nil { // net/http removes the temporary files of its own request
+		x.body.from.MultipartForm = x.r.MultipartForm
+	}
 	p.mu.Lock()
 	x.c.leaves = x.body != nil && !x.body.ended.Load() && !x.hijacked.Load()
 	isEnd := x.c.answerEarly()

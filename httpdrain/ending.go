@@ -1,6 +1,7 @@
 package httpdrain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -133,7 +134,7 @@ func (p *Plane) cut(c *conn) []drain.Conversation {
 	c.tear()
 	cancel(ErrLastCall) // before the client can close, so that the handler sees this cause
 	for _, x := range claimed {
-		x.answer(p.answer)
+		x.answer(p.o.Answer)
 	}
 	if closes {
 		p.lingering.Go(func() { _ = outer.Close() })
@@ -238,4 +239,35 @@ func (c *conn) reset() error {
 		_ = lingers.SetLinger(0)
 	}
 	return c.Conn.Close()
+}
+
+// Open implements drain.DataPlane.
+func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []drain.Conversation
+	for c := range p.conns {
+		if c.isBusy() {
+			all = append(all, c.conversations()...)
+		}
+	}
+	slices.SortFunc(all, func(a, b drain.Conversation) int { return cmp.Compare(b.Age, a.Age) })
+	return all[:min(most, len(all))], nil
+}
+
+// conversations returns those of a busy connection; p.mu is held.
+func (c *conn) conversations() []drain.Conversation {
+	var all []drain.Conversation
+	for x := range c.requests {
+		all = append(all, x.conversation())
+	}
+	switch {
+	case len(all) > 0:
+	case c.hijacked != nil:
+		all = append(all, c.hijacked.conversation())
+	default: // its head is incomplete, or the end of its response being written
+		all = append(all, drain.Conversation{Peer: c.RemoteAddr().String(), Protocol: "http/1.1",
+			Age: drain.Millis(time.Since(c.since))})
+	}
+	return all
 }

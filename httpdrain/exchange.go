@@ -3,6 +3,8 @@ package httpdrain
 import (
 	"bufio"
 	"cmp"
+	"crypto/tls"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -75,12 +77,15 @@ func (p *Plane) serve(w http.ResponseWriter, r *http.Request) {
 		p.handler.ServeHTTP(w, r)
 		return
 	}
-	if c.h2 != nil {
+	if tc, ok := c.Conn.(*tls.Conn); ok { // of the program's own listener
+		state := tc.ConnectionState()
+		r.TLS = &state
+	} else if c.h2 != nil {
 		r.TLS = c.h2.tls // which the carrier does not know
 	}
 	x := &exchange{w: w, c: c, r: r, began: time.Now(), own: http.Header{}}
 	x.followBody()
-	ignored := p.ignored(r)
+	ignored := p.o.Uncounted != nil && p.o.Uncounted(r)
 	p.mu.Lock()
 	p.working++
 	c.hadRequest = true
@@ -162,7 +167,7 @@ func (x *exchange) begin(status int) bool {
 	}
 	maps.Copy(x.w.Header(), x.own)
 	// Over HTTP/2 a GOAWAY does. Not by ProtoMajor: net/http hands a preface to the handler if HTTP/2 is off.
-	if x.c.p.draining.Load() && x.c.h2 == nil {
+	if x.c.p.draining.Load() && x.c.h2 == nil || x.body.isRefused(status) {
 		x.w.Header().Set("Connection", "close")
 	}
 	x.follow(status)
@@ -185,6 +190,8 @@ func (x *exchange) WriteHeader(code int) {
 		if x.begun.Store(isLast); !isLast {
 			clear(x.w.Header())
 		}
+	case code < 100 || code > 999: // net/http panics, and a recovered handler may respond with other headers
+		x.w.WriteHeader(code)
 	case x.begin(code):
 		x.w.WriteHeader(code)
 	}
@@ -198,6 +205,22 @@ func (x *exchange) Write(b []byte) (int, error) {
 		return x.writeEvents(b)
 	}
 	return x.w.Write(b)
+}
+
+// ReadFrom implements io.ReaderFrom, so that net/http can send a file without copying it.
+func (x *exchange) ReadFrom(from io.Reader) (int64, error) {
+	switch {
+	case !x.begin(http.StatusOK):
+		return 0, ErrLastCall
+	case x.events != nil:
+		return io.Copy(struct{ io.Writer }{x}, from)
+	}
+	return io.Copy(x.w, from)
+}
+
+// CloseNotify implements http.CloseNotifier, without which gin's Stream panics.
+func (x *exchange) CloseNotify() <-chan bool {
+	return x.w.(interface{ CloseNotify() <-chan bool }).CloseNotify()
 }
 
 // FlushError is the method that http.ResponseController looks for.

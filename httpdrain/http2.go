@@ -36,8 +36,19 @@ func (p *Plane) newCarrier() *carrier {
 		ErrorLog:          real.ErrorLog,
 		HTTP2:             real.HTTP2,
 		Protocols:         new(http.Protocols),
+
+		DisableGeneralOptionsHandler: real.DisableGeneralOptionsHandler,
 	}}
 	c.Protocols.SetUnencryptedHTTP2(true)
+	serve := p.configured
+	if serve == nil {
+		none := listen.NewFeed()
+		_ = none.Close()
+		_ = c.Serve(none) // returns at once, and has set TLSNextProto
+		serve = c.TLSNextProto[unencryptedHTTP2]
+	}
+	asReal := func(_ *http.Server, tc *tls.Conn, h http.Handler) { serve(real, tc, h) }
+	c.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": asReal, unencryptedHTTP2: asReal}
 	p.lingering.Go(func() { _ = c.Serve(c.feed) })
 	return c
 }

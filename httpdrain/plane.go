@@ -45,14 +45,12 @@ func IsHealthCheck(r *http.Request) bool { return http1.IsProbe([]byte(r.UserAge
 
 // Plane is an http.Server that can be drained. It implements drain.DataPlane.
 type Plane struct {
-	server    *http.Server
-	handler   http.Handler
-	state     func(net.Conn, http.ConnState)
-	answer    http.HandlerFunc
-	ignored   func(*http.Request) bool
-	admit     func(net.Conn) net.Conn
-	selective bool // there is Options.Uncounted: connections do not count without a request
-	onOwner   func()
+	o       Options
+	server  *http.Server
+	handler http.Handler
+	state   func(net.Conn, http.ConnState)
+
+	configured func(*http.Server, *tls.Conn, http.Handler) // HTTP/2 of the program, by http2.ConfigureServer; or nil
 
 	draining atomic.Bool
 	closing  atomic.Bool // CloseIdle has been called
@@ -93,27 +91,30 @@ var (
 // Options.OnShutdown.
 func New(s *http.Server, o Options) *Plane {
 	p := &Plane{
-		server: s, handler: s.Handler, state: s.ConnState,
-		answer: o.Answer, ignored: o.Uncounted, admit: o.Admit, selective: o.Uncounted != nil,
-		onOwner: o.OnShutdown, drained: make(chan struct{}),
-		conns: map[*conn]struct{}{},
+		o: o, server: s, handler: s.Handler, state: s.ConnState,
+		drained: make(chan struct{}), conns: map[*conn]struct{}{},
 	}
 	p.listeners = listen.NewGroup(&p.mu)
 	p.handler = cmp.Or[http.Handler](p.handler, http.DefaultServeMux)
-	if p.answer == nil {
-		p.answer = unavailable
-	}
-	if p.ignored == nil {
-		p.ignored = func(*http.Request) bool { return false }
+	if o.Answer == nil {
+		p.o.Answer = unavailable
 	}
 	s.Handler = http.HandlerFunc(p.serve)
 	s.ConnState = p.changed
 	inner := s.ConnContext
 	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
 		if inner != nil {
-			ctx = inner(ctx, nc)
+			ctx = inner(ctx, given(nc))
 		}
 		return p.connContext(ctx, nc)
+	}
+	if base := s.BaseContext; base != nil {
+		s.BaseContext = func(ln net.Listener) context.Context {
+			if w, ok := ln.(*watched); ok {
+				ln = w.given
+			}
+			return base(ln)
+		}
 	}
 	p.takeHTTP2()
 	return p
@@ -135,26 +136,38 @@ func (p *Plane) takeHTTP2() {
 	if s.TLSNextProto == nil {
 		s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	}
+	p.configured = s.TLSNextProto[unencryptedHTTP2]
 	s.TLSNextProto["h2"] = p.serveHTTP2 // also without TLS: otherwise net/http would set up its own
 	if withoutTLS {
-		// net/http's own key for HTTP/2 without TLS (golang/go#67816), by which it hands connections to
-		// golang.org/x/net/http2. It is not documented: TestUnencryptedHTTP2 fails if it changes.
-		s.TLSNextProto["unencrypted_http2"] = p.serveHTTP2
+		s.TLSNextProto[unencryptedHTTP2] = p.serveHTTP2
 	}
 }
 
-// Serve serves on ln, which it takes over, without TLS. It returns nil after Close or Kill, and an
-// error when ln fails before. It may be called for several listeners.
-func (p *Plane) Serve(ln net.Listener) error { return p.serveOn(ln, p.server.Serve) }
+// unencryptedHTTP2 is net/http's own key for HTTP/2 without TLS (golang/go#67816), by which it hands connections to
+// golang.org/x/net/http2. It is not documented: TestUnencryptedHTTP2 fails if it changes.
+const unencryptedHTTP2 = "unencrypted_http2"
 
-// ServeTLS is Serve with the server's TLSConfig, which must have a certificate.
+// Serve serves on ln, which it takes over, without TLS unless it is of tls.NewListener. It returns nil after Close or
+// Kill, and an error when ln fails before. It may be called for several listeners.
+func (p *Plane) Serve(ln net.Listener) error {
+	inner, config := underTLS(ln)
+	if config == nil {
+		return p.serveOn(ln, p.server.Serve)
+	}
+	return p.serveOn(inner, func(l net.Listener) error { return p.server.Serve(tls.NewListener(l, config)) })
+}
+
+// ServeTLS is Serve with the server's TLSConfig, which must have a certificate, unless ln has TLS itself.
 func (p *Plane) ServeTLS(ln net.Listener) error {
+	if _, config := underTLS(ln); config != nil {
+		return p.Serve(ln)
+	}
 	return p.serveOn(ln, func(l net.Listener) error { return p.server.ServeTLS(l, "", "") })
 }
 
 func (p *Plane) serveOn(ln net.Listener, serve func(net.Listener) error) error {
 	return p.listeners.Serve(ln, p.accepted, func(l net.Listener) error {
-		used := &watched{Listener: l, p: p}
+		used := &watched{Listener: l, p: p, given: ln}
 		err := serve(used)
 		if !errors.Is(err, http.ErrServerClosed) {
 			return err

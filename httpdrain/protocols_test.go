@@ -35,11 +35,18 @@ func send(t *testing.T, c net.Conn, text string) {
 // served serves on a listener of its own until the test ends.
 func served(t *testing.T, p *Plane, secure bool) string {
 	t.Helper()
+	ln := loopback(t)
+	servedOn(t, p, ln, secure)
+	return ln.Addr().String()
+}
+
+// servedOn serves on a listener until the test ends.
+func servedOn(t *testing.T, p *Plane, ln net.Listener, secure bool) {
+	t.Helper()
 	serve := p.Serve
 	if secure {
 		serve = p.ServeTLS
 	}
-	ln := loopback(t)
 	done := make(chan error, 1)
 	go func() { done <- serve(ln) }()
 	t.Cleanup(func() {
@@ -49,7 +56,6 @@ func served(t *testing.T, p *Plane, secure bool) string {
 		}
 		p.lingering.Wait()
 	})
-	return ln.Addr().String()
 }
 
 // dial connects, with TLS or without, for HTTP/1.1.

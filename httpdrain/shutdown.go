@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -33,17 +35,26 @@ func (p *Plane) beginClosing() {
 // onShutdown returns the functions of RegisterOnShutdown. Only Shutdown would call them, which also disables keep-alive
 // for good, and a drain can be cancelled. The field is not documented: TestRegisterOnShutdown fails if it changes.
 func onShutdown(s *http.Server) []func() {
-	field := reflect.ValueOf(s).Elem().FieldByName("onShutdown")
-	if !field.IsValid() || field.Type() != reflect.TypeFor[[]func()]() {
-		return nil
+	all, _ := undocumented[[]func()](s, "onShutdown")
+	return slices.DeleteFunc(slices.Clone(all), func(f func()) bool {
+		// http2.ConfigureServer's would send the last GOAWAY at once, and requests that cross it would be lost.
+		return strings.HasPrefix(runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name(), "golang.org/x/net/http2.")
+	})
+}
+
+// undocumented returns a field of a struct of the standard library, if it has one of this name and type.
+func undocumented[T any](of any, name string) (value T, ok bool) {
+	field := reflect.ValueOf(of).Elem().FieldByName(name)
+	if !field.IsValid() || field.Type() != reflect.TypeFor[T]() {
+		return value, false
 	}
-	return slices.Clone(*(*[]func())(field.Addr().UnsafePointer()))
+	return *(*T)(field.Addr().UnsafePointer()), true
 }
 
 // shutDown is called when the program has called the server's own Shutdown or Close, which waits for the connections.
 func (p *Plane) shutDown() {
-	if p.onOwner != nil {
-		p.onOwner()
+	if p.o.OnShutdown != nil {
+		p.o.OnShutdown()
 		return
 	}
 	_ = p.Drain(context.Background())
@@ -55,6 +66,7 @@ func (p *Plane) shutDown() {
 type watched struct {
 	net.Listener
 	p      *Plane
+	given  net.Listener // the program's
 	isUsed atomic.Bool
 }
 

@@ -4,6 +4,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
@@ -56,6 +57,9 @@ func (w *webSocket) follow(b []byte) {
 	}
 	w.frames.Follow(b, ws.AtClose)
 }
+
+// SyscallConn is for hijackers that use the socket itself.
+func (w *webSocket) SyscallConn() (syscall.RawConn, error) { return syscallConn(w.Conn) }
 
 // CloseWrite is for hijackers that close one direction.
 func (w *webSocket) CloseWrite() error { return closeWrite(w.Conn) }

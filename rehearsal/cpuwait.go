@@ -26,7 +26,6 @@ type delayed struct {
 type cpuWait struct {
 	done  chan struct{}
 	ended sync.WaitGroup
-	fixed time.Duration // of fixedCPUWait
 
 	mu      sync.Mutex // guards the fields below
 	samples []delayed
@@ -38,9 +37,6 @@ func startCPUWait() *cpuWait {
 	m.ended.Go(m.run)
 	return m
 }
-
-// fixedCPUWait is one with one delay at all times, for tests.
-func fixedCPUWait(delay time.Duration) *cpuWait { return &cpuWait{fixed: delay} }
 
 // end stops measuring and keeps the samples.
 func (m *cpuWait) end() {
@@ -116,7 +112,6 @@ func (m *cpuWait) worst(from, to time.Time) (longest time.Duration) {
 	if m == nil {
 		return 0
 	}
-	longest = m.fixed
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.samples {

@@ -12,6 +12,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
+// fixedCPUWait has one delay, during the rows of good.
+func fixedCPUWait(delay time.Duration) *cpuWait {
+	return &cpuWait{samples: []delayed{{time.Date(2026, 11, 21, 8, 0, 5, 0, time.UTC), delay}}}
+}
+
 func TestAllowance(t *testing.T) {
 	began := time.Now()
 	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }

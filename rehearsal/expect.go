@@ -38,7 +38,8 @@ const (
 
 // Envoy's local reply when the upstream connection ends: 95 bytes of text/plain.
 const (
-	terminationBody    = "upstream connect error or disconnect/reset before headers. reset reason: connection termination"
+	terminationBody = "upstream connect error or disconnect/reset before headers. " +
+		"reset reason: connection termination"
 	terminationDetails = "503 UC upstream_reset_before_response_started{connection_termination}"
 	viaUpstream        = "503 - via_upstream"
 )
@@ -110,7 +111,7 @@ func expect(s strategy.Strategy, c circumstances) []expectation {
 	const why = "the request ends too close to the cut for one outcome"
 	e.why, other.why = why, why
 	other.answered = span{min(other.answered.from, c.left), max(other.answered.to, c.left)}
-	other.gone = between(other.gone.from-near, other.gone.to+near)
+	other.gone = span{other.gone.from - near, other.gone.to + near}
 	return []expectation{e, other}
 }
 
@@ -130,9 +131,6 @@ type span struct{ from, to time.Duration }
 
 // exactly is a span of one moment.
 func exactly(t time.Duration) span { return span{t, t} }
-
-// between is the span from one moment to another.
-func between(from, to time.Duration) span { return span{from, to} }
 
 // atLeast is the span of the later of two events.
 func (s span) atLeast(o span) span { return span{max(s.from, o.from), max(s.to, o.to)} }
@@ -159,7 +157,7 @@ func expectIstio(p *podend.Pod, s strategy.Strategy, c circumstances) expectatio
 
 	e := expectation{lost: c.left > early.Cut, answered: exactly(c.left)}
 	if e.lost {
-		e.answered = between(early.Cut, late.Cut)
+		e.answered = span{early.Cut, late.Cut}
 	}
 	app, side := early.Containers[0], early.Containers[len(p.Containers)-1]
 	if e.lost {
@@ -175,13 +173,13 @@ func expectIstio(p *podend.Pod, s strategy.Strategy, c circumstances) expectatio
 		yes := true
 		e.killed = &yes
 	}
-	goneOf := func(i int) span { return between(noticed.Containers[i].Gone, late.Containers[i].Gone) }
+	goneOf := func(i int) span { return span{noticed.Containers[i].Gone, late.Containers[i].Gone} }
 	sideGone := goneOf(len(p.Containers) - 1)
 	switch {
 	case isClosed:
 		e.why = "an idle connection counts, and Envoy closes it in the last third of its drain time"
-		sideGone = between(envoyIdleFrom, envoyIdleTo+time.Second).atLeast(e.answered)
-		sideGone = between(min(sideGone.from, side.Kill), min(sideGone.to, side.Kill))
+		sideGone = span{envoyIdleFrom, envoyIdleTo + time.Second}.atLeast(e.answered)
+		sideGone = span{min(sideGone.from, side.Kill), min(sideGone.to, side.Kill)}
 	case isCounted:
 		e.why = "an idle connection counts"
 	}

@@ -26,16 +26,16 @@ func expectLastcall(p *podend.Pod, s strategy.Strategy, c circumstances) expecta
 			gone.to += limit
 		}
 		return expectation{
-			answered: exactly(c.left), gone: gone, lag: limit, stays: min(drain.DefaultMinimumDrain, p.LastCall), killed: &no,
-			appAfter: true, idle: s.Idle,
+			answered: exactly(c.left), gone: gone, lag: limit, stays: min(drain.DefaultMinimumDrain, p.LastCall),
+			killed: &no, appAfter: true, idle: s.Idle,
 		}
 	}
 	if c.envoy && (s.Sidecar.IsNative() || s.Sidecar.IsHooks()) {
 		return expectEnvoyNative(p, s, c, ending)
 	}
 	e := expectation{
-		lost: true, answered: between(ending.Cut, p.Grace), named: true,
-		gone: between(ending.Cut, p.Grace), idle: s.Idle,
+		lost: true, answered: span{ending.Cut, p.Grace}, named: true,
+		gone: span{ending.Cut, p.Grace}, idle: s.Idle,
 		why: fmt.Sprintf("the last call of a grace period of %s is at %s",
 			terminal.Seconds(p.Grace), terminal.Seconds(p.LastCall)),
 	}
@@ -46,8 +46,8 @@ func expectLastcall(p *podend.Pod, s strategy.Strategy, c circumstances) expecta
 		e.gone.to = max(e.gone.to, min(ending.Containers[0].Kill, max(c.left, p.Grace)))
 	}
 	if c.envoy {
-		// Envoy cannot be made to answer single requests: they end when it exits. The report names the clients, from the
-		// kernel's socket table, which has no requests.
+		// Envoy cannot be made to answer single requests: they end when it exits. The report names the clients, from
+		// the kernel's socket table, which has no requests.
 		e.unnamed = true
 		e.body, e.log = terminationBody, terminationDetails
 	} else {
@@ -59,12 +59,13 @@ func expectLastcall(p *podend.Pod, s strategy.Strategy, c circumstances) expecta
 // expectEnvoyNative: the hook's last call reports the remaining clients, and the app gets its SIGTERM. A native sidecar
 // stays until the app has exited, and its Envoy cannot end single requests: the app does, or its SIGKILL.
 func expectEnvoyNative(p *podend.Pod, s strategy.Strategy, c circumstances, ending podend.Course) expectation {
+	limit := "the last call"
+	if s.Sidecar.IsHooks() {
+		limit = "the hook's deadline"
+	}
 	e := expectation{
 		lost: c.left > ending.Cut, answered: exactly(min(c.left, ending.Cut)), named: true, unnamed: true, idle: s.Idle,
-		why: fmt.Sprintf("the last call is at %s, and the request ends with the app", terminal.Seconds(p.LastCall)),
-	}
-	if s.Sidecar.IsHooks() {
-		e.why = fmt.Sprintf("the hook's deadline is at %s, and the request ends with the app", terminal.Seconds(p.LastCall))
+		why: fmt.Sprintf("%s is at %s, and the request ends with the app", limit, terminal.Seconds(p.LastCall)),
 	}
 	e.gone = e.answered
 	if c.app != strategy.Exits {

@@ -8,25 +8,27 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"sync"
 	"time"
 )
 
 // idleClients are other clients of a pod with idle connections: one has had a response and keeps its connection alive,
 // and one has connected but sent no request, as connection pools do.
 type idleClients struct {
-	conns []net.Conn
-	open  int        // of conns, until end
-	ends  chan error // of each; nil: with a FIN
+	conns    []net.Conn
+	watching sync.WaitGroup
 
-	closed int     // by the pod, with a FIN
-	broken []error // by the pod, in another way
+	mu     sync.Mutex // guards the fields below, until end
+	closed int        // by the pod, with a FIN
+	broken []error    // by the pod, in another way
 }
 
 const idleTimeout = 10 * time.Second // for the one response
 
 // connectIdle connects to address. It omits a connection that the app does not keep alive.
 func connectIdle(ctx context.Context, address string) (*idleClients, error) {
-	c := &idleClients{ends: make(chan error, 2)}
+	c := &idleClients{}
 	var d net.Dialer
 	for _, withRequest := range []bool{true, false} {
 		conn, err := d.DialContext(ctx, "tcp", address)
@@ -46,8 +48,8 @@ func connectIdle(ctx context.Context, address string) (*idleClients, error) {
 				continue
 			}
 		}
-		c.conns, c.open = append(c.conns, conn), c.open+1
-		go func() { c.ends <- watch(conn) }()
+		c.conns = append(c.conns, conn)
+		c.watching.Go(func() { c.watch(conn) })
 	}
 	return c, nil
 }
@@ -71,16 +73,21 @@ func requestOnce(conn net.Conn, address string) (kept bool, err error) {
 	return !resp.Close, conn.SetDeadline(time.Time{})
 }
 
-// watch waits for the end of a connection, and closes it as clients do. It is nil for a FIN.
-func watch(conn net.Conn) error {
-	defer func() { _ = conn.Close() }()
-	switch _, err := conn.Read(make([]byte, 1)); {
+// watch waits for the end of a connection, and closes it as clients do.
+func (c *idleClients) watch(conn net.Conn) {
+	_, err := conn.Read(make([]byte, 1))
+	_ = conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded): // the pod has not closed it
+	case errors.Is(err, io.EOF):
+		c.closed++
 	case err == nil:
-		return errors.New("bytes without a request")
-	case !errors.Is(err, io.EOF):
-		return err
+		c.broken = append(c.broken, errors.New("bytes without a request"))
+	default:
+		c.broken = append(c.broken, err)
 	}
-	return nil
 }
 
 // end returns when the pod has closed all connections, or closes the rest after most: the kernel closes those of a
@@ -89,23 +96,8 @@ func (c *idleClients) end(most time.Duration) {
 	if c == nil {
 		return
 	}
-	limit, isOver := time.After(most), false
-	for c.open > 0 {
-		select {
-		case err := <-c.ends:
-			c.open--
-			switch {
-			case isOver:
-			case err == nil:
-				c.closed++
-			default:
-				c.broken = append(c.broken, err)
-			}
-		case <-limit:
-			isOver = true
-			for _, conn := range c.conns {
-				_ = conn.Close()
-			}
-		}
+	for _, conn := range c.conns {
+		_ = conn.SetReadDeadline(time.Now().Add(most))
 	}
+	c.watching.Wait()
 }

@@ -3,7 +3,6 @@ package rehearsal
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
@@ -25,16 +24,11 @@ const (
 
 // Options of a rehearsal.
 type Options struct {
-	Strategies  []string      // names; empty: all
-	Delay       time.Duration // of the request: /delay/N
-	Grace       time.Duration // terminationGracePeriodSeconds, whole seconds
-	Propagation time.Duration // until the gateway removes the pod's endpoint
-	Proxy       string        // of the sidecars: pipe (also empty), envoy or istio-agent
-	KeepLogs    string        // folder for all logs; empty: none are kept
-	Lastcall    string        // path of lastcall; empty: found or built
-	Self        string        // path of this program, which has the built-in app
-
-	Progress *os.File // gets a line of progress, and each row when it is complete; nil: nothing
+	strategy.Setup               // by default all strategies
+	Delay          time.Duration // of the request: /delay/N
+	Grace          time.Duration // terminationGracePeriodSeconds, whole seconds
+	Propagation    time.Duration // until the gateway removes the pod's endpoint
+	Proxy          string        // of the sidecars: pipe (also empty), envoy or istio-agent
 }
 
 // check returns the strategies, or an error for invalid options.
@@ -57,9 +51,6 @@ func (o Options) check() ([]strategy.Strategy, error) {
 	}
 	if o.Propagation < 0 || o.Propagation > time.Minute {
 		bad("--propagation is %v: must be 0s to 1m0s", o.Propagation)
-	}
-	if o.Proxy != "" && o.Proxy != strategy.ProxyPipe && !strategy.UsesEnvoy(o.Proxy) {
-		bad("--proxy is %q: must be pipe, envoy or istio-agent", o.Proxy)
 	}
 	if len(errs) > 0 {
 		return nil, load.OptionError{Err: errors.Join(errs...)}

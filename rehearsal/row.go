@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/rehearsal/gateway"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
@@ -18,7 +19,7 @@ import (
 type row struct {
 	strategy strategy.Strategy
 	pod      *strategy.Pod
-	gateway  *strategy.Gateway
+	gateway  *gateway.Gateway
 	idle     *idleClients
 
 	answer  traffic.Outcome
@@ -36,7 +37,7 @@ func (r *row) start(ctx context.Context, t *strategy.Env, dir string) (err error
 	if r.pod, err = t.StartPod(ctx, r.strategy, dir); err != nil {
 		return err
 	}
-	if r.gateway, err = strategy.StartGateway(dir, []string{r.pod.Address}); err != nil {
+	if r.gateway, err = gateway.Start(dir, []string{r.pod.Address}); err != nil {
 		return fmt.Errorf("%s: %w", r.strategy.Name, err)
 	}
 	if r.strategy.Idle {
@@ -59,15 +60,15 @@ func (r *row) send(ctx context.Context, path string) {
 // scaleDown terminates the pod, removes its endpoint from the gateway after the propagation delay, and returns when the
 // pod is gone.
 func (r *row) scaleDown(ctx context.Context, propagation time.Duration) {
-	var gateway sync.WaitGroup
-	gateway.Go(func() {
+	var removal sync.WaitGroup
+	removal.Go(func() {
 		if node.Sleep(propagation).Run(ctx) == nil {
 			r.gateway.SetEndpoints(nil)
 		}
 	})
 	r.end = r.pod.Terminate(ctx)
 	r.gone.Store(true)
-	gateway.Wait()
+	removal.Wait()
 }
 
 // settle stops the rest of the row, and reads the report and the access log.

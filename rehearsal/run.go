@@ -36,11 +36,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	looking := func() string { return "looking for lastcall, which is built if it does not exist" }
 	p.progress = console.NewProgress(o.Progress, looking)
 	defer p.progress.End()
-	p.env = strategy.Env{
-		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self},
-		Grace:    o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy,
-	}
-	dir, end, err := p.env.Begin(ctx, o.KeepLogs, strategies)
+	p.env = strategy.Env{Setup: o.Setup, Grace: o.Grace, MaxDelay: max(o.Delay, 10*time.Second), Proxy: o.Proxy}
+	dir, end, err := p.env.Begin(ctx, strategies)
 	if err != nil {
 		return nil, err
 	}

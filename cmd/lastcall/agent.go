@@ -108,7 +108,7 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 			return usagef("%s %q: must be a whole number, 0 or more", meshconfig.VariableAppContainers, text)
 		}
 	}
-	if err := f.capture.verify(f.terminationLog); err != nil {
+	if err := f.capture.verify(f.o.TerminationLog); err != nil {
 		return err
 	}
 	if f.copyTo != "" {
@@ -121,7 +121,6 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 		return err
 	}
 	defer closeOptions()
-	o.Pod.Sidecar, o.Pod.AppContainers = agent.Sidecar(f.sidecar), int(f.appContainers)
 	return f.run(o)
 }
 
@@ -170,23 +169,12 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 	if err != nil {
 		return o, nil, err
 	}
-	o = agent.Options{
-		Settings:       settings,
-		Log:            log,
-		Terminal:       terminal.On(written, os.Stderr),
-		Pipe:           pipe.Config{Inbound: inbound, Endings: endings(settings)},
-		Outbound:       f.capture.out,
-		Pod:            agent.Pod{ExitWithApp: f.exitWithApp},
-		TerminationLog: f.terminationLog,
-		FailOnCut:      f.failOnCut,
-		Status: agent.StatusOptions{
-			Address:      f.statusAddress,
-			HookToken:    os.Getenv("LASTCALL_HOOK_TOKEN"),
-			SidecarToken: os.Getenv(meshconfig.VariableSidecarToken),
-			Metrics:      []prometheus.Collector{written.Metric("own")},
-			Profiles:     f.pprof,
-		},
-	}
+	o = f.o
+	o.Settings, o.Log, o.Terminal = settings, log, terminal.On(written, os.Stderr)
+	o.Pipe.Inbound, o.Pipe.Endings, o.Outbound = inbound, endings(settings), f.capture.out
+	o.Status.HookToken = os.Getenv("LASTCALL_HOOK_TOKEN")
+	o.Status.SidecarToken = os.Getenv(meshconfig.VariableSidecarToken)
+	o.Status.Metrics = []prometheus.Collector{written.Metric("own")}
 	if o.Pipe.Limits, err = f.limits.limits(); err != nil {
 		return o, nil, err
 	}

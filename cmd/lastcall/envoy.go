@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -18,26 +17,22 @@ import (
 
 // envoyFlags select and configure a real Envoy as the data plane.
 type envoyFlags struct {
-	proxy           string
-	path            string
-	config          string
-	args            []string
-	logLevel        string
-	failHealthcheck bool
-	leaveOut        []uint
-	startTimeout    time.Duration
+	o        envoy.Options
+	proxy    string
+	leaveOut []uint
 }
 
 func (f *envoyFlags) register(flags *pflag.FlagSet) {
 	cli.ChoiceFlag(flags, &f.proxy, "proxy", "pipe", []string{"pipe", "envoy"}, "data plane: pipe (embedded) or envoy")
-	flags.StringVar(&f.path, "envoy-path", "envoy", "`program` to start as Envoy")
-	flags.StringVar(&f.config, "envoy-config", "", "Envoy's configuration `file` (default: generated from --inbound)")
-	flags.StringArrayVar(&f.args, "envoy-arg", nil, "additional `argument` for Envoy; may be repeated")
-	cli.ChoiceFlag(flags, &f.logLevel, "envoy-log-level", "warning",
+	flags.StringVar(&f.o.Path, "envoy-path", "envoy", "`program` to start as Envoy")
+	flags.StringVar(&f.o.Config, "envoy-config", "", "Envoy's configuration `file` (default: generated from --inbound)")
+	flags.StringArrayVar(&f.o.Args, "envoy-arg", nil, "additional `argument` for Envoy; may be repeated")
+	cli.ChoiceFlag(flags, &f.o.LogLevel, "envoy-log-level", "warning",
 		[]string{"trace", "debug", "info", "warning", "error", "critical", "off"}, "Envoy's log `level`")
-	flags.DurationVar(&f.startTimeout, "envoy-start-timeout", envoy.DefaultStartTimeout,
+	flags.DurationVar(&f.o.StartTimeout, "envoy-start-timeout", envoy.DefaultStartTimeout,
 		"how long an Envoy may take until it serves, both one that is started and one at --admin-address")
-	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false, "make Envoy fail its health checks when the drain begins")
+	flags.BoolVar(&f.o.FailHealthcheck, "healthcheck-fail", false,
+		"make Envoy fail its health checks when the drain begins")
 	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil,
 		"`port` of an Envoy listener whose connections do not hold the drain; may be repeated")
 }
@@ -48,26 +43,16 @@ func (f *envoyFlags) isEnvoy() bool { return f.proxy == "envoy" }
 // options are those of the Envoy to start or, with attach, of the one that runs already and serves its API at admin.
 func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, admin string, attach bool,
 	accessLog string, log *slog.Logger) (*envoy.Options, error) {
-	if !attach && f.config == "" && len(inbound) == 0 {
+	if !attach && f.o.Config == "" && len(inbound) == 0 {
 		return nil, usagef("--proxy envoy needs --inbound LISTEN=APP, --envoy-config FILE, or --admin-address of an Envoy that is running")
 	}
-	if f.startTimeout <= 0 {
-		return nil, usagef("--envoy-start-timeout %v: must be positive", f.startTimeout)
+	o := &f.o
+	if o.StartTimeout <= 0 {
+		return nil, usagef("--envoy-start-timeout %v: must be positive", o.StartTimeout)
 	}
-	o := &envoy.Options{
-		Admin:           cmp.Or(admin, net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))),
-		Attach:          attach,
-		Path:            f.path,
-		Config:          f.config,
-		DrainTime:       s.DrainDuration.Value,
-		ParentShutdown:  s.ParentShutdown.Value,
-		LogLevel:        f.logLevel,
-		StartTimeout:    f.startTimeout,
-		Args:            f.args,
-		FailHealthcheck: f.failHealthcheck,
-		Istio:           s.Mode() != drain.ExitOnZero,
-		Log:             log,
-	}
+	o.Admin, o.Attach = cmp.Or(admin, net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))), attach
+	o.DrainTime, o.ParentShutdown = s.DrainDuration.Value, s.ParentShutdown.Value
+	o.Istio, o.Log = s.Mode() != drain.ExitOnZero, log
 	if n := s.Concurrency.Value; n != nil {
 		o.Concurrency = *n
 	}

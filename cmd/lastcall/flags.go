@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
@@ -14,25 +15,19 @@ import (
 
 // agentFlags are common to agent and run.
 type agentFlags struct {
-	inbound        []string
-	settings       settingsFlags
-	statusAddress  string
-	terminationLog string
-	logFormat      string
-	accessLog      string
-	accessLogForm  string
-	failOnCut      bool
-	pprof          bool
-	exitWithApp    bool
-	sidecar        string // of agent
-	appContainers  uint   // of agent
-	copyTo         string // of agent
-	adminAddress   string
-	envoy          envoyFlags
-	capture        captureFlags
-	limits         limitsFlags
-	h2             h2Flags
-	stop           stopFlags
+	o             agent.Options // what needs no check is registered there
+	inbound       []string
+	settings      settingsFlags
+	logFormat     string
+	accessLog     string
+	accessLogForm string
+	copyTo        string // of agent
+	adminAddress  string
+	envoy         envoyFlags
+	capture       captureFlags
+	limits        limitsFlags
+	h2            h2Flags
+	stop          stopFlags
 }
 
 const inboundUsage = "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, such as :8000=127.0.0.1:8080,protocol=http; may be repeated. " +
@@ -44,7 +39,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 	cli.Group(flags, "Listeners", func(flags *pflag.FlagSet) {
 		flags.StringArrayVar(&f.inbound, "inbound", nil, inboundUsage)
 		f.capture.register(flags)
-		flags.StringVar(&f.statusAddress, "status-address", "", "`address` of the status server (default all)")
+		flags.StringVar(&f.o.Status.Address, "status-address", "", "`address` of the status server (default all)")
 		f.settings.registerStatusPort(flags)
 		flags.StringVar(&f.adminAddress, "admin-address", "",
 			"serve Envoy's admin API at this `address`, host or host:port, or off (default of agent: 127.0.0.1 and ProxyConfig's proxyAdminPort, 15000; of run: off). "+
@@ -56,10 +51,10 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 		flags.StringSliceVar(&f.stop.signals, "stop-signal", nil,
 			"`signals` that stop it, in addition to SIGTERM, SIGINT and SIGQUIT: "+
 				"the STOPSIGNAL of the image, such as USR1 (haproxy) or WINCH (httpd)")
-		flags.BoolVar(&f.exitWithApp, "exit-with-app", false,
+		flags.BoolVar(&f.o.Pod.ExitWithApp, "exit-with-app", false,
 			"exit when the app has exited by itself, as a job does: detected by its processes with shareProcessNamespace, else by 10s without a socket")
-		flags.BoolVar(&f.failOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests were cut")
-		flags.StringVar(&f.terminationLog, "termination-log", cli.DefaultTerminationLog(),
+		flags.BoolVar(&f.o.FailOnCut, "fail-on-cut", false, "exit with code 3 when connections or requests were cut")
+		flags.StringVar(&f.o.TerminationLog, "termination-log", cli.DefaultTerminationLog(),
 			"`file` for the container's termination message")
 	})
 	cli.Group(flags, "Observability", func(flags *pflag.FlagSet) {
@@ -68,7 +63,8 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 			"`file` for one line per request, - for standard output, or off; may be a FIFO, also without a reader")
 		cli.ChoiceFlag(flags, &f.accessLogForm, "access-log-format", "text", []string{"text", "json"},
 			"format of the access log, as Istio's Envoys write it")
-		flags.BoolVar(&f.pprof, "pprof", false, "serve Go's profiles at /debug/pprof/ of the status port, to requests from loopback only")
+		flags.BoolVar(&f.o.Status.Profiles, "pprof", false,
+			"serve Go's profiles at /debug/pprof/ of the status port, to requests from loopback only")
 	})
 	cli.Group(flags, "Limits", f.limits.register)
 	cli.Group(flags, "HTTP/2 limits (-1 for no limit)", f.h2.register)
@@ -77,7 +73,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {
 
 // registerAgent registers the flags that only agent has.
 func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
-	cli.ChoiceFlag(flags, &f.sidecar, "sidecar", "", []string{"native", "classic"},
+	cli.ChoiceFlag(flags, (*string)(&f.o.Pod.Sidecar), "sidecar", "", []string{"native", "classic"},
 		"form of this sidecar, `native|classic`: an app's preStop hook without the sidecar's own then means that this container restarts, "+
 			"and no client is refused. "+
 			"native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); "+
@@ -88,7 +84,7 @@ func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 		"first copy this program to `file`, in a volume of the pod, "+
 			"for preStop hooks that run in the apps' containers (lastcall wait)")
 	setting, _ := meshconfig.FlagOverrides("app-containers")
-	flags.UintVar(&f.appContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
+	flags.UintVar(&f.o.Pod.AppContainers, "app-containers", 0, setting.Usage+" (default $LASTCALL_APP_CONTAINERS or 1)")
 }
 
 // stopFlags are the signals that stop lastcall, and the one that stops the app.

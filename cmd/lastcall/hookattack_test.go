@@ -60,8 +60,9 @@ func TestManyHooksCostLittle(t *testing.T) {
 	<-time.After(seconds * time.Second / 2) // the agent looks for the container that comes back
 	after := busyTime(t, a.Process.Pid) - before - during
 	t.Logf("%d hooks in %d s cost %v of CPU, and %v in half of that time after them", rate*seconds, seconds, during, after)
-	if allowed := seconds * time.Second / 10; during > allowed || after > allowed/2 {
-		t.Errorf("%v of CPU, and %v after the hooks: want at most %v and %v", during, after, allowed, allowed/2)
+	// 0.15 s and 0.02 s by itself, 0.7 s once next to other tests; 2.1 s and 0.7 s if each hook follows its own restart.
+	if during > time.Second || after > 250*time.Millisecond {
+		t.Errorf("%v of CPU, and %v after the hooks: want at most 1s and 250ms", during, after)
 	}
 }
 

@@ -5,14 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/freeport"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
 )
@@ -145,47 +143,12 @@ func tlsVersion(s string) (uint16, error) {
 	return 0, fmt.Errorf("tls-min-version %q: must be 1.2 or 1.3", s)
 }
 
-// freePort replaces port 0 with a free one. It avoids the kernel's range for outgoing connections, one of which could
-// take the port before the app listens; next to a busy service this has happened.
+// freePort replaces port 0 with a free one, which stays reserved for the app.
 func freePort(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port != "0" {
 		return address, nil
 	}
-	low, high := ephemeralPorts()
-	for range 200 {
-		at := lowestFree + rand.IntN(1<<16-lowestFree)
-		if at >= low && at <= high {
-			continue
-		}
-		free := net.JoinHostPort(host, strconv.Itoa(at))
-		ln, err := net.Listen("tcp", free)
-		if err == nil {
-			return free, ln.Close()
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			return "", fmt.Errorf("find a free port for the app at %s: %w", address, err)
-		}
-	}
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return "", fmt.Errorf("find a free port for the app at %s: %w", address, err)
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
-}
-
-// lowestFree is above the usual ports of servers, including Istio's 15000 to 15090.
-const lowestFree = 20000
-
-// ephemeralPorts is the kernel's range for outgoing connections (ip(7)), or its default where it is not readable.
-func ephemeralPorts() (low, high int) {
-	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err == nil {
-		_, err = fmt.Sscan(string(b), &low, &high)
-	}
-	if err != nil {
-		return 32768, 60999
-	}
-	return low, high
+	free, _, err := freeport.Reserve(host)
+	return net.JoinHostPort(host, strconv.Itoa(free)), err
 }

@@ -41,7 +41,7 @@ func (f *limitsFlags) register(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.Memory, "memory-limit", 0,
 		"`bytes` that this process may use, from which the limits of connections and of "+
 			"unfinished requests follow (default the container's limit or GOMEMLIMIT)")
-	flags.IntVar(&f.MaxHead, "max-head-bytes", pipe.DefaultMaxHead, "size limit of a message's head, in bytes; then 431")
+	flags.IntVar(&f.MaxHead, "max-head-bytes", pipe.DefaultMaxHead, "size limit of a request's head, in bytes; then 431")
 	flags.IntVar(&f.MaxFields, "max-headers", pipe.DefaultMaxFields, "limit of header fields in a request; then 431")
 	f.times(func(to *time.Duration, _ bool, name string, preset time.Duration, usage string) {
 		flags.DurationVar(to, name, preset, usage)

@@ -30,11 +30,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			for _, name := range []string{"LISTEN", "STATUS", "ADMIN", "OTHER"} {
-				address, err := freePort("127.0.0.1:0") // which no outgoing connection takes meanwhile
-				if err != nil {
-					return err
-				}
-				env.Setenv(name, portOf(address))
+				env.Setenv(name, portOf(freeLoopback(t)))
 			}
 			env.Setenv("HOME", os.TempDir())
 			env.Setenv("GORACE", os.Getenv("GORACE"))

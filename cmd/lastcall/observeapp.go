@@ -15,30 +15,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
-// ofProcess are the options that fit a process, and the path of its network namespace for Open: "" when that is this
-// process's own. It fails when the process is not there, or its sockets may not be read.
-func ofProcess(pid int) (o observe.Options, namespace string, err error) {
+// namespaceOf is the path of a process's network namespace for Open: "" when that is this process's own. It fails when
+// the process is not there, or its sockets may not be read.
+func namespaceOf(pid int) (string, error) {
 	folder := "/proc/" + strconv.Itoa(pid)
 	if err := sockdiag.AddInodes(make(map[uint32]bool), folder); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			return o, "", fmt.Errorf("process %d: no such process", pid)
+			return "", fmt.Errorf("process %d: no such process", pid)
 		}
-		return o, "", fmt.Errorf("process %d: %w; run as its user or as root", pid, err)
+		return "", fmt.Errorf("process %d: %w; run as its user or as root", pid, err)
 	}
 	own, err1 := os.Readlink("/proc/thread-self/ns/net")
 	its, err2 := os.Readlink(folder + "/ns/net")
 	if err := errors.Join(err1, err2); err != nil {
-		return o, "", fmt.Errorf("process %d: find its network namespace: %w", pid, err)
+		return "", fmt.Errorf("process %d: find its network namespace: %w", pid, err)
 	}
 	if own == its {
-		return observe.Options{Process: pid, Shared: true}, "", nil
+		return "", nil
 	}
-	return observe.Options{}, folder + "/ns/net", nil
+	return folder + "/ns/net", nil
 }
 
 // ofUnit is the main process of a systemd unit.
@@ -83,7 +82,8 @@ func ofContainer(id string) (int, error) {
 // inGroup reports whether one of the names in a /proc/PID/cgroup is the container's: ID, docker-ID.scope,
 // cri-containerd-ID.scope and their like.
 func inGroup(cgroup, id string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(cgroup, func(r rune) bool { return strings.ContainsRune("/-:.\n", r) }),
+	isBetween := func(r rune) bool { return strings.ContainsRune("/-:.\n", r) }
+	return slices.ContainsFunc(strings.FieldsFunc(cgroup, isBetween),
 		func(name string) bool { return strings.HasPrefix(name, id) })
 }
 
@@ -97,7 +97,7 @@ func awaitProcess(ctx context.Context, pid int) (<-chan struct{}, error) {
 	go func() {
 		defer close(done)
 		defer file.Close()
-		_ = observe.AwaitExit(ctx, file)
+		_ = process.AwaitExit(ctx, file)
 	}()
 	return done, nil
 }

@@ -21,7 +21,7 @@ func TestProcessThatIsGone(t *testing.T) {
 	_ = c.Process.Kill()
 	<-exited
 	_ = c.Wait()
-	if _, _, err := ofProcess(c.Process.Pid); err == nil || !strings.Contains(err.Error(), "no such process") {
+	if _, err := namespaceOf(c.Process.Pid); err == nil || !strings.Contains(err.Error(), "no such process") {
 		t.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -71,7 +71,7 @@ func (a observedApp) follow(ctx context.Context) (t observe.Termination, err err
 			<-child.Done()
 		}()
 		a.PID, exited = child.Pid(), child.Done()
-		o.Process, o.Shared = a.PID, true
+		o.Process = a.PID
 	case a.Pod:
 		o.Local = func(netip.Addr) bool { return true } // which ones are the node's, a pod does not know
 	default:
@@ -85,9 +85,6 @@ func (a observedApp) follow(ctx context.Context) (t observe.Termination, err err
 		return t, err
 	}
 	defer w.Close()
-	if err := w.Start(); err != nil {
-		return t, err
-	}
 	received := make(chan os.Signal, 4)
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT) // before announce, after which one may come
 	defer signal.Stop(received)
@@ -114,11 +111,12 @@ func (a *observedApp) find(ctx context.Context, o *observe.Options) (
 	if err != nil {
 		return "", nil, err
 	}
-	fit, namespace, err := ofProcess(a.PID)
-	if err != nil {
+	if namespace, err = namespaceOf(a.PID); err != nil {
 		return "", nil, err
 	}
-	o.Process, o.Shared = fit.Process, fit.Shared
+	if namespace == "" {
+		o.Process = a.PID
+	}
 	exited, err = awaitProcess(ctx, a.PID)
 	return namespace, exited, err
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,7 +21,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
 // stopAppMain is an app that writes the signal that stopped it into a file: stopapp PORT FILE. Without the file the signal
@@ -167,7 +165,7 @@ func TestStopSignals(t *testing.T) {
 			t.Parallel()
 			s := runStopped(t, tt.prepare, tt.args...)
 			s.endsBy(func() { _ = s.cmd.Process.Signal(tt.signal) }, tt.forApp)
-			if log, _ := os.ReadFile(s.log); tt.signal == syscall.SIGQUIT && !strings.Contains(string(log), "trigger=SIGQUIT") {
+			if log, _ := os.ReadFile(s.log); !strings.Contains(string(log), "trigger="+unix.SignalName(tt.signal)) {
 				t.Error("the report does not name the signal")
 			}
 		})
@@ -279,55 +277,6 @@ func TestInterruptAtTerminal(t *testing.T) {
 				if strings.Count(shown.String(), text) != 1 {
 					t.Errorf("the terminal does not have %q once:\n%s", text, &shown)
 				}
-			}
-		})
-	}
-}
-
-func stopHAProxy(_, address, backend string) string {
-	return fmt.Sprintf(`defaults
-    mode http
-    timeout connect 10s
-    timeout client 10m
-    timeout server 10m
-frontend in
-    bind %[1]s
-    default_backend app
-backend app
-    server app %[2]s
-`, address, backend)
-}
-
-// The STOPSIGNAL of an image drains its real program, as process 1: a request that it
-// has in flight is answered, and it is stopped by the signal that it expects.
-func TestStopSignalsOfImages(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(serveSlowly))
-	defer backend.Close()
-	first := func(cmd *exec.Cmd) {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-		if os.Getuid() != 0 {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		}
-	}
-	for _, tt := range []struct {
-		program string
-		config  func(dir, address, backend string) string
-		args    string // the configuration follows
-		flags   []string
-		signal  syscall.Signal
-	}{
-		{"nginx", peers.NginxConf, "-e stderr -c", nil, syscall.SIGQUIT},
-		{"haproxy", stopHAProxy, "-db -f", []string{"--stop-signal", "USR1"}, syscall.SIGUSR1},
-	} {
-		t.Run(tt.program, func(t *testing.T) {
-			program, dir := peers.Need(t, tt.program), t.TempDir()
-			config := filepath.Join(dir, "config")
-			must.Do(t, os.WriteFile(config, []byte(tt.config(dir, "127.0.0.1:PORT", backend.Listener.Addr().String())), 0o600))
-			script := fmt.Sprintf(`sed -i s/PORT/$0/ "$1" && exec %s %s "$1"`, program, tt.args)
-			s := runStopped(t, first, append(tt.flags, "--", "sh", "-c", script, "{port}", config)...)
-			s.endsBy(func() { _ = s.cmd.Process.Signal(tt.signal) }, "")
-			if log, _ := os.ReadFile(s.log); !strings.Contains(string(log), "trigger="+unix.SignalName(tt.signal)) {
-				t.Error("the report does not name the signal")
 			}
 		})
 	}

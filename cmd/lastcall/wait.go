@@ -121,7 +121,7 @@ const codeAssumed = 4
 func (f *waitFlags) waitForAgent(cmd *cobra.Command) error {
 	path := "wait"
 	switch {
-	case f.sidecar:
+	case f.plan.Sidecar:
 		path = "wait?of=sidecar"
 	case f.appPorts != "":
 		path = "wait?ports=" + url.QueryEscape(f.appPorts)
@@ -129,7 +129,7 @@ func (f *waitFlags) waitForAgent(cmd *cobra.Command) error {
 	return f.agent.wait(cmd, path)
 }
 
-// plan is a hook without an agent: each job of the command sets its part.
+// plan is a hook without an agent.
 type plan struct {
 	mesh.Options // what it watches: --ports is Fallback, --until is With; --envoy has the rest
 	config       drain.Config
@@ -137,10 +137,15 @@ type plan struct {
 
 // wait runs the hook without an agent.
 func (f *waitFlags) wait(cmd *cobra.Command) error {
-	var p plan
+	p := &f.plan
 	p.Log, _ = cli.Log(cmd, f.logFormat, slog.LevelInfo)
-	for _, fill := range []func(*plan) error{f.timers, f.watch, f.until.fill, f.mesh.fill} {
-		if err := fill(&p); err != nil {
+	p.Stay = hold
+	var err error
+	if p.LeaveOut, err = ports("ignore-port", f.leaveOut); err != nil {
+		return err
+	}
+	for _, fill := range []func() error{f.timers, f.watch, f.worker} {
+		if err := fill(); err != nil {
 			return err
 		}
 	}
@@ -187,20 +192,14 @@ func (p *plan) run(ctx context.Context, report func(drain.Report) error) (r drai
 	return r, err
 }
 
-func (f *meshFlags) fill(p *plan) (err error) {
-	p.Admin, p.PilotAgent, p.NoApp, p.FailHealthcheck = f.envoy, f.pilotAgent, f.noApp, f.failHealthcheck
-	p.Stay = hold
-	p.LeaveOut, err = ports("ignore-port", f.leaveOut)
-	return err
-}
-
 // timers are those of the environment, overridden by the flags, less the time that the app's own hook has taken.
-func (f *waitFlags) timers(p *plan) error {
+func (f *waitFlags) timers() error {
+	p := &f.plan
 	settings, err := f.settings.resolve()
 	if err != nil {
 		return usage(err)
 	}
-	p.config = hook.Config(settings, f.mesh.envoy == "" && f.ports == nil, f.agent.timeout)
+	p.config = hook.Config(settings, p.Admin == "" && f.ports == nil, f.agent.timeout)
 	if err := p.config.Validate(); err != nil {
 		return usage(err)
 	}
@@ -211,15 +210,16 @@ func (f *waitFlags) timers(p *plan) error {
 }
 
 // watch sets what is read of the sockets, and the probes of --app-probes.
-func (f *waitFlags) watch(p *plan) (err error) {
-	o := sockets.Options{Opaque: f.opaque, StreamPause: f.pause, IdleGrace: p.config.IdleGrace, Log: p.Log,
-		Linkerd: f.linkerd, LinkerdShutdown: f.shutdown}
+func (f *waitFlags) watch() (err error) {
+	p := &f.plan
+	o := &p.Fallback
+	o.IdleGrace, o.Log = p.config.IdleGrace, p.Log
 	switch {
-	case f.shutdown && f.linkerd == 0:
+	case o.LinkerdShutdown && o.Linkerd == 0:
 		return usagef("--linkerd-shutdown needs --linkerd, such as --linkerd 4191")
-	case f.pause < 0:
-		return usagef("--stream-pause %v: must not be negative", f.pause)
-	case f.mesh.envoy == "" && len(f.ports) == 0 && (f.ports != nil || len(f.until.signals) == 0):
+	case o.StreamPause < 0:
+		return usagef("--stream-pause %v: must not be negative", o.StreamPause)
+	case p.Admin == "" && len(f.ports) == 0 && (f.ports != nil || len(f.signals) == 0):
 		return usagef("--ports: must have at least one port, such as --ports 8080")
 	}
 	for _, text := range f.ports {
@@ -255,10 +255,9 @@ func (f *waitFlags) watch(p *plan) (err error) {
 	if p.App, err = hook.ParseApp(f.probes); err != nil {
 		return usagef("--app-probes: %w", err)
 	}
-	if p.App != nil || len(f.until.signals) > 0 {
+	if p.App != nil || len(f.signals) > 0 {
 		o.IgnoreFrom = append(o.IgnoreFrom, netip.PrefixFrom(probe.Source, probe.Source.BitLen()))
 	}
-	p.Sidecar, p.Fallback = f.sidecar, o
 	return nil
 }
 

@@ -33,19 +33,16 @@ const (
 // waitFlags are those of wait.
 type waitFlags struct {
 	agent    statusFlags // --timeout is every hook's
-	sidecar  bool
 	appPorts string
 	own      own
 
-	mesh       meshFlags
-	until      untilFlags
+	plan       plan           // what needs no check is registered there
+	until      worker.Options // likewise
+	signals    []string       // of --until
+	leaveOut   []uint
 	ports      []string
 	ignoreFrom []string
-	opaque     bool
-	linkerd    uint16
-	shutdown   bool // of linkerd's proxy
 	settings   settingsFlags
-	pause      time.Duration
 	probes     string
 	failOnBusy bool
 	output     cli.Format
@@ -56,7 +53,7 @@ type waitFlags struct {
 func (f *waitFlags) register(flags *pflag.FlagSet) {
 	cli.Group(flags, forEveryHook, func(flags *pflag.FlagSet) {
 		f.agent.registerTimeout(flags, 0)
-		flags.BoolVar(&f.sidecar, "sidecar", false,
+		flags.BoolVar(&f.plan.Sidecar, "sidecar", false,
 			"this is the preStop hook of the agent's own container, or with --envoy of Envoy's, so the pod ends")
 		f.own.register(flags)
 	})
@@ -67,9 +64,9 @@ func (f *waitFlags) register(flags *pflag.FlagSet) {
 				"its restart then does not affect connections to the others")
 	})
 	cli.Group(flags, forWatch, f.registerWatch)
-	cli.Group(flags, forWorker, f.until.register)
-	cli.Group(flags, forEnvoy, f.mesh.register)
-	cli.Group(flags, forEnvoyItself, f.mesh.registerSidecar)
+	cli.Group(flags, forWorker, f.registerUntil)
+	cli.Group(flags, forEnvoy, f.registerEnvoy)
+	cli.Group(flags, forEnvoyItself, f.registerSidecar)
 }
 
 // check refuses flags of another job than that of given, the result of watched.
@@ -81,7 +78,7 @@ func (f *waitFlags) check(flags *pflag.FlagSet, given string) (err error) {
 	if !flags.Changed("until") {
 		needs[forWorker] = "--until, such as --until file:/run/worker/idle"
 	}
-	if !f.sidecar {
+	if !f.plan.Sidecar {
 		needs[forEnvoyItself] = "--sidecar: it is for the hook of Envoy's own container"
 	}
 	if given != "envoy" {
@@ -100,11 +97,11 @@ func (f *waitFlags) check(flags *pflag.FlagSet, given string) (err error) {
 	case err != nil:
 	case f.agent.timeout < 0:
 		err = usagef("--timeout %v: must not be negative", f.agent.timeout)
-	case f.sidecar && given != "" && given != "envoy":
+	case f.plan.Sidecar && given != "" && given != "envoy":
 		err = usagef("use only one of --sidecar and --%s: with --%[1]s there is no sidecar", given)
-	case f.sidecar && flags.Changed("app-probes"):
+	case f.plan.Sidecar && flags.Changed("app-probes"):
 		err = usagef("use only one of --sidecar and --app-probes: it is for the hook of the app's container")
-	case !f.sidecar && f.appPorts != "":
+	case !f.plan.Sidecar && f.appPorts != "":
 		if err = checkPorts(f.appPorts); err != nil {
 			err = usagef("--app-ports: %w", err)
 		}
@@ -119,15 +116,15 @@ func (f *waitFlags) registerWatch(flags *pflag.FlagSet) {
 		"while they are open; without a protocol, and with http, HTTP/1.1 is assumed")
 	flags.StringSliceVar(&f.ignoreFrom, "ignore-from", nil,
 		"clients that do not count, such as probes: `CIDR` or address, separated by commas (default $"+variableIgnoreFrom+")")
-	flags.BoolVar(&f.opaque, "opaque", false, "count every open connection of every port as busy")
-	flags.Uint16Var(&f.linkerd, "linkerd", 0,
+	flags.BoolVar(&f.plan.Fallback.Opaque, "opaque", false, "count every open connection of every port as busy")
+	flags.Uint16Var(&f.plan.Fallback.Linkerd, "linkerd", 0,
 		"admin `port` of linkerd's proxy in this pod, such as 4191: "+
 			"by its counters, connections of HTTP/1.1, HTTP/2 and gRPC are idle as soon as no request is in flight at their port")
-	flags.BoolVar(&f.shutdown, "linkerd-shutdown", false,
+	flags.BoolVar(&f.plan.Fallback.LinkerdShutdown, "linkerd-shutdown", false,
 		"with --linkerd: after the minimum drain and the quiet time, shut linkerd's proxy down. "+
 			"It asks clients to close their kept connections, finishes their requests, "+
 			"and refuses new connections, the app's own to others included")
-	flags.DurationVar(&f.pause, "stream-pause", sockets.DefaultStreamPause,
+	flags.DurationVar(&f.plan.Fallback.StreamPause, "stream-pause", sockets.DefaultStreamPause,
 		"how long a response that arrives in pieces may pause before it counts as complete")
 	for _, s := range meshconfig.Table() {
 		if slices.Contains([]string{"minimum-drain", "quiet-time", "idle-grace", "grace-period", "app"}, s.Flag) {
@@ -144,20 +141,11 @@ func (f *waitFlags) registerWatch(flags *pflag.FlagSet) {
 	cli.LogFormatFlag(flags, &f.logFormat)
 }
 
-// meshFlags are those of wait --envoy.
-type meshFlags struct {
-	envoy           string
-	pilotAgent      uint16
-	noApp           bool
-	failHealthcheck bool
-	leaveOut        []uint
-}
-
-func (f *meshFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.envoy, "envoy", "",
+func (f *waitFlags) registerEnvoy(flags *pflag.FlagSet) {
+	flags.StringVar(&f.plan.Admin, "envoy", "",
 		"`address` of the admin API of the Envoy in this pod: host:port or unix:PATH. "+
 			"With --ports, those are watched if it cannot be used")
-	flags.Uint16Var(&f.pilotAgent, "pilot-agent", 0,
+	flags.Uint16Var(&f.plan.PilotAgent, "pilot-agent", 0,
 		"status `port` of Istio's agent, such as 15020: "+
 			"begin with POST /drain, after which the agent ends at once at its SIGTERM")
 	flags.UintSliceVar(&f.leaveOut, "ignore-port", nil,
@@ -165,33 +153,28 @@ func (f *meshFlags) register(flags *pflag.FlagSet) {
 }
 
 // registerSidecar registers the flags that only the hook of Envoy's own container has.
-func (f *meshFlags) registerSidecar(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.noApp, "no-app", false, "with --sidecar: the pod has no app, as a gateway's")
-	flags.BoolVar(&f.failHealthcheck, "healthcheck-fail", false,
+func (f *waitFlags) registerSidecar(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.plan.NoApp, "no-app", false, "with --sidecar: the pod has no app, as a gateway's")
+	flags.BoolVar(&f.plan.FailHealthcheck, "healthcheck-fail", false,
 		"with --sidecar: make Envoy fail its health checks when the drain begins")
 }
 
-// untilFlags are those of wait --until.
-type untilFlags struct {
-	signals   []string
-	stale     time.Duration
-	heartbeat time.Duration
-}
-
-func (f *untilFlags) register(flags *pflag.FlagSet) {
+func (f *waitFlags) registerUntil(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.signals, "until", nil, "wait until this `SIGNAL` reports that a worker is idle; may be repeated, then all must be idle: "+worker.Syntax)
-	flags.DurationVar(&f.stale, "until-stale", worker.DefaultStale,
+	flags.DurationVar(&f.until.Stale, "until-stale", worker.DefaultStale,
 		"how long a signal of --until may fail before it no longer holds the drain; 0 for no limit")
-	flags.DurationVar(&f.heartbeat, "until-heartbeat", 0,
+	flags.DurationVar(&f.until.Heartbeat, "until-heartbeat", 0,
 		"how long a busy signal of --until may report the same (value, text, time of modification) before it no longer holds the drain; 0 for no limit")
 }
 
-func (f *untilFlags) fill(p *plan) error {
+// worker sets what is read of a worker's signals.
+func (f *waitFlags) worker() error {
 	if len(f.signals) == 0 {
 		return nil
 	}
-	o := worker.Options{Stale: f.stale, Heartbeat: f.heartbeat, Log: p.Log}
-	for name, value := range map[string]time.Duration{"until-stale": f.stale, "until-heartbeat": f.heartbeat} {
+	o := f.until
+	o.Log = f.plan.Log
+	for name, value := range map[string]time.Duration{"until-stale": o.Stale, "until-heartbeat": o.Heartbeat} {
 		if value < 0 {
 			return usagef("--%s %v: must not be negative", name, value)
 		}
@@ -203,7 +186,7 @@ func (f *untilFlags) fill(p *plan) error {
 		}
 		o.Signals = append(o.Signals, s)
 	}
-	p.With = []drain.DataPlane{worker.New(o)}
+	f.plan.With = []drain.DataPlane{worker.New(o)}
 	return nil
 }
 

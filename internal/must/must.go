@@ -1,10 +1,11 @@
 // Package must ends a test at an error.
 package must
 
-import "testing"
-
-// Do ends the test if err is not nil.
-func Do(t testing.TB, err error) {
+// Do ends the test, or the run of a property, if err is not nil.
+func Do(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 // injection changes nothing; the patch produces the intended pod; and the result is consistent. (lab/e2e tests that an
 // API server accepts all of them.)
 func TestThousandPods(t *testing.T) {
+	t.Parallel()
 	outcomes := map[Outcome]int{}
 	proxies := map[Proxy]int{}
 	reasons := map[string]bool{}
@@ -32,7 +33,8 @@ func TestThousandPods(t *testing.T) {
 		default:
 			reasons[r.Reason] = true
 			if r.Reason == "" || !reflect.DeepEqual(after.Spec, before.Spec) {
-				t.Errorf("%s: %s for %q, and changed: %v", pod.Name, r.Outcome, r.Reason, !reflect.DeepEqual(after.Spec, before.Spec))
+				t.Errorf("%s: %s for %q, and changed: %v", pod.Name, r.Outcome, r.Reason,
+					!reflect.DeepEqual(after.Spec, before.Spec))
 			}
 		}
 		if !reflect.DeepEqual(pod, before) {
@@ -106,16 +108,19 @@ func inconsistencies(in *corev1.Pod) []string {
 			env[e.Name] = true
 		}
 		isInit := i < len(in.Spec.InitContainers)
-		if isInit && !pod.IsNative(c) && (c.Lifecycle != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil || c.StartupProbe != nil) {
+		if isInit && !pod.IsNative(c) && (c.Lifecycle != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil ||
+			c.StartupProbe != nil) {
 			say("init container %s has hooks or probes", c.Name)
 		}
 		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 			h := c.Lifecycle.PreStop
-			if n := set(h.Exec != nil) + set(h.HTTPGet != nil) + set(h.TCPSocket != nil) + set(h.Sleep != nil); n != 1 || h.Sleep != nil && h.Sleep.Seconds > grace {
+			if n := set(h.Exec != nil) + set(h.HTTPGet != nil) + set(h.TCPSocket != nil) +
+				set(h.Sleep != nil); n != 1 || h.Sleep != nil && h.Sleep.Seconds > grace {
 				say("container %s: preStop %+v", c.Name, h)
 			}
 		}
-		if own := in.Spec.Resources; own != nil && (c.Name == pod.Sidecar || c.Name == containerCapture || c.Name == containerCopy) {
+		if own := in.Spec.Resources; own != nil && (c.Name == pod.Sidecar || c.Name == containerCapture ||
+			c.Name == containerCopy) {
 			for name, limit := range c.Resources.Limits { // a limit alone is a request too
 				if request, isSet := c.Resources.Requests[name]; !isSet || !request.IsZero() {
 					say("container %s asks for %s (limit %v) of a pod that has a budget", c.Name, name, limit.String())

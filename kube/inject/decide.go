@@ -65,8 +65,7 @@ func Unfit(p *corev1.Pod) string {
 	switch {
 	case spec.HostNetwork:
 		return "hostNetwork: capturing or draining its traffic would affect the node"
-	case spec.OS != nil && spec.OS.Name == corev1.Windows,
-		spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows):
+	case pod.IsWindows(spec):
 		return "it runs on Windows, lastcall on Linux"
 	case p.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		return "it is the mirror of a static pod, which cannot be changed through the API"

@@ -80,7 +80,7 @@ func editNodes(text []byte, root *yaml.Node, operations []Operation) ([]byte, bo
 // otherBreaks end lines in YAML 1.1 too, or the document.
 var otherBreaks = []string{"\u0085", "\u2028", "\u2029", "\n..."}
 
-// errShared: an anchor, an alias or a merge is where the change is.
+// errShared: an anchor, an alias, a merge or a key that stands twice is where the change is.
 var errShared = errors.New("it may stand for several places")
 
 func isMerge(n *yaml.Node) bool { return n.Tag == "!!merge" }
@@ -119,7 +119,8 @@ func (e *editing) apply(n *yaml.Node, o Operation) error {
 		isMap, isAdd := n.Kind == yaml.MappingNode, isLast && o.Op == "add"
 		switch {
 		case at < 0 && !isAdd && slices.ContainsFunc(content, isMerge),
-			at >= 0 && isLast && (isMap || !isAdd) && hasAnchors(content[at]):
+			at >= 0 && isLast && (isMap || !isAdd) && hasAnchors(content[at]),
+			at >= 0 && isMap && child(n.Kind, content[at+1:], key) >= 0: // of two the last one counts
 			return errShared
 		case !isLast && at >= 0:
 			if alias := content[at]; alias.Kind == yaml.AliasNode { // the change is only in its copy

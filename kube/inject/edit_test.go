@@ -42,13 +42,15 @@ spec:
 // TestCommentsStay: each line of a manifest is in the injected one, in its order, comments and styles too.
 func TestCommentsStay(t *testing.T) {
 	for name, text := range map[string]string{
-		"as it is":       commented,
-		"anchors":        strings.Replace("x-label: &label {a: b}\n"+commented, "\nmetadata:", "\nx-labels:\n  <<: *label # both\nmetadata:", 1),
-		"lists indented": strings.NewReplacer("\n      - ", "\n        -   ", "\n        ", "\n            ").Replace(commented),
-		"CRLF":           strings.ReplaceAll(commented, "\n", "\r\n"),
-		"a BOM":          "\ufeff" + commented,
-		"an end":         commented + "...\n",
-		"wide":           strings.ReplaceAll(strings.ReplaceAll(commented, " # ", "   # "), "\n  ", "\n\n     "),
+		"as it is": commented,
+		"anchors": strings.Replace("x-label: &label {a: b}\n"+commented, "\nmetadata:",
+			"\nx-labels:\n  <<: *label # both\nmetadata:", 1),
+		"lists indented": strings.NewReplacer("\n      - ", "\n        -   ", "\n        ",
+			"\n            ").Replace(commented),
+		"CRLF":   strings.ReplaceAll(commented, "\n", "\r\n"),
+		"a BOM":  "\ufeff" + commented,
+		"an end": commented + "...\n",
+		"wide":   strings.ReplaceAll(strings.ReplaceAll(commented, " # ", "   # "), "\n  ", "\n\n     "),
 	} {
 		out, _, err := Manifest([]byte(text), offline)
 		if err != nil || string(out) == text {
@@ -69,7 +71,8 @@ func TestCommentsStay(t *testing.T) {
 func TestFlowKeepsComments(t *testing.T) {
 	const text = "--- # doc\n# top\n" + deployment + "\n# end"
 	out, _, err := Manifest([]byte(text), offline)
-	if err != nil || !strings.HasPrefix(string(out), "--- # doc\n# top\napiVersion") || !strings.HasSuffix(string(out), "\n# end") ||
+	if err != nil || !strings.HasPrefix(string(out), "--- # doc\n# top\napiVersion") ||
+		!strings.HasSuffix(string(out), "\n# end") ||
 		strings.Count(string(out), "#") != 3 {
 		t.Errorf("%v:\n%s", err, out)
 	}
@@ -96,9 +99,10 @@ func TestEditsAgree(t *testing.T) {
 
 // TestLayoutStays: the same with any layout, of which the comments stay.
 func TestLayoutStays(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	edited, kept, all := 0, 0, 0
-	for i, pod := range Pods(3, 400) {
+	for i, pod := range Pods(3, 150) {
 		text := laidOut(t, random, pod, i)
 		out := editsAgree(t, text)
 		if out == nil {
@@ -109,7 +113,7 @@ func TestLayoutStays(t *testing.T) {
 		kept, all = kept+bytes.Count(out, comment), all+bytes.Count(text, comment)
 	}
 	t.Logf("of %d documents, %d of %d comments stay", edited, kept, all) // not those within what is removed
-	if edited < 250 || kept*100 < all*95 {
+	if edited < 90 || kept*100 < all*95 {
 		t.Error("too few")
 	}
 }
@@ -168,14 +172,25 @@ func laidOut(t *testing.T, random *rand.Rand, pod any, i int) []byte {
 
 // TestSharedNodes: what an anchor, an alias or a merge stands for is changed only where it is meant.
 func TestSharedNodes(t *testing.T) {
+	const served = "image: web, ports: [{containerPort: 80}]"
+	web := shared("- {name: web, " + served + "}")
 	for name, text := range map[string]string{
-		"an anchored image":       shared("- name: web\n        image: &image web # all\n        ports: [{containerPort: 80}]") + "x: *image\n",
-		"an aliased template":     strings.Replace(shared("- {name: web, image: web, ports: [{containerPort: 80}]}"), "template:", "template: &pod", 1) + "x: *pod\n",
-		"a merged container":      "x: &base {image: web, ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 9}}}}\n" + shared("- {<<: *base, name: web}"),
-		"a merge that stays":      "x: &base {imagePullPolicy: Always}\n" + shared("- <<: *base # all\n        name: web\n        image: web\n        ports: [{containerPort: 80}]"),
-		"labels that are shared":  strings.Replace(strings.Replace(shared("- {name: web, image: web, ports: [{containerPort: 80}]}"), "{matchLabels: {app: web}}", "{matchLabels: &labels {app: web}} # all", 1), "metadata: {labels: {app: web}}", "metadata:\n      labels: *labels # here", 1),
-		"a list that is shared":   "x: &ports [{containerPort: 80}]\n" + shared("- {name: web, image: web, ports: *ports}"),
-		"a hook that is an alias": "x: &hook {sleep: {seconds: 9}}\n" + shared("- {name: web, image: web, ports: [{containerPort: 80}], lifecycle: {preStop: *hook}}"),
+		"an anchored image": shared("- name: web\n        image: &image web # all\n"+
+			"        ports: [{containerPort: 80}]") + "x: *image\n",
+		"an aliased template": strings.Replace(web, "template:", "template: &pod", 1) + "x: *pod\n",
+		"a merged container": "x: &base {" + served + ", lifecycle: {preStop: {sleep: {seconds: 9}}}}\n" +
+			shared("- {<<: *base, name: web}"),
+		"a merge that stays": "x: &base {imagePullPolicy: Always}\n" + shared("- <<: *base # all\n"+
+			"        name: web\n        image: web\n        ports: [{containerPort: 80}]"),
+		"labels that are shared": strings.NewReplacer(
+			"{matchLabels: {app: web}}", "{matchLabels: &labels {app: web}} # all",
+			"metadata: {labels: {app: web}}", "metadata:\n      labels: *labels # here").Replace(web),
+		"a list that is shared": "x: &ports [{containerPort: 80}]\n" +
+			shared("- {name: web, image: web, ports: *ports}"),
+		"a hook that stands twice": shared("- {name: web, " + served +
+			strings.Repeat(", lifecycle: {preStop: {sleep: {seconds: 9}}}", 2) + "}"),
+		"a hook that is an alias": "x: &hook {sleep: {seconds: 9}}\n" +
+			shared("- {name: web, "+served+", lifecycle: {preStop: *hook}}"),
 	} {
 		if got := editsAgree(t, []byte(text)); got == nil {
 			t.Errorf("%s: no edit", name)
@@ -187,8 +202,9 @@ func TestSharedNodes(t *testing.T) {
 
 // shared is a Deployment with a container.
 func shared(container string) string {
-	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n" +
-		"  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      " + container + "\n"
+	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n" +
+		"spec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n" +
+		"    spec:\n      containers:\n      " + container + "\n"
 }
 
 // editsAgree returns a document with its edits, if there are any.
@@ -226,7 +242,8 @@ func editsAgree(t *testing.T, text []byte) []byte {
 // TestTexts: the API server's parser, of YAML 1.1, reads every text and key that injection adds as it is.
 func TestTexts(t *testing.T) {
 	for _, text := range []string{
-		"yes", "on", "Off", "y", "N", "true", "null", "~", "", "12:30:00", "1_000", "0x1f", "0o17", "017", "0b11", "1e3",
+		"yes", "on", "Off", "y", "N", "true", "null", "~", "", "12:30:00", "1_000", "0x1f", "0o17", "017", "0b11",
+		"1e3",
 		".NaN", "2024-01-01", "=", "<<", "- a", "a: b", "x: ", ":", "?", "? a", "---", "...", "#x", "x #y", "&a", "*a",
 		"!x", "@x", "`x", "%x", "'", " a", "a\nb", "a\n", "\n a", "a\n b\n\n", "\ta", "a\rb", "é", "\u0085", "0.5Gi",
 	} {

@@ -106,12 +106,15 @@ func (j *injection) join(c *corev1.Container, hook func(*corev1.Container) *core
 	pod.SetHook(c, h) // of an earlier injection too: with another container added since, ports matter
 	switch {
 	case isOurHook(own):
+	case own != nil && p.Merge == MergeAdds:
+		j.note("container %s: its own preStop is not run: %s", c.Name, pod.Void(own, c))
 	case p.Merge == MergeReplaces && p.Sleep > 0:
 		if j.noteReplaced(c, p.Sleep); p.Stopper != "" {
 			j.note("container %s: its SIGTERM follows, in place of its own %s", c.Name, p.Stopper)
 		}
 	case p.Merge == MergeRuns:
-		j.note("container %s: lastcall's hook waits for the requests in flight, and then runs its own preStop in the time that is left; "+
+		j.note("container %s: lastcall's hook waits for the requests in flight, and then runs its own preStop "+
+			"in the time that is left; "+
 			"%s: %s keeps its own alone", c.Name, annotationPreStop, preStopKeep)
 	case p.Merge == MergeRunsFirst:
 		j.note("container %s: lastcall's hook runs its own preStop first, and then waits for the worker; "+
@@ -151,8 +154,7 @@ type Join struct {
 func JoinOf(p *corev1.Pod, c *corev1.Container) Join {
 	word, err := preStopWord(p)
 	own := pod.HookOf(c)
-	isIdle := own == nil || own.HTTPGet == nil && (own.Exec == nil || len(own.Exec.Command) == 0) &&
-		(own.Sleep == nil || own.Sleep.Seconds < 0 || own.TCPSocket != nil) // or the API server refuses it
+	isIdle := own == nil || pod.Void(own, c) != ""
 	runs := Join{Merge: MergeRuns}
 	if p.Annotations[annotationUntil] != "" {
 		runs.Merge = MergeRunsFirst
@@ -168,7 +170,7 @@ func JoinOf(p *corev1.Pod, c *corev1.Container) Join {
 		return Join{Merge: MergeReplaces}
 	}
 	hook := pod.ReadHook(&p.Spec, c)
-	if hook.OnlySleeps() && hook.Duration < pod.Forever || hook.SleepsAndStops() > 0 {
+	if hook.OnlySleeps() && (own.Sleep != nil || hook.Duration < pod.Forever) || hook.SleepsAndStops() > 0 {
 		return Join{MergeReplaces, hook.Duration, hook.Stopper()}
 	}
 	return runs
@@ -180,9 +182,7 @@ func (j *injection) joinOf(c *corev1.Container) Join {
 	known, isKnown := j.joins[own]
 	if !isKnown {
 		known = JoinOf(j.pod, c)
-		if own != nil {
-			j.joins[own] = known
-		}
+		j.joins[own] = known
 	}
 	return known
 }
@@ -200,12 +200,14 @@ func preStopWord(pod *corev1.Pod) (string, error) {
 }
 
 // keepSleeps makes the drain as long as the longest sleep that it replaces, those of meshes' proxies included: its
-// author knows how long clients take to notice. The annotation keeps the time for a second injection, which does not
-// see the sleep.
+// author knows how long clients take to notice. A native sidecar of the app's keeps its hook. The annotation keeps the
+// time for a second injection, which does not see the sleep.
 func (j *injection) keepSleeps() (changed bool) {
 	var d time.Duration
-	for _, c := range pod.Containers(&j.pod.Spec) {
-		d = max(d, j.joinOf(c).Sleep)
+	for i, c := range pod.Containers(&j.pod.Spec) {
+		if i >= len(j.pod.Spec.InitContainers) || pod.IsProxy(&j.pod.Spec, c) {
+			d = max(d, j.joinOf(c).Sleep)
+		}
 	}
 	if !j.merges() || d <= j.settings.MinimumDrain.Value {
 		return false
@@ -238,13 +240,8 @@ func (j *injection) own(c *corev1.Container) []string {
 		return own.Exec.Command
 	}
 	get := own.HTTPGet
-	port, ok := j.resolve(c, get.Port)
-	if !ok {
-		j.note("container %s: its preStop names port %s, which no container has: it is not run", c.Name, get.Port.String())
-		return nil
-	}
 	scheme := cmp.Or(get.Scheme, corev1.URISchemeHTTP)
-	host := net.JoinHostPort(cmp.Or(get.Host, "localhost"), port.String())
+	host := net.JoinHostPort(cmp.Or(get.Host, "localhost"), strconv.Itoa(int(pod.PortOf(c, get.Port))))
 	at := url.URL{Scheme: strings.ToLower(string(scheme)), Host: host}
 	at.Path, at.RawQuery, _ = strings.Cut(get.Path, "?")
 	at.Path = "/" + strings.TrimPrefix(at.Path, "/")

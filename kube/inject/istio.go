@@ -169,12 +169,17 @@ func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler 
 // bypasses reports whether Istio does not redirect the connections to a port of the app: by the arguments of the init
 // container that redirects, or else by the pod's annotations.
 func (j *injection) bypasses(port uint16) bool {
-	in := capture.Input{Annotations: j.pod.Annotations, Flags: map[string]string{}}
-	if mode, ok := j.settings.Proxy["interceptionMode"].(string); ok && j.pod.Annotations[istioMode] == "" {
+	mode, _ := j.settings.Proxy["interceptionMode"].(string)
+	return bypasses(j.pod, mode, port)
+}
+
+func bypasses(p *corev1.Pod, mode string, port uint16) bool {
+	in := capture.Input{Annotations: p.Annotations, Flags: map[string]string{}}
+	if mode != "" && p.Annotations[istioMode] == "" {
 		in.Flags["mode"] = mode
 	}
 	for _, name := range []string{"istio-init", "istio-validation"} {
-		c := pod.Find(&j.pod.Spec, name)
+		c := pod.Find(&p.Spec, name)
 		for i := 0; c != nil && i+1 < len(c.Args); i++ {
 			switch c.Args[i] {
 			case "-b":
@@ -187,6 +192,12 @@ func (j *injection) bypasses(port uint16) bool {
 	c, _ := capture.Resolve(in) // of values that lastcall lacks, such as TPROXY, the default
 	isIncluded := c.IncludeInbound.All || slices.Contains(c.IncludeInbound.List, port)
 	return c.Off || !isIncluded || slices.Contains(c.ExcludeInbound, port)
+}
+
+// Bypasses reports whether the clients of a port connect to the app itself, and not to the mesh's proxy.
+func Bypasses(p *corev1.Pod, mesh string, port uint16) bool {
+	return mesh == pod.MeshLinkerd && pod.LinkerdSkips(p, port) ||
+		mesh == pod.MeshIstio && (isProxyless(p) || bypasses(p, "", port))
 }
 
 // isProxyless reports whether Istio's agent runs without Envoy, for a gRPC library that is its own data plane.

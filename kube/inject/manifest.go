@@ -132,7 +132,12 @@ func inject(document *manifest.Document, objects []*manifest.Object,
 	if len(patch) == 0 {
 		return document.Text, done, nil
 	}
-	edited, err := edit(document, patch)
+	edited, isRewritten, err := edit(document, patch)
+	if isRewritten {
+		last := &done[len(done)-1].Result
+		last.Notes = append(last.Notes, "the document is written without its comments: "+
+			"an anchor, an alias, a merge key or a key that stands twice is where it changes")
+	}
 	return edited, done, err
 }
 
@@ -145,47 +150,48 @@ func operate(w *manifest.Workload, o Options) ([]Operation, Result, error) {
 	operations, err := Diff(w.Pod, after)
 	// The Go types have metadata in any case.
 	if len(operations) > 0 && reflect.DeepEqual(w.Pod.ObjectMeta, metav1.ObjectMeta{}) {
-		operations = slices.DeleteFunc(operations, func(o Operation) bool { return strings.HasPrefix(o.Path, "/metadata/") })
+		isBelow := func(o Operation) bool { return strings.HasPrefix(o.Path, "/metadata/") }
+		operations = slices.DeleteFunc(operations, isBelow)
 		operations = slices.Insert(operations, 0, Operation{Op: "add", Path: "/metadata", Value: after.ObjectMeta})
 	}
 	return operations, result, err
 }
 
 // edit applies a patch to a document's YAML, or else to its JSON, and writes it as JSON if it was, or as YAML with its
-// fields by name.
-func edit(d *manifest.Document, operations []Operation) ([]byte, error) {
+// fields by name: isRewritten.
+func edit(d *manifest.Document, operations []Operation) (out []byte, isRewritten bool, err error) {
 	isJSON := json.Valid(d.Text) // and not only YAML's flow style
 	if !isJSON {
 		if out, ok, err := editNodes(d.Text, d.Node(), operations); ok || err != nil {
-			return out, err
+			return out, false, err
 		}
 	}
 	text, err := sigs.YAMLToJSON(d.Text)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	encoded, err := json.Marshal(operations)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	patch, err := jsonpatch.DecodePatch(encoded)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if text, err = patch.Apply(text); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var root any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &root); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if isJSON {
-		out, err := json.MarshalIndent(root, "", "  ")
-		return append(out, '\n'), err
+		out, err = json.MarshalIndent(root, "", "  ")
+		return append(out, '\n'), false, err
 	}
-	out, err := sigs.Marshal(root)
+	out, err = sigs.Marshal(root)
 	if bytes.HasPrefix(d.Text, []byte("---")) {
 		out = append([]byte("---\n"), out...)
 	}
-	return out, err
+	return out, bytes.Contains(d.Text, []byte("#")), err
 }

@@ -13,7 +13,8 @@ import (
 
 // TestTreeIsJSON: the YAML that is written of a pod equals its JSON.
 func TestTreeIsJSON(t *testing.T) {
-	for _, pod := range Pods(2, 500) {
+	t.Parallel()
+	for _, pod := range Pods(2, 200) {
 		for _, injected := range []bool{false, true} {
 			if injected {
 				pod, _ = Pod(pod, testOptions())

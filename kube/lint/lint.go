@@ -5,6 +5,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,8 +48,8 @@ type linting struct {
 	targets []intstr.IntOrString // of the Services that send it requests
 	accepts *time.Duration       // see stays
 
-	// settings are resolved from the pod's annotations and the mesh config. err is the error of doing so; wrong settings
-	// have their default then.
+	// settings are resolved from the pod's annotations and the mesh config. err is the error of doing so; wrong
+	// settings have their default then.
 	settings   *meshconfig.Settings
 	err        error
 	configured string                   // the path of the container with the settings; empty if there is none
@@ -89,7 +90,7 @@ type located struct {
 var rules = []func(*linting){
 	each((*linting).preStopSleeps), (*linting).budget, (*linting).drains, (*linting).exitOnZero,
 	(*linting).misplaced, each((*linting).hooksWithoutShell), (*linting).nativeIstio, (*linting).otherMeshes,
-	each((*linting).loops), each((*linting).sidecarForm), each((*linting).shellAsPID1),
+	each((*linting).loops), each((*linting).sidecarForm), each((*linting).front),
 	each((*linting).stopsItself), (*linting).dependence, each((*linting).reloads), each((*linting).ownTimers),
 	(*linting).neverEnds, (*linting).asksInVain,
 }
@@ -111,7 +112,8 @@ func Pod(pod *corev1.Pod, job bool, meshConfig string) []Finding {
 // examine applies the rules of a pod alone. A grace period of 0 is the only finding, and isKilled.
 func (l *linting) examine() (isKilled bool) {
 	if s := l.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
-		if l.serves() || l.hasLastcall() { // a pod that only calls others is often killed on purpose
+		serves := slices.ContainsFunc(pod.Containers(&l.pod.Spec), pod.HasRequests)
+		if serves || l.hasLastcall() { // a pod that only calls others is often killed on purpose
 			l.find("LC014", Warning, "spec.terminationGracePeriodSeconds",
 				"%d: the pod is killed at once and all its requests are lost; "+
 					"set it to the duration of the longest request plus 10 s", *s)
@@ -143,14 +145,6 @@ func (l *linting) containers(f func(c *corev1.Container, path string)) {
 	}
 }
 
-// serves reports whether a container has a port for requests.
-func (l *linting) serves() (found bool) {
-	l.containers(func(c *corev1.Container, _ string) {
-		found = found || pod.HasRequests(c)
-	})
-	return found
-}
-
 // hasLastcall reports whether the pod has lastcall, or asks for it.
 func (l *linting) hasLastcall() bool {
 	return l.end.HasLastcall || l.asks()
@@ -163,10 +157,8 @@ func (l *linting) asks() bool {
 
 // ownHook is a container's preStop hook, unless lastcall's replaces it.
 func (l *linting) ownHook(c *corev1.Container) pod.Hook {
-	if l.hasLastcall() {
-		if inject.JoinOf(l.pod, c).Merge == inject.MergeReplaces {
-			return pod.Hook{}
-		}
+	if l.hasLastcall() && inject.JoinOf(l.pod, c).Merge == inject.MergeReplaces {
+		return pod.Hook{}
 	}
 	return pod.ReadHook(&l.pod.Spec, c)
 }
@@ -202,7 +194,7 @@ func Rules() []Rule {
 		{"LC018", "a lastcall sidecar that cannot distinguish a container's restart from the end of the pod"},
 		{"LC019", "a Service's pods without any preStop hook or sidecar"},
 		{"LC020", "a sidecar that ends before the app's preStop hook"},
-		{"LC029", "a shell or a package manager as PID 1, which does not pass SIGTERM on"},
+		{"LC029", "a shell or a package manager that does not pass SIGTERM on"},
 		{"LC035", "a preStop that ends the app before clients have learned of it"},
 		{"LC036", "a container that ends before another one that passes requests to it"},
 		{"LC037", "a server that reloads at its stop signal"},

@@ -55,7 +55,8 @@ func (l *linting) misplaced() {
 	const where = "metadata.annotations[proxy.istio.io/config]"
 	for _, err := range split(l.err) {
 		at := where
-		if wrong, ok := errors.AsType[*meshconfig.FieldError](err); ok && wrong.Source.Origin >= meshconfig.Environment {
+		wrong, ok := errors.AsType[*meshconfig.FieldError](err)
+		if ok && wrong.Source.Origin >= meshconfig.Environment {
 			var annotation string
 			at, annotation = l.whereSet(wrong.Source.Name)
 			if annotation != "" {
@@ -121,10 +122,32 @@ func (l *linting) hooksWithoutShell(c *corev1.Container, where string) {
 			"is refused by the API server: of init containers, only those with restartPolicy: Always have one")
 		return
 	}
+	if signal, source := pod.StopSignal(c); source == pod.FromLifecycle {
+		why := ""
+		switch {
+		case l.pod.Spec.OS == nil:
+			why = "without os: {name: linux}"
+		case !strings.HasPrefix(signal, "SIG"):
+			why = "as it has the names of signals alone, such as SIGTERM"
+		case pod.IsWindows(&l.pod.Spec) && signal != "SIGTERM" && signal != "SIGKILL":
+			why = "on Windows, which has SIGTERM and SIGKILL alone"
+		}
+		if why != "" {
+			l.find("LC007", Error, where+".lifecycle.stopSignal", "is refused by the API server %s", why)
+		}
+	}
+	for i, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe} {
+		if p != nil && p.TerminationGracePeriodSeconds != nil && (i == 0 || *p.TerminationGracePeriodSeconds <= 0) {
+			probe := []string{"readinessProbe", "livenessProbe", "startupProbe"}[i]
+			l.find("LC007", Error, where+"."+probe+".terminationGracePeriodSeconds",
+				"is refused by the API server: it belongs to probes whose failure ends the container, and is above 0")
+		}
+	}
 	hook := l.ownHook(c)
 	if why := hook.Failure(); why != "" {
 		l.find("LC008", Error, where+".lifecycle.preStop",
-			"fails: %s; SIGTERM comes after %v; use sleep: {seconds: N} or lastcall's httpGet", why, hook.Duration)
+			"fails: %s; SIGTERM comes after %v; use sleep: {seconds: N}%s", why, hook.Duration,
+			l.unlessUnfit(" or lastcall's httpGet"))
 	}
 }
 
@@ -148,24 +171,22 @@ func (l *linting) loops(c *corev1.Container, where string) {
 	}
 }
 
-// shellAsPID1: the app below such a process never gets SIGTERM, and SIGKILL ends it with all its requests.
-func (l *linting) shellAsPID1(c *corev1.Container, path string) {
-	if l.job {
-		return
-	}
+// front: an app below such a process never gets its stop signal, and SIGKILL ends it with all its requests.
+func (l *linting) front(c *corev1.Container, path string) {
 	spec := &l.pod.Spec
 	isApp := strings.HasPrefix(path, "spec.containers") && (len(c.Ports) > 0 || len(spec.Containers) == 1)
-	if !isApp || pod.IsProxy(spec, c) {
+	signal, _ := pod.StopSignal(c)
+	process, reaction := pod.Front(spec, c, signal)
+	if l.job || !isApp || process == "" || pod.IsProxy(spec, c) {
 		return
 	}
-	if process := pod.ShellAsPID1(spec, c); process != "" {
-		l.find("LC029", Warning, path+".command",
-			"%s is PID 1 and does not pass SIGTERM on: the app does not learn of its end, "+
-				"and SIGKILL cuts its work at the end of the grace period; "+
-				"start the app itself or by exec (sh -c \"exec …\"), put tini or another init in front, "+
-				"set shareProcessNamespace: true, or handle the signal (trap)",
-			process)
+	text, when := "is PID 1 and does not pass "+signal+" on", "at the end of the grace period"
+	if reaction == podend.Exits {
+		text, when = "ends at "+signal+" and does not wait for the app", "at once"
 	}
+	l.find("LC029", Warning, path+".command",
+		"%s %s: the app does not learn of its end, and SIGKILL cuts its work %s; "+
+			"start the app itself or by exec (sh -c \"exec …\"), or handle the signal (trap)", process, text, when)
 }
 
 // sidecarForm: the agent knows from --sidecar what the kubelet sends it at the end of the pod. Without that, an app's
@@ -242,8 +263,8 @@ type server struct{ image, quit string }
 
 // quits are parts of the arguments with which a container ends another one, or itself.
 var quits = []string{
-	"quitquitquit", "/v1.0/shutdown", "agent/v1/quit", "/shutdown", "graceful_shutdown", "linkerd-await", "kill", "exit",
-	"exit-after-auth", "scuttle",
+	"quitquitquit", "/v1.0/shutdown", "agent/v1/quit", "/shutdown", "graceful_shutdown", "linkerd-await", "kill",
+	"exit", "exit-after-auth", "scuttle",
 }
 
 // injectors are annotations that add an ordinary container, unless another setting prevents that, and the remedy.

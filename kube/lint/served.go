@@ -124,10 +124,18 @@ func (w *workload) unprotected() {
 			w.find("LC019", Warning, "spec.containers["+c.Name+"]",
 				lacks+" and no sidecar, and Service %s sends it requests: "+
 					"an app that exits at SIGTERM refuses the connections of clients that still have its address; "+
-					"add lifecycle: {preStop: {sleep: {seconds: 5}}}, or lastcall (%s)", s.Name, w.count())
+					"add lifecycle: {preStop: {sleep: {seconds: 5}}}%s (%s)", s.Name, w.unlessUnfit(", or lastcall"), w.count())
 			return
 		}
 	}
+}
+
+// unlessUnfit is advice to use lastcall, empty for a pod that cannot be injected.
+func (l *linting) unlessUnfit(advice string) string {
+	if inject.Unfit(l.pod) != "" {
+		return ""
+	}
+	return advice
 }
 
 // count is the number of the pods that end at a rollout, or otherwise.
@@ -209,9 +217,8 @@ func (e *examination) examineBalancer(b manifest.Balancer) {
 				e.found(b.Object, b.Object.String()+" over "+w.String(), nil, Finding{
 					ID: "LC016", Severity: Warning, Path: b.Field, Text: fmt.Sprintf(
 						"%s sends new connections to a pod until it has learned of its end, "+
-							"and the pods accept them for %v: %s a preStop sleep or lastcall.dev/minimum-drain of %v, "+
-							"and a longer terminationGracePeriodSeconds",
-						what, w.stays(), remedy, b.Notices)})
+							"and the pods accept them for %v: %s a preStop sleep%s of %v, and a longer terminationGracePeriodSeconds",
+						what, w.stays(), remedy, w.unlessUnfit(" or lastcall.dev/minimum-drain"), b.Notices)})
 				return // the same for each
 			}
 		}

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/kube/inject"
-	"github.com/lastcall-dev/lastcall/kube/manifest"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -27,11 +27,14 @@ func (l *linting) preStopSleeps(c *corev1.Container, path string) {
 		l.find("LC001", Error, path+".lifecycle.preStop",
 			"never returns: SIGTERM comes at the end of the grace period of %v, and SIGKILL %g s later; let it end",
 			l.grace, drain.LeastGrace.Seconds())
-	case hook.Duration >= l.grace:
-		l.find("LC001", Error, path+".lifecycle.preStop",
-			"sleeps for %v of a grace period of %v: SIGTERM comes at its end, and SIGKILL %g s later; "+
-				"shorten the sleep or raise terminationGracePeriodSeconds above %v",
-			hook.Duration, l.grace, drain.LeastGrace.Seconds(), hook.Duration)
+	case hook.Duration >= l.grace && hook.Kind != podend.HTTPHook: // Knative's, which ends when no request comes
+		result := fmt.Sprintf("SIGTERM comes at its end, and SIGKILL %g s later", drain.LeastGrace.Seconds())
+		if h := pod.HookOf(c); h.Sleep != nil && hook.Duration > l.grace {
+			result = "the API server refuses it"
+		}
+		l.find("LC001", Error, path+".lifecycle.preStop", "sleeps for %v of a grace period of %v: %s; "+
+			"shorten the sleep or raise terminationGracePeriodSeconds above %v",
+			hook.Duration, l.grace, result, hook.Duration)
 	}
 }
 
@@ -106,7 +109,8 @@ func (l *linting) drains() {
 		text     string
 	}{
 		{s.DrainDuration, s.DrainDuration.Value > l.grace, Warning,
-			"%v is longer than the grace period of %v, at whose end SIGKILL comes; raise terminationGracePeriodSeconds"},
+			"%v is longer than the grace period of %v, at whose end SIGKILL comes; " +
+				"raise terminationGracePeriodSeconds"},
 		{s.TerminationDrain, s.Mode() == drain.Fixed && s.TerminationDrain.Value >= l.grace, Error,
 			"waits %v of a grace period of %v: SIGKILL comes first; raise terminationGracePeriodSeconds"},
 		// lastcall does not use it, but the pod may be one of Istio's, whose default it is.
@@ -158,7 +162,8 @@ func (l *linting) stopsItself(c *corev1.Container, where string) {
 		after += ", and the sleep of " + hook.Duration.String() + " comes too late"
 	}
 	l.find("LC035", Warning, where+".lifecycle.preStop",
-		"ends the app at once (%s): %s; sleep before it, or use lastcall, which drains first", hook.Stopper(), after)
+		"ends the app at once (%s): %s; sleep before it%s", hook.Stopper(), after,
+		l.unlessUnfit(", or use lastcall, which drains first"))
 }
 
 // isServing reports whether clients' requests reach a container, or one that passes them to it.
@@ -208,7 +213,7 @@ func (l *linting) reloads(c *corev1.Container, where string) {
 	if r, why := pod.Reacts(&l.pod.Spec, c, signal, true); r == podend.Reloads {
 		l.find("LC037", Warning, where+".command",
 			"%s: its requests are cut, it starts again, and SIGKILL ends it; "+
-				"add --die-on-term, or lifecycle: {stopSignal: SIGQUIT}", why)
+				"add --die-on-term, or lifecycle: {stopSignal: SIGQUIT} and os: {name: linux}", why)
 	}
 }
 
@@ -228,9 +233,7 @@ func (l *linting) ownTimers(c *corev1.Container, where string) {
 	if l.hasLastcall() {
 		hook = 0 // the drain comes first, and the rest is the last call's
 	}
-	var values manifest.Expansion
-	expanded := values.Container(*c)
-	for _, t := range pod.TimersOf(&expanded) {
+	for _, t := range pod.TimersOf(c) {
 		if left := l.grace - hook; hook < l.grace && t.Wait > left {
 			l.find("LC038", Warning, where,
 				"waits for up to %v at its end (%s), and %v of the grace period of %v are left after its preStop: "+

@@ -143,12 +143,18 @@ func (d *Document) unlist(text []byte, path string, depth int) (all []*Object, p
 		return nil, nil
 	}
 	o.Path, o.document = path, d
-	if o.Kind != "List" || o.APIVersion != "v1" {
+	key := "/items/"
+	if o.isTemplate() {
+		key = "/objects/"
+	} else if !strings.HasSuffix(o.Kind, "List") { // kubectl takes DeploymentList and others too
 		return []*Object{o}, nil
 	}
 	for i, item := range items {
-		inner, wrong := d.unlist(item, path+"/items/"+strconv.Itoa(i), depth+1)
+		inner, wrong := d.unlist(item, path+key+strconv.Itoa(i), depth+1)
 		all, problems = append(all, inner...), append(problems, wrong...)
+	}
+	if len(all)+len(problems) == 0 { // its items have no kind
+		all = []*Object{o}
 	}
 	return all, problems
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"cmp"
 	stdjson "encoding/json"
 	"fmt"
@@ -33,7 +34,8 @@ type Object struct {
 // Values is the kind of the values of Istio's chart, which are no Kubernetes object.
 const Values = "Values"
 
-// readObject reads an object, and the items of a List; nil if the text is no Kubernetes object.
+// readObject reads an object, and the items of a List or of OpenShift's Template; nil if the text is no Kubernetes
+// object.
 func readObject(text []byte) (*Object, []stdjson.RawMessage, error) {
 	o := &Object{JSON: text}
 	var whole struct {
@@ -64,7 +66,58 @@ func readObject(text []byte) (*Object, []stdjson.RawMessage, error) {
 	if o.Kind == "" || o.APIVersion == "" {
 		return nil, nil, nil
 	}
+	if o.isTemplate() {
+		items, err := o.processed()
+		return o, items, err
+	}
 	return o, whole.Items, nil
+}
+
+// isTemplate reports whether the object is a Template of OpenShift, whose objects oc process makes.
+func (o *Object) isTemplate() bool {
+	return o.Is("template.openshift.io", "Template") || o.Is("", "Template")
+}
+
+// processed are the objects of a Template with the values of its parameters: ${{NAME}} is one of any type.
+func (o *Object) processed() ([]stdjson.RawMessage, error) {
+	var t struct {
+		Objects    []stdjson.RawMessage `json:"objects"`
+		Parameters []struct {
+			Name  string `json:"name"`
+			Value any    `json:"value"`
+		} `json:"parameters"`
+	}
+	if err := o.Decode(&t); err != nil {
+		return nil, err
+	}
+	var pairs []string
+	longest := 0
+	for _, p := range t.Parameters {
+		value := ""
+		if p.Value != nil {
+			value = fmt.Sprint(p.Value)
+		}
+		longest = max(longest, len(value))
+		quoted, _ := stdjson.Marshal(value)
+		typed := string(quoted)
+		if value == "" {
+			typed = "null" // the user gives it
+		} else if stdjson.Valid([]byte(value)) {
+			typed = value
+		}
+		pairs = append(pairs, `"${{`+p.Name+`}}"`, typed)
+		if value != "" {
+			pairs = append(pairs, "${"+p.Name+"}", string(quoted[1:len(quoted)-1]))
+		}
+	}
+	if bytes.Count(o.JSON, []byte("${"))*longest > maxFile {
+		return nil, fmt.Errorf("its parameters add more than %d MiB", maxFile>>20)
+	}
+	with := strings.NewReplacer(pairs...)
+	for i, text := range t.Objects {
+		t.Objects[i] = stdjson.RawMessage(with.Replace(string(text)))
+	}
+	return t.Objects, nil
 }
 
 // Group is the API group, empty for the core group.
@@ -89,11 +142,11 @@ func (o *Object) String() string {
 // Decode reads the object. As in the API server, field names are case-sensitive.
 func (o *Object) Decode(into any) error { return unmarshal(o.JSON, nil, into) }
 
-// node is the YAML node of the object in its document; nil if there is none.
+// node is the YAML node of the object in its document; an empty one if its parser refuses what the other one takes.
 func (o *Object) node() *yaml.Node {
 	n := o.document.Node()
 	if n == nil {
-		return nil
+		return &yaml.Node{Line: 1}
 	}
 	return below(n, strings.Split(strings.TrimPrefix(o.Path, "/"), "/"))
 }
@@ -112,9 +165,6 @@ func below(n *yaml.Node, keys []string) *yaml.Node {
 // such as spec.containers[web].lifecycle: a list's element by its name or index, a key with dots in brackets too.
 func (o *Object) Line(path string) int {
 	n := o.node()
-	if n == nil {
-		return o.document.Line
-	}
 	line := n.Line
 	for _, key := range fields(path) {
 		next, at := step(n, key)

@@ -140,6 +140,10 @@ func TestBounds(t *testing.T) {
 	if f := manifest.Parse("bomb", []byte(bomb)); len(f.Problems) != 1 {
 		t.Errorf("a bomb of aliases: %v", f.Problems)
 	}
+	bomb = "{kind: Template, apiVersion: v1, parameters: [{name: A, value: " + strings.Repeat("a", 10<<10) + "}], objects: [{a: \"" + strings.Repeat("${A}", 10<<10) + "\"}]}"
+	if f := manifest.Parse("bomb", []byte(bomb)); len(f.Problems) != 1 || !strings.Contains(f.Problems[0].Error(), "parameters add more") {
+		t.Errorf("a bomb of parameters: %v", f.Problems)
+	}
 	deep := strings.Repeat(`{"kind": "List", "apiVersion": "v1", "items": [`, 1000) + strings.Repeat("]}", 1000)
 	if f := manifest.Parse("deep", []byte(deep)); len(f.Problems) != 1 || !strings.Contains(f.Problems[0].Error(), "more than 8 Lists") {
 		t.Errorf("Lists in Lists: %v", f.Problems)
@@ -158,6 +162,7 @@ func TestBounds(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(several))
+	f.Add([]byte("{kind: Template, apiVersion: v1, parameters: [{name: A, value: 1}], objects: [{kind: Pod, apiVersion: v1, spec: {terminationGracePeriodSeconds: '${{A}}'}}]}"))
 	f.Add([]byte("\ufeff{\"kind\": 1}\n--- {}\n--- &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, o := range manifest.Parse("fuzz", text).Objects {

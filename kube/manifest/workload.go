@@ -46,17 +46,15 @@ func (w *Workload) IsRolled() bool { return w.kind.end == rolls }
 func (w *Workload) LeftAlone() string {
 	switch {
 	case w.IsKnative():
-		return "Knative makes its pods: it admits few of the fields that injection adds, and its queue-proxy drains them"
+		return "Knative makes its pods: it admits few of the fields that injection adds, " +
+			"and its queue-proxy drains them"
 	case w.kind.form != template:
-		return "a " + w.Kind + " has no pod template: its controller makes the pods, which the webhook injects"
+		return "its kind has no pod template: a controller makes the pods, which the webhook injects"
 	}
 	return ""
 }
 func (w *Workload) String() string {
-	text := w.Kind + " " + w.Name
-	if w.Namespace != "" {
-		text = w.Kind + " " + w.Namespace + "/" + w.Name
-	}
+	text := (&Object{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}).String()
 	if w.Part != "" {
 		text += " (" + w.Part + ")"
 	}
@@ -97,7 +95,8 @@ func (o *Object) Workloads() (all []*Workload, err error) {
 			keys = strings.Split(path, ".")
 		}
 		err = cmp.Or(err, each(o.JSON, nil, keys, func(text []byte, at []string) error {
-			w := &Workload{Kind: o.Kind, Group: o.Group(), Namespace: o.Namespace, Name: o.Name, Path: at, kind: k, text: text}
+			w := &Workload{Kind: o.Kind, Group: o.Group(), Namespace: o.Namespace, Name: o.Name, Path: at, kind: k,
+				text: text}
 			if strings.Contains(path, "*") || len(k.paths) > 1 {
 				w.Part = part(at)
 			}

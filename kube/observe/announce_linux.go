@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/poll"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -105,7 +105,7 @@ func (h *handle) dial(ctx context.Context, network, address string) (conn net.Co
 		return nil, err
 	}
 	gone := raw.Control(func(fd uintptr) {
-		err = observe.Within(int(fd), func() (err error) {
+		err = sockdiag.Within(int(fd), func() (err error) {
 			conn, err = new(net.Dialer).DialContext(ctx, network, address)
 			return err
 		})

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lastcall-dev/lastcall/internal/poll"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	osprocess "github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
@@ -37,8 +37,8 @@ func (o *Observer) locate(ctx context.Context) {
 			o.Log.Warn("cannot list the processes of the node", "error", err)
 		}
 		missing := o.match(ctx, processes)
-		// Many pods start at once: the scans take a tenth of a core. On a node without a free core a scan takes long, and
-		// pods that terminate soon after their start cannot wait.
+		// Many pods start at once: the scans take a tenth of a core. On a node without a free core a scan takes long,
+		// and pods that terminate soon after their start cannot wait.
 		pause := min(max(scanPause, 10*time.Since(began)), maxScanPause)
 		if missing {
 			again.Reset(2 * pause)
@@ -116,7 +116,7 @@ func (o *Observer) watch(ctx context.Context, t *tracked, all []process) {
 // await handles the exit of a main process.
 func (o *Observer) await(ctx context.Context, t *tracked, h *handle) {
 	defer func() { _ = h.file.Close() }()
-	if observe.AwaitExit(ctx, h.file) != nil {
+	if osprocess.AwaitExit(ctx, h.file) != nil {
 		return
 	}
 	h.at = time.Now()
@@ -207,8 +207,8 @@ type process struct {
 
 // The names of containers and pods in a line of /proc/PID/cgroup:
 // kubepods-burstable-pod1234_….slice/cri-containerd-ID.scope with the kubelet's systemd driver,
-// kubepods/burstable/pod1234-…/ID with its cgroupfs driver, and k8s.io/ID with a kubelet that sets no cgroup for pods.
-// The UID of a static pod has no dashes.
+// kubepods/burstable/pod1234-…/ID with its cgroupfs driver, and k8s.io/ID with a kubelet that sets no cgroup for
+// pods. The UID of a static pod has no dashes.
 var (
 	containerName = regexp.MustCompile(`[/-]([0-9a-f]{64})(?:\.scope)?(?:/|\n|$)`)
 	podName       = regexp.MustCompile(

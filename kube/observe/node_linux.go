@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"os"
 	"sync"
 	"time"
 
@@ -32,13 +31,8 @@ type refusals struct {
 
 // watchRefusals follows the network namespace with this path until ctx ends. It needs what Open needs.
 func watchRefusals(ctx context.Context, path string) (*refusals, error) {
-	namespace, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer namespace.Close()
 	n, many := new(refusals), make(chan struct{}, 1)
-	err = observe.Within(int(namespace.Fd()), func() (err error) {
+	err := sockdiag.In(path, func() (err error) {
 		n.watch, err = sockdiag.WatchAll(0, func() { sockdiag.Notify(many) })
 		return err
 	})
@@ -68,7 +62,8 @@ func (n *refusals) collectLocked() {
 	n.watch.Receive()
 	sockets, lost := n.watch.Ended()
 	for _, s := range sockets {
-		if s.Remote.Port() != 0 && s.Acked == 0 && s.Received == 0 && s.EmptyReceived == 1 { // a reset in answer to the SYN
+		// A reset in answer to the SYN.
+		if s.Remote.Port() != 0 && s.Acked == 0 && s.Received == 0 && s.EmptyReceived == 1 {
 			n.refused = append(n.refused, observe.Refusal{To: s.Remote, After: n.read, At: s.Ended})
 		}
 	}

@@ -21,12 +21,12 @@ func TestNode(t *testing.T) {
 	must.Do(t, err)
 	ln := n.Pod.Listen(t, "tcp", n.Pod.TCP4(80))
 	w, err := observe.Open(n.Pod.Path(), observe.Options{
-		Local:  func(netip.Addr) bool { return true },
-		Probes: []observe.Probe{{Port: 80, Period: 10 * time.Second}, {Port: 80, Period: 10 * time.Second}}, Refusals: node.since,
+		Local:    func(netip.Addr) bool { return true },
+		Probes:   []observe.Probe{{Port: 80, Period: 10 * time.Second}, {Port: 80, Period: 10 * time.Second}},
+		Refusals: node.since,
 	})
 	must.Do(t, err)
 	defer func() { _ = w.Close() }()
-	must.Do(t, w.Start())
 	probe := func(from *nettest.Namespace) error {
 		c, err := from.Dial(t.Context(), "tcp", n.Pod.TCP4(80))
 		if err == nil {
@@ -49,7 +49,8 @@ func TestNode(t *testing.T) {
 		p := w.Peek()
 		return p.Lost.Refused == 1 && p.Unclear == (observe.Unclear{})
 	})
-	if got := w.End(time.Now(), observe.Exit{}); got.Lost != (observe.Lost{Refused: 1}) || got.Unclear != (observe.Unclear{}) {
+	if got := w.End(time.Now(), observe.Exit{}); got.Lost != (observe.Lost{Refused: 1}) ||
+		got.Unclear != (observe.Unclear{}) {
 		t.Errorf("%+v", got)
 	}
 }

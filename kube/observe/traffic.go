@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/observe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // Watch is the view into a pod's network namespace: *observe.Watch, or a fake in tests.
@@ -38,14 +38,7 @@ func OpenNamespace(ctx context.Context, proc string) Open {
 		if known.Local = addresses(filepath.Join(process, "ns", "net")); err == nil {
 			known.Refusals = node.since
 		}
-		w, err := observe.Open(path, known)
-		if err != nil {
-			return nil, err
-		}
-		if err := w.Start(); err != nil {
-			return nil, errors.Join(err, w.Close())
-		}
-		return w, nil
+		return observe.Open(path, known)
 	}
 }
 
@@ -74,14 +67,10 @@ func nodeProcess(proc string) string {
 // of a network namespace. If it cannot, every address may be: no arrival is then a client's for certain.
 func addresses(namespace string) func(netip.Addr) bool {
 	var all []net.Addr
-	file, err := os.Open(namespace)
-	if err == nil {
-		defer file.Close()
-		err = observe.Within(int(file.Fd()), func() (err error) {
-			all, err = net.InterfaceAddrs()
-			return err
-		})
-	}
+	err := sockdiag.In(namespace, func() (err error) {
+		all, err = net.InterfaceAddrs()
+		return err
+	})
 	if err != nil {
 		return func(netip.Addr) bool { return true }
 	}

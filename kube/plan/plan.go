@@ -36,8 +36,8 @@ type Plan struct {
 	Phases  []termination.Phase
 	Fates   []Arrival
 
-	// Longest is the time that clients can rely on: requests in flight at the deletion are served if they end by then. Up
-	// to Hoped it is unknown.
+	// Longest is the time that clients can rely on: requests in flight at the deletion are served if they end by then.
+	// Up to Hoped it is unknown.
 	Longest, Hoped time.Duration
 
 	idleBest podend.Course
@@ -225,7 +225,7 @@ func (p *Plan) json() object {
 		containers = append(containers, object{
 			"name": c.Name, "role": c.Role, "native": c.Native, "assumed": c.Assumed,
 			"pre_stop": c.Hook.Kind, "pre_stop_text": c.Hook.Text,
-			"stop_signal": c.StopSignal.Value, "reaction": c.Reaction, "settings": settings,
+			"stop_signal": c.StopSignal, "reaction": c.Reaction, "settings": settings,
 			"signal_ms": ms(m.Signal), "kill_ms": ms(m.Kill), "gone_ms": ms(m.Gone),
 			"signal_latest_ms": ms(p.Best.Containers[i].Signal),
 			"gone_latest_ms":   ms(max(m.Gone, p.Best.Containers[i].Gone)),

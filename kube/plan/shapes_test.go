@@ -64,6 +64,8 @@ var shapes = []struct{ name, spec, target, lint, plan string }{
 		"", "200, unknown; web 5s?"},
 	{"a shell as PID 1", `containers: [{name: web, image: "web:1", command: [sh, -c, "node server.js"], ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 5}}}}]`, "80",
 		"LC029", "200, 200; web 5s"},
+	{"a shell below an init", `containers: [{name: web, image: "web:1", command: [tini, --, sh, -c, "node server.js"], ports: [{containerPort: 80}], lifecycle: {preStop: {sleep: {seconds: 5}}}}]`, "80",
+		"LC029", "200, cut; web 5s"},
 	{"kong quit", `containers: [{name: web, image: "kong:3", ports: [{containerPort: 8000}], lifecycle: {preStop: {exec: {command: [kong, quit, --wait=15]}}}}]`, "8000",
 		"", "200, 200; web 15s"},
 	{"a request for shutdown", `containers: [{name: web, image: "web:1", ports: [{containerPort: 80}], lifecycle: {preStop: {httpGet: {port: 80, path: /shutdown}}}}]`, "80",

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
-	"github.com/lastcall-dev/lastcall/kube/plan/timeline"
 	"github.com/lastcall-dev/lastcall/kube/termination"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 )
@@ -99,8 +98,8 @@ func (p *Plan) summary() string {
 // axis is the line with the times.
 func (p *Plan) axis() string {
 	line := []rune(strings.Repeat(" ", columns))
-	step, free := max(time.Second, timeline.Step(p.until())), 0
-	for at := time.Duration(0); at <= p.until(); at += step {
+	tick, free := max(time.Second, step(p.until())), 0
+	for at := time.Duration(0); at <= p.until(); at += tick {
 		text := strings.ReplaceAll(terminal.Seconds(at), " ", "")
 		x := labelWide + p.column(at)
 		if x+len(text) > columns {
@@ -120,17 +119,17 @@ func (p *Plan) column(at time.Duration) int {
 
 // lanes draws a line for the clients and one for each container.
 func (p *Plan) lanes(b *strings.Builder) {
-	lane := func(label string, bars []bar, marks ...mark) {
+	lane := func(label string, bars []sign, marks ...sign) {
 		text := []string{}
 		for x := range axisWide + 1 {
-			at, sign := time.Duration(float64(x)/axisWide*float64(p.until())), none
-			if i := slices.IndexFunc(bars, func(b bar) bool { return at < b.to }); i >= 0 {
-				sign = bars[i].sign
+			at, drawn := time.Duration(float64(x)/axisWide*float64(p.until())), none
+			if i := slices.IndexFunc(bars, func(b sign) bool { return at < b.at }); i >= 0 {
+				drawn = bars[i].text
 			}
-			text = append(text, sign)
+			text = append(text, drawn)
 		}
 		for _, m := range marks {
-			text[min(p.column(m.at), axisWide)] = m.sign
+			text[min(p.column(m.at), axisWide)] = m.text
 		}
 		fmt.Fprintf(b, "%-*s%s\n", labelWide, cut(label, labelWide-1), strings.TrimRight(strings.Join(text, ""), " "))
 	}
@@ -141,38 +140,32 @@ func (p *Plan) lanes(b *strings.Builder) {
 	case p.Options.Request > p.Course.Cut:
 		atEnd = open
 	}
-	lane("in flight", []bar{{end, served}, {min(p.Options.Request, p.Best.Cut), open}, {p.Options.Request, late}},
-		mark{end, atEnd})
+	lane("in flight", []sign{{end, served}, {min(p.Options.Request, p.Best.Cut), open}, {p.Options.Request, late}},
+		sign{end, atEnd})
 	connect := p.Options.Propagation + 1 // inclusive
-	clients := []bar{{p.Course.Accepts, served}, {min(p.Best.Accepts, max(connect, p.Course.Gone+1)), open}}
+	clients := []sign{{p.Course.Accepts, served}, {min(p.Best.Accepts, max(connect, p.Course.Gone+1)), open}}
 	if !p.hasNoClients() {
-		clients = append(clients, bar{connect, lost})
+		clients = append(clients, sign{connect, lost})
 	}
 	lane("new connections", clients)
 	for i, c := range p.Containers {
 		m, best := p.Course.Containers[i], p.Best.Containers[i]
-		marks := []mark{{m.Signal, "T"}}
+		marks := []sign{{m.Signal, "T"}}
 		if last := max(m.Gone, best.Gone); last != m.Signal {
-			marks = append(marks, mark{last, map[bool]string{true: "K", false: "|"}[best.Killed]})
+			marks = append(marks, sign{last, map[bool]string{true: "K", false: "|"}[best.Killed]})
 		}
 		if best.Signal > m.Signal {
-			marks[0].sign = open
+			marks[0].text = open
 		}
-		lane(c.Name, []bar{{m.Signal, hook}, {m.Gone, stops}, {best.Gone, open}}, marks...)
+		lane(c.Name, []sign{{m.Signal, hook}, {m.Gone, stops}, {best.Gone, open}}, marks...)
 	}
 }
 
-// bar is drawn up to a moment, and a mark at one.
-type (
-	bar struct {
-		to   time.Duration
-		sign string
-	}
-	mark struct {
-		at   time.Duration
-		sign string
-	}
-)
+// sign is drawn up to a moment, as a bar, or at it, as a mark.
+type sign struct {
+	at   time.Duration
+	text string
+}
 
 const legend = served + " served  " + lost + " lost  " + open + " unknown  " + hook + " before its stop signal  " +
 	stops + " after it  T it  | gone  K SIGKILL"

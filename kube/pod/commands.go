@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
@@ -22,12 +24,13 @@ var (
 	quick = []string{"touch", "rm", "mkdir", "cp", "mv", "chmod", "chown", "ln", "tee", "logger", "sync"}
 	// asks are programs whose exit depends on what they find.
 	asks = []string{
-		"test", "[", "[[", "cd", "ls", "cat", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr", "head",
-		"wc", "sort", "uniq", "tail", "find", "netstat", "ss", "lsof", "which", "type", "command", "expr", "jq", "ip",
+		"test", "[", "[[", "cd", "ls", "cat", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr",
+		"head", "wc", "sort", "uniq", "tail", "find", "netstat", "ss", "lsof", "which", "type", "command", "expr",
+		"jq", "ip",
 	}
 	// waiting may take a time, and leave the app alone.
 	waiting      = []string{"read", "nc", "netcat", "dig", "nslookup", "ping"}
-	interpreters = []string{"python", "python3", "perl", "ruby"}
+	interpreters = []string{"python", "python3", "perl", "ruby", "powershell", "pwsh"}
 	shells       = []string{"sh", "bash", "ash", "dash", "zsh", "ksh"}
 	plainShells  = []string{"sh", "ash", "dash"} // dash on Debian and Ubuntu, busybox on Alpine, bash on Red Hat
 )
@@ -51,6 +54,7 @@ var stoppers = []struct {
 	{"rabbitmqctl", []string{"stop", "stop_app", "shutdown"}, podend.ClosesPort},
 	{"nodetool", []string{"drain", "stopdaemon"}, podend.ClosesPort},
 	{"nats-server", []string{"quit", "stop", "ldm"}, podend.ClosesPort},
+	{"consul", []string{"leave"}, podend.ClosesPort},
 	{"supervisorctl pm2", []string{"stop", "shutdown", "kill", "delete"}, podend.Unsure},
 	{"service systemctl", []string{"stop"}, podend.Unsure},
 	{"catalina.sh asadmin", []string{"stop", "stop-domain"}, podend.ClosesPort},
@@ -59,7 +63,9 @@ var stoppers = []struct {
 }
 
 // interpreted matches a script of an interpreter that only sleeps.
-var interpreted = regexp.MustCompile(`^-[ce] (?:(?:import time|from time import sleep); ?)?(?:time\.)?sleep[ (]+([0-9.]+)\)?;?$`)
+var interpreted = regexp.MustCompile(
+	`(?i)^(?:-[ce] (?:(?:import time|from time import sleep); ?)?(?:time\.)?sleep[ (]+|` +
+		`(?:-\S+ (?:\w+ )?)*(?:start-)?sleep (?:-s\w* )?)([0-9.]+)\)?;?$`)
 
 // call reads one command.
 func (r *reading) call(args []string) result {
@@ -84,14 +90,15 @@ func (r *reading) call(args []string) result {
 		return r.fail("there is no program called " + strconv.Quote(args[0]) +
 			": each argument is an item, and in a shell a word, of its own")
 	}
-	if why := lacks(r.container.Image, args[0], r.commands); why != "" {
+	if why := lacks(r.spec, r.container.Image, args[0], r.commands); why != "" {
 		return r.fail(why)
 	}
 	r.awaitsSockets = r.awaitsSockets || program == "netstat" || program == "ss"
 	r.traps = r.traps || program == "trap"
 	rest := args[1:]
 	switch {
-	case program == "trap" && len(rest) > 1 && rest[0] != "" && slices.ContainsFunc(rest[1:], isExit):
+	case program == "trap" && len(rest) > 1 && rest[0] != "" &&
+		(slices.Contains(rest[1:], "EXIT") || slices.Contains(rest[1:], "0")):
 		return r.unknown(text) // at the end of the script
 	case program == "exit":
 		r.exits = true
@@ -140,7 +147,9 @@ func (r *reading) call(args []string) result {
 	case slices.Contains(asks, program) && (program != "command" || slices.Contains(rest, "-v")):
 		return open
 	}
-	if m := interpreted.FindStringSubmatch(strings.Join(rest, " ")); m != nil && slices.Contains(interpreters, program) {
+	m := interpreted.FindStringSubmatch(strings.Join(rest, " "))
+	name := strings.TrimSuffix(strings.ToLower(program[strings.LastIndex(program, `\`)+1:]), ".exe")
+	if m != nil && slices.Contains(interpreters, name) {
 		return r.sleep(m[1:])
 	}
 	if slices.Contains(waiting, program) {
@@ -152,9 +161,6 @@ func (r *reading) call(args []string) result {
 	}
 	return r.stopper(program, rest, text)
 }
-
-// isExit reports whether a trap is for the end of its shell.
-func isExit(signal string) bool { return signal == "EXIT" || signal == "0" }
 
 // status is the exit that the operand of exit or return sets.
 func status(args []string) result {
@@ -250,7 +256,7 @@ func (r *reading) shell(program string, args []string, text string) result {
 
 // shellless are parts of the names of images without a shell, and without the usual programs.
 var shellless = []string{
-	"distroless", "/static", "scratch", "chainguard/", "cgr.dev/",
+	"distroless", "/static", "scratch", "chiseled", "chainguard/", "cgr.dev/", "/sig-storage/", "/llm-d-router",
 	"fluent/fluent-bit", "cloudflare/cloudflared", "oauth2-proxy/oauth2-proxy", "cloud-sql-connectors/cloud-sql-proxy",
 	"otel/opentelemetry-collector", "coredns/coredns", "traefik/whoami", "hashicorp/http-echo", "daprio/daprd",
 	"openpolicyagent/opa", "jetstack/cert-manager", "zitadel/zitadel", "k8s.io/pause", "kedacore/keda",
@@ -280,13 +286,17 @@ var (
 // external are the usual programs of hooks, which few images contain.
 var external = []string{
 	"sh", "bash", "ash", "dash", "sleep", "curl", "wget", "nc", "netstat", "killall", "pkill", "kill", "timeout", "env",
-	"echo", "true",
-	"touch", "cat", "busybox", "nginx", "test",
+	"echo", "true", "touch", "cat", "busybox", "nginx", "test", "rm",
 }
+
+// unix are those of them that Windows lacks.
+var unix = slices.DeleteFunc(slices.Clone(external), func(program string) bool {
+	return slices.Contains([]string{"curl", "netstat", "timeout", "echo", "nginx"}, program)
+})
 
 // lacks is why an image does not have a program; empty if it may have it. commands is not 0 within a shell, which has
 // some of the programs itself.
-func lacks(image, program string, commands *int) string {
+func lacks(spec *corev1.PodSpec, image, program string, commands *int) string {
 	name, tag := split(image)
 	base := path.Base(program)
 	isAlpine := strings.Contains(tag, "alpine") || name == "alpine" || name == "busybox"
@@ -295,8 +305,10 @@ func lacks(image, program string, commands *int) string {
 	isBare := slices.ContainsFunc(shellless, isShellless) && !slices.ContainsFunc(shellTags, has)
 	isLean := !isAlpine && (slices.Contains(lean, name) || slices.Contains(official, name) && has("slim"))
 	switch {
+	case IsWindows(spec) && slices.Contains(unix, base):
 	case isBare && *commands == 0 && slices.Contains(external, base):
-	case isLean && (slices.Contains(tools, base) || slices.Contains(fetchers, base) && name != "nginx" && name != "php"):
+	case isLean && slices.Contains(tools, base):
+	case isLean && slices.Contains(fetchers, base) && name != "nginx" && name != "php":
 	case base == "bash" && isAlpine && slices.Contains(bashless, strings.TrimPrefix(name, "library/")):
 	default:
 		return ""

@@ -28,13 +28,9 @@ func (r *reading) loop(holds func() result, next func(), do []*syntax.Stmt) resu
 			r.breaks, r.isContinue = false, false
 		}
 		if condition == open || r.mayBreak || r.mayExit {
-			child := r.fork()
-			child.list(do)
-			r.awaitsSockets = r.awaitsSockets || child.awaitsSockets
+			out := r.doubtful(do, "a loop")
 			r.vars, r.mayBreak = map[string]string{}, false // the rounds' assignments are unknown
-			r.mayExit = r.mayExit || child.exits || child.mayExit
-			r.add(Step{Do: Unknown, MayStop: summarize(child.steps).ends(), Text: "a loop"})
-			return open
+			return out
 		}
 		next()
 		if maps.Equal(before, r.vars) && round == r.round { // the next round is the same
@@ -54,9 +50,6 @@ func (r *reading) each(c *syntax.ForClause) result {
 		var items []string
 		for _, w := range loop.Items {
 			items = append(items, r.items(w)...)
-		}
-		if len(items) == 0 {
-			return succeeds
 		}
 		i := -1
 		return r.loop(func() result {

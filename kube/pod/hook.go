@@ -55,7 +55,7 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 	if h == nil {
 		return known(podend.NoHook, "")
 	}
-	if why := refused(h); why != "" {
+	if why := Void(h, c); why != "" {
 		return known(podend.ScriptHook, why, Step{Do: Fails, Text: why})
 	}
 	switch {
@@ -63,21 +63,18 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 		d := Seconds(h.Sleep.Seconds)
 		return known(podend.SleepHook, fmt.Sprintf("sleep %v", d), Step{Do: Sleep, For: d})
 	case IsWaitGet(h): // the token stays secret
-		return Hook{Hook: podend.Hook{Kind: podend.DrainHook, Text: "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"},
-			Steps: []Step{{Do: Wait}}}
+		text := "lastcall: GET :" + h.HTTPGet.Port.String() + "/wait"
+		return Hook{Hook: podend.Hook{Kind: podend.DrainHook, Text: text}, Steps: []Step{{Do: Wait}}}
 	case h.HTTPGet != nil:
 		get := h.HTTPGet
 		text := "GET :" + get.Port.String() + get.Path
-		port := int(PortOf(c, get.Port))
-		if port == 0 {
-			why := "port " + get.Port.String() + " is no port of its container"
-			return known(podend.HTTPHook, text, Step{Do: Fails, Text: why})
-		}
 		r := newReading(spec, c)
-		r.request(get.Host, port, get.Path, true, text)
+		if get.Host != "" && isLoopback(get.Host) && !spec.HostNetwork {
+			r.fail("host " + get.Host + " is the node, from which the kubelet connects")
+		} else {
+			r.request(get.Host, int(PortOf(c, get.Port)), get.Path, true, text)
+		}
 		return known(podend.HTTPHook, text, r.steps...)
-	case h.TCPSocket != nil:
-		return known(podend.TCPHook, "tcpSocket", Step{Do: Fails, Text: "the kubelet does not support tcpSocket"})
 	}
 	command := h.Exec.Command
 	text := strings.Join(strings.Fields(strings.Join(command, " ")), " ")
@@ -109,8 +106,8 @@ func ReadHook(spec *corev1.PodSpec, c *corev1.Container) Hook {
 	return out
 }
 
-// refused is why the API server does not admit a hook; empty if it does.
-func refused(h *corev1.LifecycleHandler) string {
+// Void is why the API server does not admit a hook, or the kubelet cannot begin it; empty if neither is so.
+func Void(h *corev1.LifecycleHandler, c *corev1.Container) string {
 	have := []bool{h.Exec != nil, h.HTTPGet != nil, h.TCPSocket != nil, h.Sleep != nil}
 	switch n := len(slices.DeleteFunc(have, func(is bool) bool { return !is })); {
 	case n == 0:
@@ -121,8 +118,10 @@ func refused(h *corev1.LifecycleHandler) string {
 		return "exec has no command: the API server refuses it"
 	case h.Sleep != nil && h.Sleep.Seconds < 0:
 		return "sleep has a negative time: the API server refuses it"
-	case h.HTTPGet != nil && h.HTTPGet.Port == (intstr.IntOrString{}):
-		return "httpGet has no port: the API server refuses it"
+	case h.HTTPGet != nil && PortOf(c, h.HTTPGet.Port) == 0 && !IsWaitGet(h):
+		return "port " + h.HTTPGet.Port.String() + " is no port of its container"
+	case h.TCPSocket != nil:
+		return "the kubelet does not support tcpSocket"
 	}
 	return ""
 }

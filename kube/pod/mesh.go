@@ -98,8 +98,8 @@ func StatusPorts(carrier string) []uint16 { return statusPorts[WithoutHook(carri
 var statusPorts = map[string][]uint16{
 	// The clients' connections end at istio.InboundPort and istio.OutboundPort after the redirect, and count.
 	"istio": {istio.AdminPort, istio.DebugPort, istio.StatusPort, istio.HealthPort, istio.DNSPort, istio.MetricsPort},
-	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's own
-	// sockets show the clients.
+	// ztunnel listens in the pod's namespace, and connects to the app from there with the client's address: the app's
+	// own sockets show the clients.
 	"istio-ambient": {istio.OutboundPort, istio.InboundPort, istio.HBONEPort, istio.DNSPort, 15080, 15088},
 	CarrierLastcall: {istio.AdminPort, istio.StatusPort, istio.HealthPort},
 	"linkerd":       {4190, LinkerdAdminPort}, // policies of its control plane and admin
@@ -164,12 +164,7 @@ func AgentOf(pod *corev1.Pod) (a Agent) {
 	if a.Token, _ = Variable(c, HookToken); !Token.MatchString(a.Token) {
 		return Agent{}
 	}
-	a.Port = istio.StatusPort
-	for _, p := range c.Ports {
-		if p.Name == PortStatus {
-			a.Port = int(p.ContainerPort)
-		}
-	}
+	a.Port = cmp.Or(int(PortOf(c, intstr.FromString(PortStatus))), istio.StatusPort)
 	return a
 }
 
@@ -242,6 +237,17 @@ func LinkerdNative(p *corev1.Pod) (value string) {
 		value = cmp.Or(value, p.Annotations["config."+stage+"linkerd.io/proxy-enable-native-sidecar"])
 	}
 	return value
+}
+
+// LinkerdSkips reports whether linkerd does not redirect the connections to a port of the app.
+func LinkerdSkips(p *corev1.Pod, port uint16) bool {
+	skipped := strings.Split(p.Annotations["config.linkerd.io/skip-inbound-ports"], ",")
+	return slices.ContainsFunc(skipped, func(text string) bool {
+		first, last, isRange := strings.Cut(strings.TrimSpace(text), "-")
+		from, _ := strconv.Atoi(first)
+		to, _ := strconv.Atoi(last)
+		return int(port) == from || isRange && from <= int(port) && int(port) <= to
+	})
 }
 
 // MeshTimer reads such an annotation: a duration, or seconds if its name ends so.

@@ -21,6 +21,14 @@ func containerOf(t *testing.T, text string) *corev1.Container {
 	return &c
 }
 
+// TestVariable: of two variables of one name, the kubelet's last one counts.
+func TestVariable(t *testing.T) {
+	c := containerOf(t, "name: a, env: [{name: A, value: first}, {name: B, value: b}, {name: A, value: last}]")
+	if value, isSet := pod.Variable(c, "A"); !isSet || value != "last" {
+		t.Errorf("%q, %v", value, isSet)
+	}
+}
+
 // TestTimers: the timers of servers, in each form in which they are set.
 func TestTimers(t *testing.T) {
 	for text, want := range map[string]string{
@@ -110,36 +118,61 @@ func TestServes(t *testing.T) {
 // TestReacts: a program's stop signal, and its reaction to that.
 func TestReacts(t *testing.T) {
 	for text, want := range map[string]string{
-		`image: "nginx:1.27"`:                                                         "SIGQUIT finishes",
-		`image: "nginxinc/nginx-unprivileged:1"`:                                      "SIGQUIT finishes",
-		`image: "nginx:1.27", command: [nginx, -g, "daemon off;"]`:                    "SIGQUIT finishes",
-		`image: "nginx:1.27", command: [sh, -c, "exec nginx"]`:                        "SIGQUIT finishes",
-		`image: "nginx:1.27", command: [sh, -c, "nginx"]`:                             "SIGQUIT ignores",
-		`image: "web:1", command: [nginx]`:                                            "SIGTERM exits",
-		`image: "registry.example.com/nginx:1"`:                                       "SIGQUIT finishes",
-		`image: "httpd:2.4"`:                                                          "SIGWINCH finishes",
-		`image: "haproxy:3.1"`:                                                        "SIGUSR1 finishes",
-		`image: "php:8.3-fpm"`:                                                        "SIGQUIT closes its port",
-		`image: "php:8.3-apache"`:                                                     "SIGWINCH finishes",
-		`image: "wordpress:6"`:                                                        "SIGWINCH finishes",
-		`image: "docker.io/library/wordpress:6-php8.3-fpm-alpine"`:                    "SIGQUIT closes its port",
-		`image: "nextcloud:29-fpm"`:                                                   "SIGQUIT closes its port",
-		`image: "wordpress:cli"`:                                                      "SIGTERM unknown",
-		`image: "bitnami/wordpress:6"`:                                                "SIGTERM unknown",
-		`image: "php:8.3-cli"`:                                                        "SIGTERM unknown",
-		`image: "redis:7"`:                                                            "SIGTERM exits",
-		`image: "web:1"`:                                                              "SIGTERM unknown",
-		`image: "web:1", command: [node, server.js]`:                                  "SIGTERM unknown",
-		`image: "web:1", command: [npm, start]`:                                       "SIGTERM ignores",
-		`image: "web:1", command: [tini, --, gunicorn, app]`:                          "SIGTERM finishes",
-		`image: "web:1", command: [python3, -m, gunicorn, app]`:                       "SIGTERM finishes",
-		`image: "web:1", command: [bash, -c, "gunicorn app; true"]`:                   "SIGTERM ignores",
-		`image: "web:1", command: [bash, -c, "migrate; gunicorn app"]`:                "SIGTERM finishes",
-		`image: "web:1", command: [bash, -c, "migrate && exec gunicorn app"]`:         "SIGTERM finishes",
-		`image: "web:1", command: [uwsgi, --master]`:                                  "SIGTERM reloads",
-		`image: "web:1", command: [uwsgi, --ini, app.ini]`:                            "SIGTERM unknown",
-		`image: "web:1", command: [uwsgi, --master], lifecycle: {stopSignal: SIGINT}`: "SIGINT unknown",
-		`image: "web:1", lifecycle: {stopSignal: SIGKILL}`:                            "SIGKILL exits",
+		`image: "nginx:1.27"`:                                                              "SIGQUIT finishes",
+		`image: "nginxinc/nginx-unprivileged:1"`:                                           "SIGQUIT finishes",
+		`image: "nginx:1.27", command: [nginx, -g, "daemon off;"]`:                         "SIGQUIT finishes",
+		`image: "nginx:1.27", command: [sh, -c, "exec nginx"]`:                             "SIGQUIT finishes",
+		`image: "nginx:1.27", command: [sh, -c, "nginx"]`:                                  "SIGQUIT ignores",
+		`image: "web:1", command: [nginx]`:                                                 "SIGTERM exits",
+		`image: "registry.example.com/nginx:1"`:                                            "SIGQUIT finishes",
+		`image: "httpd:2.4"`:                                                               "SIGWINCH finishes",
+		`image: "haproxy:3.1"`:                                                             "SIGUSR1 finishes",
+		`image: "php:8.3-fpm"`:                                                             "SIGQUIT closes its port",
+		`image: "php:8.3-apache"`:                                                          "SIGWINCH finishes",
+		`image: "wordpress:6"`:                                                             "SIGWINCH finishes",
+		`image: "docker.io/library/wordpress:6-php8.3-fpm-alpine"`:                         "SIGQUIT closes its port",
+		`image: "nextcloud:29-fpm"`:                                                        "SIGQUIT closes its port",
+		`image: "wordpress:cli"`:                                                           "SIGTERM unknown",
+		`image: "bitnami/wordpress:6"`:                                                     "SIGTERM unknown",
+		`image: "php:8.3-cli"`:                                                             "SIGTERM unknown",
+		`image: "redis:7"`:                                                                 "SIGTERM exits",
+		`image: "web:1"`:                                                                   "SIGTERM unknown",
+		`image: "web:1", command: [node, server.js]`:                                       "SIGTERM unknown",
+		`image: "web:1", command: [ddtrace-run, gunicorn, app]`:                            "SIGTERM finishes",
+		`image: "web:1", command: [newrelic-admin, run-program, uvicorn, app]`:             "SIGTERM finishes",
+		`image: "web:1", command: [tini, -p, SIGTERM, --, uvicorn, app]`:                   "SIGTERM finishes",
+		`image: "web:1", command: [timeout, -k, "5", "999", python, -m, http.server]`:      "SIGTERM exits",
+		`image: "web:1", command: [su, app, -c, "node server.js"]`:                         "SIGTERM exits",
+		`image: "web:1", command: [sudo, -u, app, gunicorn, app]`:                          "SIGTERM finishes",
+		`image: "web:1", command: [busybox, httpd, -f]`:                                    "SIGTERM unknown",
+		`image: "web:1", command: [busybox, sh, -c, gunicorn app]`:                         "SIGTERM finishes",
+		`image: "web:1", command: [uv, run, --with, x, gunicorn, app]`:                     "SIGTERM finishes",
+		`image: "web:1", args: [sh, -c, node server.js]`:                                   "SIGTERM unknown",
+		`image: "web:1", args: [npm, start]`:                                               "SIGTERM exits",
+		`image: "web:1", command: [npm, start]`:                                            "SIGTERM exits",
+		`image: "node:22-alpine", command: [npm, start]`:                                   "SIGTERM unknown",
+		`image: "node:22-alpine", command: [yarn, start]`:                                  "SIGTERM exits",
+		`image: "web:1", command: [sh, -c, npm start]`:                                     "SIGTERM ignores",
+		`image: "web:1", command: [sh, -c, npm start], lifecycle: {stopSignal: SIGINT}`:    "SIGINT ignores",
+		`image: "web:1", command: [tini, --, sh, -c, node x.js]`:                           "SIGTERM exits",
+		`image: "web:1", command: [tini, --, sh, -c, exec gunicorn app]`:                   "SIGTERM finishes",
+		`image: "web:1", command: [dumb-init, bash, -c, gunicorn app]`:                     "SIGTERM finishes",
+		`image: "web:1-alpine", command: [tini, -g, --, sh, -c, gunicorn app]`:             "SIGTERM finishes",
+		`image: "web:1-alpine", command: [sh, -c, "migrate >/log; gunicorn app"]`:          "SIGTERM finishes",
+		`image: "web:1", command: [bash, -c, "if x; then y; fi; exec 2>&1; gunicorn app"]`: "SIGTERM finishes",
+		`image: "web:1", command: [bash, -c, "gunicorn app 2>&1"]`:                         "SIGTERM ignores",
+		`image: "web:1", command: [bash, -c, "render < a > b && gunicorn app"]`:            "SIGTERM finishes",
+		`image: "web:1", command: [bash, -c, "gunicorn app & wait"]`:                       "SIGTERM ignores",
+		`image: "web:1", command: [tini, --, sh, -c, x], lifecycle: {stopSignal: SIGINT}`:  "SIGINT unknown",
+		`image: "web:1", command: [tini, --, gunicorn, app]`:                               "SIGTERM finishes",
+		`image: "web:1", command: [python3, -m, gunicorn, app]`:                            "SIGTERM finishes",
+		`image: "web:1", command: [bash, -c, "gunicorn app; true"]`:                        "SIGTERM ignores",
+		`image: "web:1", command: [bash, -c, "migrate; gunicorn app"]`:                     "SIGTERM finishes",
+		`image: "web:1", command: [bash, -c, "migrate && exec gunicorn app"]`:              "SIGTERM finishes",
+		`image: "web:1", command: [uwsgi, --master]`:                                       "SIGTERM reloads",
+		`image: "web:1", command: [uwsgi, --ini, app.ini]`:                                 "SIGTERM unknown",
+		`image: "web:1", command: [uwsgi, --master], lifecycle: {stopSignal: SIGINT}`:      "SIGINT unknown",
+		`image: "web:1", lifecycle: {stopSignal: SIGKILL}`:                                 "SIGKILL exits",
 	} {
 		c := containerOf(t, "name: web, "+text)
 		signal, _ := pod.StopSignal(c)

@@ -15,7 +15,7 @@ import (
 )
 
 // server is a program, with its reaction to a signal. The reactions were measured (docs/http-servers.md) or are those
-// of the program's documentation.
+// of the program's documentation. One without a handler ignores the signal as PID 1, and exits by it otherwise.
 type server struct {
 	names  []string // of its program
 	images []string // the last parts of images that run it
@@ -42,25 +42,31 @@ var servers = []server{
 	{[]string{"hypercorn", "daphne"}, nil, "", reacts(podend.ClosesPort, podend.ClosesPort, podend.Exits)},
 	{[]string{"puma", "pumactl"}, nil, "", reacts(podend.Finishes, podend.Finishes, podend.Exits)},
 	{[]string{"unicorn"}, nil, "", reacts(podend.Exits, podend.Exits, podend.Finishes)},
-	{[]string{"caddy"}, []string{"caddy"}, "", reacts(podend.Finishes, podend.Finishes, podend.Exits)},
-	{[]string{"oauth2-proxy"}, []string{"oauth2-proxy"}, "", reacts(podend.ClosesPort, podend.ClosesPort, podend.Exits)},
+	{[]string{"caddy", "frankenphp"}, []string{"caddy", "frankenphp"}, "",
+		reacts(podend.Finishes, podend.Finishes, podend.Exits)},
+	{[]string{"oauth2-proxy"}, []string{"oauth2-proxy"}, "",
+		reacts(podend.ClosesPort, podend.ClosesPort, podend.Exits)},
 	{[]string{"redis-server", "valkey-server"}, []string{"redis", "valkey"}, "", reacts(podend.Exits, podend.Exits,
 		podend.Exits)},
 	{[]string{"memcached"}, []string{"memcached"}, "", reacts(podend.Exits, podend.Exits, podend.Exits)},
 	{[]string{"envoy"}, []string{"envoy"}, "", reacts(podend.Exits, podend.Exits, podend.Exits)},
 	{[]string{"postgres"}, []string{"postgres"}, "INT", reacts(podend.ClosesPort, podend.Exits, podend.Exits)},
-	{[]string{"pgbouncer"}, []string{"pgbouncer"}, "", reacts(podend.Unsure, podend.Unsure, podend.Unsure)}, // by version
 	{[]string{"traefik"}, []string{"traefik"}, "", reacts(podend.Unsure, podend.Unsure, podend.Exits)},
 	// lifeCycle decides
+	{[]string{"http.server"}, nil, "", reacts(podend.Ignores, podend.Exits, podend.Ignores)}, // Python's
+	{[]string{"sleep", "tail"}, nil, "", reacts(podend.Ignores, podend.Ignores, podend.Ignores)},
 }
 
 // phps are Docker's official images of PHP: by the tag with PHP-FPM, or with Apache, which all but php itself have by
 // default.
 var phps = []string{"php", "wordpress", "nextcloud", "drupal", "joomla", "matomo", "mediawiki", "phpmyadmin"}
 
-// runners are package managers that start the app below a shell of their own: npm's sh -c receives the signal and does
-// not pass it on.
-var runners = []string{"npm", "npx", "yarn", "pnpm"}
+// runners are package managers that start the app below a shell of their own, which receives the signal and ends by it,
+// and the manager with it: its server gets SIGKILL. Those of passers wait for a shell that has become the app.
+var (
+	runners = []string{"npm", "npx", "yarn", "pnpm"}
+	passers = []string{"npm", "npx", "pnpm"}
+)
 
 // keepsShell matches what makes a shell react to a signal, or replaces it by a program: the manifest does not show that
 // the app receives no SIGTERM then.
@@ -80,19 +86,34 @@ func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 boo
 	case "STOP":
 		return podend.Ignores, "SIGSTOP"
 	}
-	if process := ShellAsPID1(spec, c); isPID1 && process != "" {
-		return podend.Ignores, process + " is PID 1 of " + c.Name + " and does not pass SIG" + signal + " on"
+	if process, reaction := Front(spec, c, signal); isPID1 && process != "" {
+		switch {
+		case reaction == podend.Ignores && len(c.Command) == 0: // the image's entrypoint may be an init
+			return podend.Unsure, ""
+		case reaction == podend.Ignores:
+			return reaction, process + " is PID 1 of " + c.Name + " and does not pass SIG" + signal + " on"
+		}
+		return reaction, process + " ends at SIG" + signal + ", and " + c.Name + " with it"
 	}
 	command := Program(c)
-	if isReloading(command) && signal == "TERM" {
+	if signal == "TERM" && len(command) > 0 && path.Base(command[0]) == "uwsgi" &&
+		!slices.ContainsFunc(command, keepsTerm.MatchString) { // versions before 2.1
 		return podend.Reloads, "uWSGI reloads at SIGTERM without --die-on-term"
 	}
-	if s := serverOf(c, command); s != nil {
-		if r, isKnown := s.reacts[signal]; isKnown {
-			return r, s.names[0]
-		}
+	reaction = podend.Unsure
+	if s := serverOf(c, command); s != nil && s.reacts[signal] != "" {
+		reaction, why = s.reacts[signal], s.names[0]
 	}
-	return podend.Unsure, ""
+	switch {
+	case reaction != podend.Ignores:
+	case !isPID1 || !isOwnPID1(spec, c):
+		reaction = podend.Exits
+	case len(c.Command) == 0: // below the image's entrypoint
+		return podend.Unsure, ""
+	default:
+		why = path.Base(command[0]) + " is PID 1 of " + c.Name + " and does not handle SIG" + signal
+	}
+	return reaction, why
 }
 
 // IsIdle reports whether a container's command only waits, such as sleep infinity.
@@ -128,7 +149,8 @@ func serverOf(c *corev1.Container, command []string) *server {
 	}
 	i := slices.IndexFunc(servers, func(s server) bool {
 		if len(command) > 0 {
-			return slices.Contains(s.names, path.Base(command[0]))
+			program := path.Base(command[0])
+			return slices.Contains(s.names, program) && (program != "httpd" || name != "busybox")
 		}
 		isImage := slices.Contains(s.images, path.Base(name)) && !strings.Contains(name, "bitnami/")
 		return isImage || php != "" && slices.Contains(s.names, php)
@@ -159,110 +181,94 @@ func Program(c *corev1.Container) []string {
 // unwrapped is the command that another one runs in its place; nil if it does not.
 func unwrapped(command []string) []string {
 	program := path.Base(command[0])
-	switch {
-	case slices.Contains([]string{"tini", "dumb-init", "exec", "env", "docker-php-entrypoint", "docker-entrypoint.sh",
-		"nohup", "poetry",
-		"uv", "pipenv", "bundle", "gosu", "su-exec", "catatonit"}, program):
-		rest := command[1:]
-		for len(rest) > 0 && (strings.HasPrefix(rest[0], "-") || rest[0] == "run" || rest[0] == "exec" ||
-			strings.Contains(rest[0], "=")) {
-			rest = rest[1:]
-		}
-		if (program == "gosu" || program == "su-exec") && len(rest) > 0 {
-			rest = rest[1:]
-		}
-		return rest
-	case strings.HasPrefix(program, "python") && len(command) > 2 && command[1] == "-m":
+	if _, next, isOne := behind(program, command[1:]); isOne && program != "busybox" {
+		return next
+	}
+	if strings.HasPrefix(program, "python") && len(command) > 2 && command[1] == "-m" {
 		return command[2:]
-	case strings.HasPrefix(program, "ruby") && len(command) > 1:
-		return nil
 	}
-	commands, _ := scriptOf(command)
-	if len(commands) == 0 {
-		return nil
-	}
-	return commands[len(commands)-1]
+	last, _ := lastOf(command)
+	return last
 }
 
-// scriptOf are the commands of a shell's script that run one after the other, each in words, and whether it has others
-// or redirects them; none if it is no shell's.
-func scriptOf(command []string) (commands [][]string, hasOthers bool) {
+// lastOf is the last command of a shell's script, in words; nil if it is not a simple one. isAlone: it has the shell's
+// outputs, and no command runs next to it.
+func lastOf(command []string) (words []string, isAlone bool) {
 	text, ok := ShellLine(command)
 	if !ok || len(text) > maxScript {
 		return nil, false
 	}
 	file, err := parse(text)
-	if err != nil {
+	if err != nil || len(file.Stmts) == 0 {
 		return nil, false
 	}
-	var add func(s *syntax.Stmt)
-	r := newReading(&corev1.PodSpec{}, &corev1.Container{})
-	add = func(s *syntax.Stmt) {
-		hasOthers = hasOthers || s.Background || len(s.Redirs) > 0
-		switch c := s.Cmd.(type) {
-		case *syntax.DeclClause:
-		case *syntax.CallExpr:
-			if words := r.fields(c.Args); len(words) > 0 {
-				commands = append(commands, words)
-			}
-		case *syntax.BinaryCmd:
-			if c.Op == syntax.AndStmt || c.Op == syntax.OrStmt {
-				add(c.X)
-				add(c.Y)
-			} else {
-				hasOthers = true
-			}
-		default:
-			hasOthers = true
-		}
+	s := file.Stmts[len(file.Stmts)-1]
+	for b, ok := s.Cmd.(*syntax.BinaryCmd); ok && (b.Op == syntax.AndStmt || b.Op == syntax.OrStmt); {
+		s = b.Y
+		b, ok = s.Cmd.(*syntax.BinaryCmd)
 	}
-	for _, s := range file.Stmts {
-		add(s)
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || s.Negated {
+		return nil, false
 	}
-	return commands, hasOthers
-}
-
-// isReloading reports whether a command is a uWSGI that takes SIGTERM for a reload, as versions before 2.1 do.
-func isReloading(command []string) bool {
-	if len(command) == 0 || path.Base(command[0]) != "uwsgi" {
-		return false
-	}
-	return !slices.ContainsFunc(command, keepsTerm.MatchString)
+	isParallel := func(s *syntax.Stmt) bool { return s.Background }
+	words = newReading(&corev1.PodSpec{}, &corev1.Container{}).fields(call.Args)
+	return words, len(s.Redirs) == 0 && !slices.ContainsFunc(file.Stmts, isParallel)
 }
 
 // keepsTerm matches the arguments with which uWSGI ends at SIGTERM, and those with a file that may have such a setting.
 var keepsTerm = regexp.MustCompile(`die-on-term|hook-master-start|exit-on-reload|\.(?:ini|ya?ml|xml)$`)
 
-// ShellAsPID1 describes a process that becomes PID 1 of its container and does not pass SIGTERM on to the app, as far
-// as the manifest shows; empty if there is none. As PID 1 a process without a handler ignores the signal. dash and
-// busybox (the sh of Debian, Ubuntu and Alpine) run the commands of -c as children; bash, which is also the sh of Red
-// Hat's images, becomes its last command.
-func ShellAsPID1(spec *corev1.PodSpec, c *corev1.Container) string {
-	if SharesProcesses(spec) {
-		return "" // PID 1 is the pod's pause process
-	}
-	return childless(slices.Concat(c.Command, c.Args))
+// isOwnPID1 reports whether a container's command is PID 1 itself.
+func isOwnPID1(spec *corev1.PodSpec, c *corev1.Container) bool {
+	return hasPID1(spec) && (len(c.Command) == 0 || !slices.Contains(inits, path.Base(c.Command[0])))
 }
 
-func childless(command []string) string {
+// Front describes a process that gets a container's stop signal and does not pass it on to the app, as far as the
+// manifest shows, and what it does: as PID 1 a shell without a handler ignores the signal, elsewhere (below an init, or
+// in a shared namespace) it ends by it, and the runtime kills the rest of the container. A package manager ends in any
+// case. dash, the sh of Debian and Ubuntu, runs the commands of -c as children; bash, which is also the sh of Red Hat's
+// images, and busybox, that of Alpine, become the last one.
+func Front(spec *corev1.PodSpec, c *corev1.Container, signal string) (process string, reaction podend.Reaction) {
+	process = childless(slices.Concat(c.Command, c.Args), becoming.MatchString(c.Image))
+	manager, _, _ := strings.Cut(process, " ")
+	switch signal = strings.TrimPrefix(signal, "SIG"); {
+	case isOwnPID1(spec, c) && !slices.Contains(runners, manager) && signal != "KILL":
+		return process, podend.Ignores
+	case signal != "TERM" && signal != "QUIT": // a shell awaits its command at SIGINT
+		return "", podend.Unsure
+	}
+	return process, podend.Exits
+}
+
+// becoming matches images whose sh becomes its last command.
+var becoming = regexp.MustCompile(
+	`redhat|\bubi|rhel|centos|fedora|rocky|almalinux|amazonlinux|oraclelinux|alpine|busybox`)
+
+func childless(command []string, isBecoming bool) string {
 	if len(command) == 0 {
 		return ""
 	}
 	program := path.Base(command[0])
-	if slices.Contains(runners, program) {
-		return strings.Join(command[:min(len(command), 3)], " ")
+	_, next, isOne := behind(program, command[1:])
+	switch {
+	case isBecoming && slices.Contains(passers, program):
+		return ""
+	case slices.Contains(runners, program):
+		return strings.Join(append([]string{program}, command[1:min(len(command), 3)]...), " ")
+	case isOne:
+		return childless(next, isBecoming || program == "busybox")
 	}
 	line, ok := ShellLine(command)
 	line = strings.TrimSpace(line)
 	if !ok || line == "" || keepsShell.MatchString(line) || idle.MatchString(line) {
 		return ""
 	}
-	if program == "bash" {
-		commands, hasOthers := scriptOf(command)
-		if n := len(commands); n > 0 && !hasOthers && !strings.ContainsAny(strings.Join(commands[n-1], " "), dynamic) {
-			if last := commands[n-1]; !slices.Contains(pure, path.Base(last[0])) { // or an earlier one serves
-				return childless(last)
-			}
+	if program == "bash" || isBecoming && slices.Contains(plainShells, program) {
+		last, isAlone := lastOf(command)
+		if len(last) > 0 && isAlone && !strings.ContainsAny(strings.Join(last, " "), dynamic) &&
+			!slices.Contains(pure, path.Base(last[0])) { // or an earlier one serves
+			return childless(last, isBecoming)
 		}
 	}
 	return program + " -c"
@@ -363,11 +369,8 @@ func TimersOf(c *corev1.Container) (found []Timer) {
 	name, _ := split(c.Image)
 	program := Program(c)
 	name = path.Base(name) + " " + strings.Join(program[:min(len(program), 2)], " ")
-	var words []string
-	for _, arg := range slices.Concat(c.Command, c.Args) {
-		isBetween := func(c rune) bool { return strings.ContainsRune(" \t\n;'\"", c) }
-		words = append(words, strings.FieldsFunc(arg, isBetween)...)
-	}
+	isBetween := func(c rune) bool { return strings.ContainsRune(" \t\n;'\"", c) }
+	words := strings.FieldsFunc(strings.Join(slices.Concat(c.Command, c.Args), " "), isBetween)
 	for _, e := range c.Env {
 		if isArguments.MatchString(e.Name) {
 			words, name = append(words, strings.Fields(e.Value)...), name+" "+strings.ToLower(e.Name)

@@ -81,13 +81,15 @@ func (r *reading) fork() *reading {
 	return &child
 }
 
-// add adds a step; sleeps that follow each other become one.
-func (r *reading) add(s Step) {
-	if n := len(r.steps) - 1; n >= 0 && s.Do == Sleep && r.steps[n].Do == Sleep {
-		r.steps[n].For = min(r.steps[n].For+s.For, Forever)
-		return
+// add adds steps; sleeps that follow each other become one.
+func (r *reading) add(steps ...Step) {
+	for _, s := range steps {
+		if n := len(r.steps) - 1; n >= 0 && s.Do == Sleep && r.steps[n].Do == Sleep {
+			r.steps[n].For = min(r.steps[n].For+s.For, Forever)
+		} else {
+			r.steps = append(r.steps, s)
+		}
 	}
-	r.steps = append(r.steps, s)
 }
 
 func (r *reading) unknown(text string) result {
@@ -189,7 +191,8 @@ func (r *reading) statement(s *syntax.Stmt) result {
 	out := r.command(s.Cmd)
 	for _, to := range s.Redirs {
 		isWrite := to.Op == syntax.RdrOut || to.Op == syntax.AppOut || to.Op == syntax.RdrAll || to.Op == syntax.AppAll
-		if name := to.Word.Lit(); isWrite && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/1/fd/") {
+		name := to.Word.Lit()
+		if isWrite && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/1/fd/") {
 			r.add(Step{Do: Runs, Text: "> " + name})
 			if out == succeeds { // if it can write there
 				out = open
@@ -269,11 +272,11 @@ func (r *reading) command(cmd syntax.Command) result {
 		return r.branch(c)
 	case *syntax.WhileClause:
 		return r.loop(func() result {
-			if out := r.decision(c.Cond); !c.Until {
-				return out
-			} else {
-				return out.not()
+			out := r.decision(c.Cond)
+			if c.Until {
+				out = out.not()
 			}
+			return out
 		}, func() {}, c.Do)
 	case *syntax.ForClause:
 		return r.each(c)
@@ -308,9 +311,7 @@ func (r *reading) command(cmd syntax.Command) result {
 func (r *reading) inside(read func(*reading) result) result {
 	child, before := r.fork(), summarize(r.steps).Duration
 	out := read(child)
-	for _, s := range child.steps {
-		r.add(s)
-	}
+	r.add(child.steps...)
 	for i := range child.later {
 		child.later[i].from += before
 	}
@@ -332,10 +333,11 @@ func (r *reading) script(text, shell string) result {
 	if err != nil {
 		return r.fail("the shell refuses its script: " + strings.TrimPrefix(err.Error(), ":"))
 	}
-	if slices.Contains(plainShells, shell) {
-		if why := bashOnly(file); why != "" {
-			return r.doubtful(file, shell+" may not have bash's "+why)
-		}
+	if strings.Contains(text, "\r") {
+		return r.doubtful(file.Stmts, "carriage returns, which the shell takes for parts of words")
+	}
+	if why := bashOnly(file); why != "" && slices.Contains(plainShells, shell) {
+		return r.doubtful(file.Stmts, shell+" may not have bash's "+why)
 	}
 	return r.list(file.Stmts)
 }

@@ -91,12 +91,22 @@ func Find(spec *corev1.PodSpec, name string) *corev1.Container {
 // SharesProcesses reports whether the containers see each other's processes: PID 1 is the pod's pause process then.
 func SharesProcesses(spec *corev1.PodSpec) bool { return ptr.Deref(spec.ShareProcessNamespace, false) }
 
-// Variable returns the value of a variable in a container's environment; false if it is not set, or the container nil.
+// IsWindows reports whether the pod runs on Windows.
+func IsWindows(spec *corev1.PodSpec) bool {
+	return spec.OS != nil && spec.OS.Name == corev1.Windows ||
+		spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows)
+}
+
+// hasPID1 reports whether the main process of each container is PID 1 of a namespace of its own.
+func hasPID1(spec *corev1.PodSpec) bool { return !SharesProcesses(spec) && !spec.HostPID }
+
+// Variable returns the value of a variable in a container's environment, the last one of that name; false if it is not
+// set, or the container nil.
 func Variable(c *corev1.Container, name string) (string, bool) {
 	if c == nil {
 		return "", false
 	}
-	for _, e := range c.Env {
+	for _, e := range slices.Backward(c.Env) {
 		if e.Name == name {
 			return e.Value, true
 		}

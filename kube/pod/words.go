@@ -64,25 +64,22 @@ func (r *reading) fields(words []*syntax.Word) (out []string) {
 func (r *reading) parts(all []syntax.WordPart) string {
 	var b strings.Builder
 	for _, part := range all {
+		text := dynamic
 		switch p := part.(type) {
 		case *syntax.Lit:
-			b.WriteString(p.Value)
+			text = p.Value
 		case *syntax.SglQuoted:
-			b.WriteString(p.Value)
+			text = p.Value
 		case *syntax.DblQuoted:
-			b.WriteString(r.parts(p.Parts))
+			text = r.parts(p.Parts)
 		case *syntax.ParamExp:
 			if v, ok := r.vars[p.Param.Value]; ok && p.Exp == nil {
-				b.WriteString(v)
-				continue
+				text = v
 			}
-			b.WriteString(dynamic)
 		case *syntax.CmdSubst:
 			r.inside(func(child *reading) result { return child.list(p.Stmts) })
-			b.WriteString(dynamic)
-		default:
-			b.WriteString(dynamic)
 		}
+		b.WriteString(text)
 	}
 	return b.String()
 }
@@ -236,10 +233,11 @@ func isBraced(w *syntax.Word) bool {
 	return slices.ContainsFunc(parts.Parts, func(p syntax.WordPart) bool { _, is := p.(*syntax.BraceExp); return is })
 }
 
-// doubtful reads a script of which the manifest does not show how its shell reads it.
-func (r *reading) doubtful(file *syntax.File, why string) result {
+// doubtful reads commands of which the manifest does not show how often they run, or how their shell reads them.
+func (r *reading) doubtful(stmts []*syntax.Stmt, why string) result {
 	child := r.fork()
-	child.list(file.Stmts)
+	child.list(stmts)
+	r.awaitsSockets, r.mayExit = r.awaitsSockets || child.awaitsSockets, r.mayExit || child.exits || child.mayExit
 	r.add(Step{Do: Unknown, MayStop: summarize(child.steps).ends(), Text: why})
 	return open
 }

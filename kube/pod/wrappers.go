@@ -13,55 +13,68 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
 
-// wrapped reads a command that runs another one, if it is one.
-func (r *reading) wrapped(program string, args []string, text string) (is bool, out result) {
-	first := 0 // its own operands
-	switch program {
-	case "exec", "nohup", "setsid", "nice", "ionice", "stdbuf", "time", "command", "tini", "dumb-init", "busybox",
-		"eval", "builtin", "xargs":
-	case "timeout", "gosu", "su-exec", "chroot", "setpriv":
-		first = 1
-	case "env", "sudo", "runuser", "su":
-		if i := slices.Index(args, "-c"); i >= 0 && i+1 < len(args) {
-			return true, r.inside(func(child *reading) result { return child.script(args[i+1], "") })
-		}
-	default:
-		return false, open
-	}
-	i := 0
-	for i < len(args) && (strings.HasPrefix(args[i], "-") || program == "env" && strings.Contains(args[i], "=")) {
-		if _, takesValue := valued[program+args[i]]; takesValue {
-			i++
-		}
-		i++
-	}
-	limit := ""
-	if first == 1 && i < len(args) {
-		limit = args[i]
-	}
-	if i += first; i >= len(args) {
-		return true, succeeds
-	}
-	command := args[i:]
-	switch program {
-	case "timeout":
-		return true, r.limited(limit, command, text)
-	case "eval":
-		return true, r.script(strings.Join(command, " "), "")
-	case "xargs": // adds words that it reads
-		return true, r.call(append(slices.Clone(command), dynamic))
-	case "exec":
-		out = r.call(command)
-		r.exits = true
-		return true, out
-	}
-	return true, r.call(command)
+// operands are programs that run another one, and how many words of their own stand before it: those that it replaces,
+// those that pass signals on to it (inits), and builtins of a shell.
+var operands = map[string]int{
+	"exec": 0, "env": 0, "nohup": 0, "setsid": 0, "nice": 0, "ionice": 0, "stdbuf": 0, "time": 0, "command": 0,
+	"tini": 0, "dumb-init": 0, "catatonit": 0, "docker-init": 0, "busybox": 0, "eval": 0, "builtin": 0, "xargs": 0,
+	"sudo": 0, "runuser": 0, "su": 0, "docker-php-entrypoint": 0, "docker-entrypoint.sh": 0, "bundle": 0, "poetry": 0,
+	"uv": 0, "pipenv": 0, "ddtrace-run": 0, "opentelemetry-instrument": 0, "newrelic-admin": 0,
+	"timeout": 1, "gosu": 1, "su-exec": 1, "chroot": 1, "setpriv": 1,
 }
 
-// valued are options, behind their program, that a value follows.
-var valued = map[string]bool{
-	"timeout-s": true, "timeout--signal": true, "timeout-k": true, "nice-n": true, "xargs-n": true, "xargs-I": true,
-	"sudo-u": true, "env-u": true,
+var (
+	// inits stay in front of the program.
+	inits = []string{"tini", "dumb-init", "catatonit", "docker-init", "timeout", "sudo", "su", "runuser", "uv"}
+	// subcommands stand before it.
+	subcommands = []string{"run", "exec", "run-program"}
+	// valued are options, behind their program, that a value follows.
+	valued = []string{"timeout-s", "timeout--signal", "timeout-k", "nice-n", "xargs-n", "xargs-I", "sudo-u", "env-u",
+		"tini-p", "dumb-init-r", "dumb-init--rewrite", "uv--with", "uv--project"}
+)
+
+// behind is the command that a program runs with these arguments, and its own word; false for programs that run none.
+func behind(program string, args []string) (own string, command []string, isOne bool) {
+	n, isOne := operands[program]
+	sets := slices.Contains([]string{"env", "sudo", "runuser", "su"}, program)
+	if i := slices.Index(args, "-c"); sets && i >= 0 && i+1 < len(args) {
+		return "", []string{"sh", "-c", args[i+1]}, true
+	}
+	for isOne && len(args) > 0 && (strings.HasPrefix(args[0], "-") || slices.Contains(subcommands, args[0]) ||
+		sets && strings.Contains(args[0], "=")) {
+		if slices.Contains(valued, program+args[0]) && len(args) > 1 {
+			args = args[1:]
+		}
+		args = args[1:]
+	}
+	if n == 1 && len(args) > 0 {
+		own, args = args[0], args[1:]
+	}
+	return own, args, isOne
+}
+
+// wrapped reads a command that runs another one, if it is one.
+func (r *reading) wrapped(program string, args []string, text string) (is bool, out result) {
+	own, command, isOne := behind(program, args)
+	switch {
+	case !isOne:
+		return false, open
+	case program == "timeout" && IsWindows(r.spec):
+		return true, r.fail("timeout ends at once on Windows without a console, which a hook has not")
+	case program == "timeout" && len(command) == 0:
+		return true, r.fail("timeout has no command to run")
+	case len(command) == 0:
+		return true, succeeds
+	case program == "timeout":
+		return true, r.limited(own, command, text)
+	case program == "eval":
+		return true, r.script(strings.Join(command, " "), "")
+	case program == "xargs": // adds words that it reads
+		return true, r.call(append(slices.Clone(command), dynamic))
+	}
+	out = r.call(command)
+	r.exits = r.exits || program == "exec"
+	return true, out
 }
 
 // limited reads timeout and its command.
@@ -77,9 +90,7 @@ func (r *reading) limited(limit string, command []string, text string) result {
 	case bad != "":
 		return r.fail("timeout refuses " + strconv.Quote(bad) + ", which is no time")
 	case h.IsKnown && h.Duration <= d:
-		for _, s := range child.steps {
-			r.add(s)
-		}
+		r.add(child.steps...)
 		return out
 	case child.traps && !strings.Contains(text, "KILL") && !strings.Contains(text, "-9"):
 		r.add(Step{Do: Unknown, For: min(h.Duration, d), MayStop: h.ends(), Text: text})
@@ -102,8 +113,8 @@ func compare(args []string) result {
 	a, errA := strconv.Atoi(x)
 	b, errB := strconv.Atoi(y)
 	isTrue := map[string]bool{
-		"=": x == y, "==": x == y, "!=": x != y, "-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b,
-		"-ge": a >= b,
+		"=": x == y, "==": x == y, "!=": x != y, "-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b,
+		"-gt": a > b, "-ge": a >= b,
 	}
 	holds, isOne := isTrue[op]
 	switch {
@@ -148,11 +159,12 @@ func (r *reading) kill(program string, args []string, text string) result {
 		}
 	}
 	isOne := program == "kill" && slices.Contains(targets, "1")
-	shares := SharesProcesses(r.spec)
 	switch {
 	case signal == "0" || signal == "L" || len(targets) == 0:
 		return open
-	case isOne && (signal == "KILL" || signal == "STOP" || shares): // PID 1 gets neither from its own namespace
+	case isOne && SharesProcesses(r.spec) && (signal == "TERM" || signal == "INT"):
+		return r.unknown(text) // the pause process, whose end is that of the pod, if the user may send it
+	case isOne && (signal == "KILL" || signal == "STOP" || !hasPID1(r.spec)): // PID 1 gets neither itself
 		r.add(Step{Do: Runs, Text: text})
 		return succeeds
 	case !isOne && program == "kill" && !strings.Contains(strings.Join(targets, " "), dynamic):
@@ -199,7 +211,7 @@ func (r *reading) fetch(args []string, text string) result {
 	})
 	for i, a := range args {
 		m := address.FindStringSubmatch(a)
-		isValue := i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.Contains(a, "://") && !strings.Contains(a, ":")
+		isValue := i > 0 && strings.HasPrefix(args[i-1], "-") && !strings.Contains(a, ":")
 		if strings.HasPrefix(a, "-") || m == nil || m[2] == "" || isValue && !strings.HasPrefix(a, "localhost/") {
 			continue
 		}
@@ -215,17 +227,20 @@ func (r *reading) fetch(args []string, text string) result {
 }
 
 // ends matches the part of a path that ends a server.
-var ends = regexp.MustCompile(`(?i)^(?:(?:graceful|force|do|server|app)?[-_]?(?:shutdown|quit|quitquitquit|stop|exit|terminate|kill)` +
-	`(?:[-_]?(?:now|gracefully|server|app))?|abortabortabort)$`)
+var ends = regexp.MustCompile(`(?i)^(?:(?:graceful|force|do|server|app)?[-_]?(?:shutdown|quit|quitquitquit|stop|` +
+	`exit|terminate|kill)(?:[-_]?(?:now|gracefully|server|app))?|abortabortabort)$`)
 
 // admins are ports of meshes' proxies, whose end is not the app's.
 var admins = []int{istio.AdminPort, istio.StatusPort, istio.HealthPort, 4190, LinkerdAdminPort, 19000, 3500}
 
+// isLoopback reports whether a host is the machine of the client.
+func isLoopback(host string) bool {
+	return slices.Contains([]string{"localhost", "0.0.0.0", "::1", "[::1]"}, host) || strings.HasPrefix(host, "127.")
+}
+
 // request reads an HTTP request.
 func (r *reading) request(host string, port int, at string, isGet bool, text string) result {
-	isOwn := host == "" || host == "localhost" || strings.HasPrefix(host, "127.") || host == "[::1]" ||
-		host == "0.0.0.0" ||
-		strings.Contains(host, dynamic)
+	isOwn := host == "" || isLoopback(host) || strings.Contains(host, dynamic)
 	where := at
 	if u, err := url.Parse(at); err == nil {
 		where = u.Path

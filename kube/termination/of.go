@@ -48,7 +48,7 @@ func Of(p *corev1.Pod, o Options) *Termination {
 	for _, c := range pod.Each(p.Spec.Containers) {
 		r.add(c, false)
 	}
-	if r.mesh != "" && r.proxy == nil {
+	if r.Mesh != "" && r.proxy == nil {
 		r.expect()
 	}
 	for _, c := range slices.Backward(pod.Each(p.Spec.InitContainers)) {
@@ -80,7 +80,6 @@ type reader struct {
 	*Termination
 	pod      *corev1.Pod
 	options  Options
-	mesh     string
 	proxy    *corev1.Container // the mesh's, in the pod
 	expected *Container        // the mesh's, not in the pod yet
 
@@ -93,27 +92,29 @@ type reader struct {
 // readMesh finds the carrier of the traffic. A pod with Istio's annotation belongs to Istio unless it has lastcall's
 // own sidecar, which reads the same annotation.
 func (r *reader) readMesh() {
-	r.mesh, r.proxy = pod.MeshOf(r.pod, r.options.Namespace)
+	r.Mesh, r.proxy = pod.MeshOf(r.pod, r.options.Namespace)
 	_, configured := r.pod.Annotations[meshconfig.AnnotationConfig]
 	own := slices.ContainsFunc(pod.Containers(&r.pod.Spec), isAgent)
-	if r.mesh == "" && configured && !own && r.pod.Labels["sidecar.istio.io/inject"] != "false" {
-		r.mesh = pod.MeshIstio
+	if r.Mesh == "" && configured && !own && r.pod.Labels["sidecar.istio.io/inject"] != "false" {
+		r.Mesh = pod.MeshIstio
 		r.note("the annotation proxy.istio.io/config is taken as a sign that Istio injects its sidecar")
 	}
-	r.Mesh = r.mesh
 }
 
 // readBlind finds a classic sidecar of lastcall that does not see the apps' end: neither by their processes nor by a
 // hook in each of them.
 func (r *reader) readBlind() {
 	spec := &r.pod.Spec
-	isUnhooked := func(k Container) bool { return k.Role != podend.Proxy && !k.Native && k.Hook.Kind != podend.DrainHook }
+	isUnhooked := func(k Container) bool {
+		return k.Role != podend.Proxy && !k.Native && k.Hook.Kind != podend.DrainHook
+	}
 	if pod.SharesProcesses(spec) || !slices.ContainsFunc(r.Containers, isUnhooked) {
 		return
 	}
 	for i := range r.Containers {
 		k := &r.Containers[i]
-		agent := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == k.Name && isAgent(&c) })
+		isOwn := func(c corev1.Container) bool { return c.Name == k.Name && isAgent(&c) }
+		agent := slices.IndexFunc(spec.Containers, isOwn)
 		if k.Native || agent < 0 || k.Reaction != podend.Waits || k.Hook.Kind != podend.NoHook {
 			continue
 		}
@@ -136,8 +137,7 @@ func (r *reader) add(c *corev1.Container, native bool) {
 	spec := &r.pod.Spec
 	hook := pod.ReadHook(spec, c)
 	out := Container{Container: podend.Container{Name: c.Name, Role: podend.App, Native: native, Hook: hook.Hook}}
-	signal, source := pod.StopSignal(c)
-	out.StopSignal = Setting{"stop signal", signal, source}
+	out.StopSignal, _ = pod.StopSignal(c)
 	if failure := hook.Failure(); failure != "" {
 		r.note("the preStop hook of " + c.Name + " fails: " + failure)
 	}
@@ -191,12 +191,16 @@ func (r *reader) react(out *Container, c *corev1.Container) {
 	var why string
 	expanded := r.expansion.Container(*c)
 	c = &expanded
-	out.Reaction, why = pod.Reacts(&r.pod.Spec, c, out.StopSignal.Value, true)
+	out.Reaction, why = pod.Reacts(&r.pod.Spec, c, out.StopSignal, true)
 	switch out.Reaction {
 	case podend.Finishes:
 		for _, t := range pod.TimersOf(c) {
 			out.Drain = t.Wait
 			out.Settings = append(out.Settings, Setting{t.Name, t.Wait.String(), t.Source})
+		}
+	case podend.Exits:
+		if process, _ := pod.Front(&r.pod.Spec, c, out.StopSignal); process != "" {
+			r.note(why)
 		}
 	case podend.Ignores:
 		r.note(why + ": the app runs until SIGKILL")
@@ -291,6 +295,21 @@ func (r *reader) environ(c *corev1.Container) []string {
 	return out
 }
 
+// isBypassed reports whether the mesh's proxy gets no connection to the ports for requests.
+func (r *reader) isBypassed() (is bool) {
+	for _, c := range r.serves {
+		for _, p := range c.Ports {
+			if !pod.IsForRequests(p.Name) {
+				continue
+			}
+			if is = inject.Bypasses(r.pod, r.Mesh, uint16(p.ContainerPort)); !is {
+				return false
+			}
+		}
+	}
+	return is
+}
+
 // Defaults of other meshes, see docs/linkerd.md and docs/other-meshes.md.
 const (
 	linkerdShutdownGrace = 120 * time.Second
@@ -301,19 +320,19 @@ const (
 
 // expect adds the proxy that the mesh's injector will add.
 func (r *reader) expect() {
-	if r.mesh == pod.MeshAmbient {
+	if r.Mesh == pod.MeshAmbient {
 		r.note("ztunnel on the node carries the traffic until the pod has ended: it neither cuts nor waits")
 		return
 	}
 	c := Container{
-		Container: podend.Container{Name: proxyNames[r.mesh], Role: podend.Proxy,
+		Container: podend.Container{Name: proxyNames[r.Mesh], Role: podend.Proxy,
 			Hook: podend.Hook{Kind: podend.NoHook, IsKnown: true}},
-		Assumed: true, StopSignal: Setting{"stop signal", "SIGTERM", "default"},
+		Assumed: true, StopSignal: "SIGTERM",
 	}
 	if c.Name == "" {
 		return
 	}
-	switch r.mesh {
+	switch r.Mesh {
 	case pod.MeshIstio:
 		c.Native = r.istioForm() == inject.Native
 		if c.Native {
@@ -333,7 +352,7 @@ func (r *reader) expect() {
 	if c.Native {
 		form = "a native sidecar"
 	}
-	r.note(c.Name + " is assumed: the injector of " + r.mesh + " adds it as " + form)
+	r.note(c.Name + " is assumed: the injector of " + r.Mesh + " adds it as " + form)
 	if r.expected = &c; !c.Native {
 		r.Containers = append(r.Containers, c)
 	}
@@ -359,7 +378,11 @@ func (r *reader) readProxy(c *Container, env []string) {
 		c.Reaction, c.Drain = podend.FixedDrain, d
 		c.Settings = append(c.Settings, Setting{name, d.String(), source})
 	}
-	switch r.mesh {
+	if r.isBypassed() {
+		c.Role = podend.Sidecar
+		r.note(c.Name + " gets no connection to the app's ports: clients connect to the app itself")
+	}
+	switch r.Mesh {
 	case pod.MeshIstio:
 		r.readIstio(c, env)
 	case pod.MeshLinkerd:

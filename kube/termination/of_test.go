@@ -3,6 +3,7 @@ package termination_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,13 +126,18 @@ func TestTimerInAVariable(t *testing.T) {
 	}
 }
 
-// TestNotes: TLS of the app's own is noted, unless the app finishes its requests by itself.
+// TestNotes: a shell in front of the app is noted. TLS of the app's own is, unless the app finishes its requests by
+// itself.
 func TestNotes(t *testing.T) {
 	for app, want := range map[string]int{"auto": 1, "exits": 1, "finishes": 0} {
 		pod := read(t, `{metadata: {labels: {lastcall.dev/inject: "true"}, annotations: {lastcall.dev/app: `+app+`}}, spec: {containers: [{name: web, ports: [{containerPort: 8443}]}]}}`)
 		if notes := termination.Of(pod, termination.Options{}).Notes; len(notes) != want || want > 0 && !strings.HasPrefix(notes[0], "port 8443 passes TLS through to the app: ") {
 			t.Errorf("%s: notes %q", app, notes)
 		}
+	}
+	front := read(t, `spec: {containers: [{name: web, command: [tini, --, sh, -c, node a.js]}]}`)
+	if notes := termination.Of(front, termination.Options{}).Notes; !slices.Contains(notes, "sh -c ends at SIGTERM, and web with it") {
+		t.Errorf("a shell below an init: notes %q", notes)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package termination describes how a pod ends, as data: its containers in the order in which they stop, each with its
 // preStop hook, its stop signal and its reaction to that signal; and the mesh and its timers, each with its source. Of
-// is a pure function of the pod's manifest. Package course computes from it what happens under given traffic.
+// is a pure function of the pod's manifest. Package podend computes from it what happens under given traffic.
 package termination
 
 import (
@@ -21,8 +21,8 @@ type Options struct {
 	Namespace  inject.Namespace // that the pod will be in: its labels can enable injection
 	MeshConfig string           // the text of Istio's MeshConfig; empty for none
 
-	// Istio is the form of a sidecar that Istio's injector will add; empty is inject.Native, the default of Istio 1.27 and
-	// later. The pod's annotation sidecar.istio.io/nativeSidecar has precedence.
+	// Istio is the form of a sidecar that Istio's injector will add; empty is inject.Native, the default of Istio 1.27
+	// and later. The pod's annotation sidecar.istio.io/nativeSidecar has precedence.
 	Istio inject.Sidecar
 
 	// App is the reaction of the app containers to their stop signal; empty is that of their programs, as far as the
@@ -44,7 +44,7 @@ type Setting struct {
 type Container struct {
 	podend.Container
 	Assumed    bool // not in the manifest: the mesh's injector adds it
-	StopSignal Setting
+	StopSignal string
 	Settings   []Setting // that decide how it ends, with their sources
 }
 
@@ -95,9 +95,9 @@ func (t *Termination) Phases(c, best podend.Course, busy time.Duration) []Phase 
 		k, m := &t.Containers[i], c.Containers[i]
 		switch later := best.Containers[i].Signal; {
 		case later > m.Signal:
-			add(m.Signal, "%s gets %s, now or later", k.Name, k.StopSignal.Value)
+			add(m.Signal, "%s gets %s, now or later", k.Name, k.StopSignal)
 		case m.Signal > 0:
-			add(m.Signal, "%s gets %s", k.Name, k.StopSignal.Value)
+			add(m.Signal, "%s gets %s", k.Name, k.StopSignal)
 		}
 	}
 	if t.LastCall > 0 && busy > t.LastCall {
@@ -157,7 +157,7 @@ func (t *Termination) beginnings(c podend.Course) string {
 		case k.Hook.Kind != podend.NoHook:
 			all = append(all, k.Name+"'s preStop begins")
 		case c.Containers[i].Signal == 0:
-			all = append(all, k.Name+" gets "+k.StopSignal.Value)
+			all = append(all, k.Name+" gets "+k.StopSignal)
 		}
 	}
 	return strings.Join(all, ", ")

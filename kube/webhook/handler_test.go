@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/kube/inject"
 )
 
@@ -51,7 +52,7 @@ func TestInject(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	var operations []inject.Operation
-	must(t, json.Unmarshal(r.Patch, &operations))
+	must.Do(t, json.Unmarshal(r.Patch, &operations))
 	var paths []string
 	for _, op := range operations {
 		if op.Op != "add" {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // apiServer answers the few requests that the webhook makes, and keeps the patches.
@@ -81,7 +83,7 @@ func TestKubernetes(t *testing.T) {
 	if data, version, err := k.Secret(ctx); err != nil || data != nil || version != "" {
 		t.Fatalf("%v %q %v", data, version, err)
 	}
-	must(t, k.PutSecret(ctx, map[string][]byte{"ca.crt": []byte("x")}, ""))
+	must.Do(t, k.PutSecret(ctx, map[string][]byte{"ca.crt": []byte("x")}, ""))
 	if err := k.PutSecret(ctx, nil, ""); !errors.Is(err, ErrConflict) {
 		t.Errorf("created twice: %v", err)
 	}
@@ -91,7 +93,7 @@ func TestKubernetes(t *testing.T) {
 	if data, version, err := k.Secret(ctx); err != nil || string(data["ca.crt"]) != "x" || version != "7" {
 		t.Errorf("%v %q %v", data, version, err)
 	}
-	must(t, k.Trust(ctx, []byte("new")))
+	must.Do(t, k.Trust(ctx, []byte("new")))
 	want := `application/json-patch+json [{"op":"test","path":"/webhooks/0/name","value":"first"},{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"bmV3"}]`
 	if len(api.patches) != 1 || api.patches[0] != want {
 		t.Errorf("patches %q, want %q", api.patches, want)

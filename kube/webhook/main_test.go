@@ -11,13 +11,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func testHandler(t testing.TB) *Handler {
 	t.Helper()
 	return NewHandler(&Handler{

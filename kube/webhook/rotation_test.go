@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // sharedCluster is the cluster that the replicas of a test share.
@@ -87,9 +89,9 @@ func TestRotation(t *testing.T) {
 	for steps := range 500 * 24 / 8 {
 		hours := 8 * steps
 		now := begin.Add(time.Duration(hours) * time.Hour)
-		must(t, often.Look(t.Context(), now))
+		must.Do(t, often.Look(t.Context(), now))
 		if steps%2 == 0 {
-			must(t, seldom.Look(t.Context(), now))
+			must.Do(t, seldom.Look(t.Context(), now))
 		}
 		for name, o := range map[string]*Own{"often": often, "seldom": seldom} {
 			cert, err := o.Certificate(nil)
@@ -154,7 +156,7 @@ func TestASecretThatIsBrokenIsMadeAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &sharedCluster{data: data}
 			o := replica(c)
-			must(t, o.Look(t.Context(), now))
+			must.Do(t, o.Look(t.Context(), now))
 			if err := trusts(t, c, o, now); err != nil {
 				t.Error(err)
 			}
@@ -169,7 +171,7 @@ func TestACertificateOutlivesTheAPIServersFaults(t *testing.T) {
 	if _, err := o.Certificate(nil); err == nil {
 		t.Error("there is a certificate before the first look")
 	}
-	must(t, o.Look(t.Context(), now))
+	must.Do(t, o.Look(t.Context(), now))
 	c.broken = errors.New("the API server is away")
 	if err := o.Look(t.Context(), now.Add(20*time.Hour)); !errors.Is(err, c.broken) {
 		t.Errorf("error %v", err)

@@ -40,72 +40,41 @@ var memoryTable = &table{
 	rounds: 3, // the memory of one program hardly differs from round to round
 	quick:  []string{"lastcall-http", "envoy"},
 	turn: func(ctx context.Context, b *bench, t turn) (values, error) {
-		held, err := b.hold(ctx, t.subject, b.held)
+		// An app of its own for each: the ports that the last one's connections have occupied are of no concern to it.
+		app, err := b.app(ctx, backend, place{Clients: b.held})
 		if err != nil {
 			return nil, err
 		}
-		defer held.release()
-		return values{idleMemory: held.before, withThem: held.resident,
-			perPair:     (held.resident - held.before) / float64(b.held),
-			socketsEach: held.sockets / float64(b.held)}, nil
+		defer app.stop()
+		proxy, err := b.proxy(ctx, t.subject, app, place{Clients: b.held + 100})
+		if err != nil {
+			return nil, err
+		}
+		defer proxy.stop()
+		before, without, err := proxy.holds()
+		if err != nil {
+			return nil, err
+		}
+		clients, err := openMany(ctx, proxy.port, b.held, func(_ int, conn net.Conn) error { return getSmall(conn) })
+		defer closeAll(clients)
+		if err == nil {
+			err = poll.Pause(ctx, settle)
+		}
+		if err != nil {
+			return nil, err
+		}
+		resident, with, err := proxy.holds()
+		count := float64(b.held)
+		return values{idleMemory: before, withThem: resident, perPair: (resident - before) / count,
+			socketsEach: (with - without) / count}, err
 	},
 }
 
-// holding is a proxy with idle connections.
-type holding struct {
-	proxy            *process
-	before, resident float64 // bytes: without them, and with them
-	sockets          float64 // that they have added to the proxy
-	release          func()
-}
-
-// hold opens so many connections through the subject, each of which makes one request, and waits until they have
-// settled.
-func (b *bench) hold(ctx context.Context, s subject, count int) (h holding, err error) {
-	var ends []func()
-	h.release = func() {
-		for i := range ends {
-			ends[len(ends)-1-i]()
-		}
-	}
-	defer func() {
-		if err != nil {
-			h.release()
-		}
-	}()
-	// An app of its own for each: the ports that the last one's connections have occupied are of no concern to it.
-	app, err := b.app(ctx, backend, place{Clients: count})
-	if err != nil {
-		return h, err
-	}
-	ends = append(ends, app.stop)
-	if h.proxy, err = b.proxy(ctx, s, app, place{Clients: count + 100}); err != nil {
-		return h, err
-	}
-	ends = append(ends, h.proxy.stop)
-	resident, err := h.proxy.resident()
-	if err != nil {
-		return h, err
-	}
-	before, err := h.proxy.descriptors()
-	if err != nil {
-		return h, err
-	}
-	clients, err := openMany(ctx, h.proxy.port, count, func(_ int, conn net.Conn) error { return getSmall(conn) })
-	ends = append(ends, func() { closeAll(clients) })
-	if err != nil {
-		return h, err
-	}
-	if err := poll.Pause(ctx, settle); err != nil {
-		return h, err
-	}
-	with, err := h.proxy.resident()
-	if err != nil {
-		return h, err
-	}
-	after, err := h.proxy.descriptors()
-	h.before, h.resident, h.sockets = float64(resident), float64(with), float64(after-before)
-	return h, err
+// holds is the process's resident memory in bytes, and its open descriptors.
+func (p *process) holds() (resident, open float64, err error) {
+	bytes, err1 := p.resident()
+	descriptors, err2 := p.descriptors()
+	return float64(bytes), float64(descriptors), errors.Join(err1, err2)
 }
 
 // openMany opens so many connections, a few at a time, and calls first on each. What it has opened is returned with an

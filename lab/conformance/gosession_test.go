@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -14,9 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/lastcall-dev/lastcall/internal/must"
 )
@@ -153,59 +148,4 @@ type untouched struct {
 func (u *untouched) Read(p []byte) (int, error) {
 	u.read.Store(true)
 	return u.Reader.Read(p)
-}
-
-// gRPC calls without retries: unary ones back to back, and a stream that lasts over the SIGTERM.
-func TestGRPCSessionAcrossADrain(t *testing.T) {
-	s := newSession(1)
-	service := startService(t, func(t *testing.T, _ *service, _ string) net.Addr { return startGRPC(t) })
-	client := testgrpc.NewTestServiceClient(dialGRPC(t, service.plain, grpc.WithDisableRetry()))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	stream, err := client.FullDuplexCall(ctx)
-	must.Do(t, err)
-	var all sync.WaitGroup
-	all.Go(func() {
-		one := &testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1000}}}
-		for isOver := false; !isOver; {
-			err := stream.Send(one)
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			if err != nil {
-				t.Errorf("the stream: %v", err)
-				return
-			}
-			select {
-			case <-s.release:
-				isOver = true
-			case <-time.After(20 * time.Millisecond): // the client's other work
-			}
-		}
-		_ = stream.CloseSend()
-		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			t.Errorf("the stream's end: %v", err)
-		}
-	})
-	var calls atomic.Int64
-	for range 4 {
-		all.Go(func() {
-			for after := 0; after < longer && !t.Failed(); {
-				if _, err := client.EmptyCall(ctx, new(testgrpc.Empty)); err != nil {
-					t.Errorf("a call: %v", err)
-					return
-				}
-				if calls.Add(1) == warm {
-					close(s.ready)
-				}
-				select {
-				case <-service.gone:
-					after++
-				case <-time.After(5 * time.Millisecond): // the client's other work
-				}
-			}
-		})
-	}
-	s.rollWhenReady(t, service)
-	all.Wait()
 }

@@ -56,7 +56,7 @@ func TestSessionsAcrossADrain(t *testing.T) {
 		{"Java HttpClient declined h2c", java, "http2", false, "h1", busy, 0},
 		{"Java HttpClient h2 by ALPN", java, "http2", true, "h2", abrupt, 1},
 		{"OkHttp h2c by prior knowledge", java, "okhttp", false, "h2", busy, 1},
-		{"Reactor Netty h2c by prior knowledge", java, "netty", false, "h2", busy, 0},
+		{"Reactor Netty h2c by prior knowledge", java, "netty", false, "h2", busy, 2},
 		{"Apache HttpClient h2c by prior knowledge", java, "apache", false, "h2", abrupt, 1},
 		{"Jetty h2c by prior knowledge", java, "jetty", false, "h2", abrupt, 1},
 		{"Python requests", python, "requests", false, "h1", busy, 0},

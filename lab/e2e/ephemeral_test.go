@@ -30,8 +30,9 @@ type callers struct {
 	answered, lost atomic.Int64
 }
 
-// call starts callers of a pod, and returns when each has had an answer. Their requests do not begin together: about the
-// moment between an answer and the next request, the observer cannot know which side sent last.
+// call starts callers of a pod, and returns when each has had an answer. Their requests do not begin together, and each
+// begins some ticks of the kernel's clock after the last answer: of an answer and a request in one tick, the observer
+// cannot know which was the last.
 func (c *callers) call(n *namespace, p corev1.Pod, count int) {
 	n.T.Helper()
 	var first sync.WaitGroup
@@ -53,6 +54,9 @@ func (c *callers) call(n *namespace, p corev1.Pod, count int) {
 					return
 				}
 				if c.answered.Add(1); response.Close {
+					return
+				}
+				if endsWithin(50*time.Millisecond, conn, in) {
 					return
 				}
 			}

@@ -26,8 +26,8 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
-	machine "github.com/lastcall-dev/lastcall/internal/sidecar/observe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // way is how a pod ends. Each protocol with which its clients talk is a kind of end.
@@ -64,7 +64,8 @@ func corpus(t *testing.T) []way {
 	return []way{
 		{
 			app: app{name: "exits"}, hold: long, late: 10,
-			protocols: "http kept loop tls12 tls12-later tls13 tls13-later h2c h2 h2-quick body websocket websocket-idle lines grpc",
+			protocols: "http kept loop tls12 tls12-later tls13 tls13-later h2c h2 h2-quick body websocket " +
+				"websocket-idle lines grpc",
 		},
 		{app: app{name: "shutdown"}, onTerm: "shutdown", hold: short, late: 10,
 			protocols: "http kept loop tls13 tls13-later h2-quick body websocket lines grpc"},
@@ -75,16 +76,20 @@ func corpus(t *testing.T) []way {
 		{app: app{name: "native", grace: 12}, inject: true, hold: short, late: 20,
 			protocols: "http kept loop tls13 h2-quick body websocket websocket-idle lines grpc"},
 		{app: app{name: "native-last-call", grace: 8}, inject: true, hold: long, protocols: "http body websocket"},
-		{app: app{name: "classic", grace: 12, annotations: lastcall("sidecar", "classic")}, inject: true, hold: short, late: 20,
+		{app: app{name: "classic", grace: 12, annotations: lastcall("sidecar", "classic")}, inject: true, hold: short,
+			late:      20,
 			protocols: "http kept h2c websocket"},
-		{app: app{name: "hook", grace: 12, annotations: lastcall("proxy", "sockets")}, inject: true, hold: short, late: 20,
+		{app: app{name: "hook", grace: 12, annotations: lastcall("proxy", "sockets")}, inject: true, hold: short,
+			late:      20,
 			protocols: "http kept tls13 h2c body"},
-		{app: app{name: "probed", probe: byHTTP, more: probed(byHTTP)}, period: 1, onTerm: "close", hold: short, late: 10,
+		{app: app{name: "probed", probe: byHTTP, more: probed(byHTTP)}, period: 1, onTerm: "close", hold: short,
+			late:      10,
 			protocols: "http tls13"},
 		{app: app{name: "probed-tcp", probe: byTCP, more: probed(byTCP)}, period: 1, onTerm: "close", hold: short,
 			protocols: "http kept"},
 		{
-			app:    app{name: "probed-classic", probe: byHTTP, more: probed(byHTTP) + preStop(3), annotations: lastcall("sidecar", "classic", "pre-stop", "keep")},
+			app: app{name: "probed-classic", probe: byHTTP, more: probed(byHTTP) + preStop(3),
+				annotations: lastcall("sidecar", "classic", "pre-stop", "keep")},
 			inject: true, period: 1, onTerm: "close", hold: short, late: 10, protocols: "http",
 		},
 		{app: app{name: "killed", grace: 2}, onTerm: "shutdown", hold: long,
@@ -99,7 +104,8 @@ func corpus(t *testing.T) []way {
 			protocols: "http"},
 		{app: nginx(t), hold: 5 * time.Second, protocols: "http"},
 		{app: app{name: "redis", image: "local/talk:" + *tag, probe: "tcpSocket: {port: http}", more: onMachine(t,
-			peers.Need(t, "redis-server")+" --port 8080 --bind 0.0.0.0 --protected-mode no --save ''")}, hold: long, protocols: "redis"},
+			peers.Need(t, "redis-server")+" --port 8080 --bind 0.0.0.0 --protected-mode no --save ''")},
+			hold: long, protocols: "redis"},
 	}
 }
 
@@ -108,7 +114,9 @@ func moreOfCorpus(t *testing.T) []way {
 	home, err := os.UserHomeDir()
 	must.Do(t, err)
 	out := []way{
-		{app: app{name: "gunicorn", image: "local/httpbin:" + *tag, args: []string{"-m", "gunicorn", "--bind=0.0.0.0:8080", "--threads=32", "--keep-alive=60", "--graceful-timeout=1", "httpbin:app"}}, hold: 8 * time.Second, late: 5},
+		{app: app{name: "gunicorn", image: "local/httpbin:" + *tag,
+			args: []string{"-m", "gunicorn", "--bind=0.0.0.0:8080", "--threads=32", "--keep-alive=60",
+				"--graceful-timeout=1", "httpbin:app"}}, hold: 8 * time.Second, late: 5},
 		{app: app{name: "envoy", annotations: lastcall("proxy", "envoy")}, inject: true, hold: short, late: 20},
 	}
 	for _, a := range []struct {
@@ -129,7 +137,8 @@ func moreOfCorpus(t *testing.T) []way {
 		if a.command == "" {
 			a.command = path + " --app-dir /apps --host 0.0.0.0 --port 8080 --timeout-keep-alive 60 asgi:app"
 		}
-		out = append(out, way{app: app{name: a.name, image: "local/talk:" + *tag, more: onMachine(t, a.command)}, hold: a.hold, late: a.late})
+		out = append(out, way{app: app{name: a.name, image: "local/talk:" + *tag, more: onMachine(t, a.command)},
+			hold: a.hold, late: a.late})
 	}
 	for i := range out {
 		out[i].protocols = "http"
@@ -149,7 +158,8 @@ func onMachine(t *testing.T, command string) string {
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
-	folders := [][2]string{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/usr/bin", "/bin"}, {"/etc", "/etc"}, {home, home}, {apps, "/apps"}}
+	folders := [][2]string{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/usr/bin", "/bin"},
+		{"/etc", "/etc"}, {home, home}, {apps, "/apps"}}
 	var mounts, volumes strings.Builder
 	for i, f := range folders {
 		fmt.Fprintf(&mounts, "        - {name: f%d, mountPath: %s, readOnly: true}\n", i, f[1])
@@ -167,7 +177,8 @@ func onMachine(t *testing.T, command string) string {
 // nginx is the real one; what takes its time is answered by a second container.
 func nginx(t *testing.T) app {
 	text := onMachine(t, peers.Need(t, "nginx")+" -c /tmp/nginx.conf")
-	text = strings.Replace(text, "exec ", fmt.Sprintf("printf %%s '%s' >/tmp/nginx.conf; exec ", strings.ReplaceAll(peers.NginxConf("/tmp", "0.0.0.0:8080", "127.0.0.1:9091"), "\n", " ")), 1)
+	text = strings.Replace(text, "exec ", fmt.Sprintf("printf %%s '%s' >/tmp/nginx.conf; exec ",
+		strings.ReplaceAll(peers.NginxConf("/tmp", "0.0.0.0:8080", "127.0.0.1:9091"), "\n", " ")), 1)
 	second := fmt.Sprintf(`      - name: upstream
         image: %s:%s
         imagePullPolicy: Never
@@ -183,7 +194,9 @@ type inside struct{ file *os.File }
 // client starts a pod that does nothing, and returns its network.
 func (n *namespace) client() inside {
 	n.T.Helper()
-	n.Apply(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers: [{name: rest, image: %q, imagePullPolicy: Never, args: [rest]}]\n", "local/talk:"+*tag))
+	n.Apply(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec:\n"+
+		"  terminationGracePeriodSeconds: 0\n"+
+		"  containers: [{name: rest, image: %q, imagePullPolicy: Never, args: [rest]}]\n", "local/talk:"+*tag))
 	n.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout", n.Patience.String())
 	id := n.Kubectl("get", "pod", "client", "--output", "jsonpath={.status.containerStatuses[0].containerID}")
 	_, id, _ = strings.Cut(id, "://")
@@ -197,7 +210,7 @@ func (n *namespace) client() inside {
 
 // dial connects from the pod's network.
 func (in inside) dial(ctx context.Context, address string) (c net.Conn, err error) {
-	err = machine.Within(int(in.file.Fd()), func() (err error) {
+	err = sockdiag.Within(int(in.file.Fd()), func() (err error) {
 		c, err = new(net.Dialer).DialContext(ctx, "tcp", address)
 		return err
 	})
@@ -223,8 +236,8 @@ func (w way) manifest(name string) string {
 	return pod
 }
 
-// asker sends a request that takes a time, 0 for one that is answered at once. What it returns waits for the answer, and
-// is how many requests were lost: cut, or not answered at all.
+// asker sends a request that takes a time, 0 for one that is answered at once. What it returns waits for the answer,
+// and is how many requests were lost: cut, or not answered at all.
 type asker func(takes time.Duration) (lost func() int)
 
 // protocols are how clients talk, on a connection to a port.
@@ -285,6 +298,13 @@ func overHTTP(path string) func(net.Conn) asker {
 	}
 }
 
+// endsWithin reports whether a connection ends in a client's pause between two requests.
+func endsWithin(pause time.Duration, c net.Conn, in *bufio.Reader) bool {
+	_ = c.SetDeadline(time.Now().Add(pause))
+	_, err := in.Peek(1)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // oneAfterAnother has short requests with pauses on one connection, until it is closed between two of them.
 func oneAfterAnother(c net.Conn) asker {
 	return func(takes time.Duration) func() int {
@@ -300,8 +320,7 @@ func oneAfterAnother(c net.Conn) asker {
 				if err != nil || response.Close || time.Now().After(end) {
 					return one(err)
 				}
-				_ = c.SetDeadline(time.Now().Add(rand.N(60 * time.Millisecond)))
-				if _, err := in.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+				if endsWithin(rand.N(60*time.Millisecond), c, in) {
 					return 0
 				}
 			}
@@ -375,7 +394,8 @@ func isUnprocessed(err error) bool {
 	return strings.Contains(err.Error(), "graceful shutdown GOAWAY") || strings.Contains(err.Error(), "not usable")
 }
 
-// overWebSocket sends a message at an interval, and awaits its echo. A WebSocket is lost that ends without a close frame.
+// overWebSocket sends a message at an interval, and awaits its echo. A WebSocket is lost that ends without a close
+// frame.
 func overWebSocket(interval time.Duration) func(net.Conn) asker {
 	return func(c net.Conn) asker {
 		return func(takes time.Duration) func() int {
@@ -388,7 +408,8 @@ func overWebSocket(interval time.Duration) func(net.Conn) asker {
 				if err != nil {
 					return 1
 				}
-				if response, err := http.ReadResponse(in, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+				if response, err := http.ReadResponse(in, nil); err != nil ||
+					response.StatusCode != http.StatusSwitchingProtocols {
 					return 1
 				}
 				say := func() { _, _ = c.Write([]byte{0x81, 0x81, 0, 0, 0, 0, 'x'}) } // text, masked by zeros
@@ -431,7 +452,8 @@ func overLines(command string) func(net.Conn) asker {
 }
 
 func overGRPC(c net.Conn) asker {
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
+	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDisableRetry(),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return c, nil }))
 	return func(takes time.Duration) func() int {
 		return func() int {
@@ -442,7 +464,8 @@ func overGRPC(c net.Conn) asker {
 			defer cancel()
 			request := &pb.StreamingOutputCallRequest{}
 			for range 10 {
-				request.ResponseParameters = append(request.ResponseParameters, &pb.ResponseParameters{Size: 10, IntervalUs: int32(takes.Microseconds() / 10)})
+				request.ResponseParameters = append(request.ResponseParameters,
+					&pb.ResponseParameters{Size: 10, IntervalUs: int32(takes.Microseconds() / 10)})
 			}
 			call, err := pb.NewTestServiceClient(conn).StreamingOutputCall(ctx, request)
 			for err == nil {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -35,14 +34,6 @@ func liveness(t *testing.T) (probe string, fail func()) {
 	at := server.Listener.Addr().(*net.TCPAddr)
 	return fmt.Sprintf("        livenessProbe: {httpGet: {path: /, host: %s, port: %d}, periodSeconds: 1, failureThreshold: 1, timeoutSeconds: 10}", at.IP, at.Port), func() { failing.Store(true) }
 }
-
-// second is a second app container of the pod, which is not affected.
-const second = `
-      - name: second
-        image: "` + builtIn + `:%s"
-        imagePullPolicy: Never
-        args: [httpbin, --listen, ":8081"]
-        ports: [{containerPort: 8081}]`
 
 // fresh begins 20 requests a second, each on a connection of its own, which end ends.
 func fresh(url string) (end func() *loadtest.Load) {
@@ -86,27 +77,6 @@ func (n *namespace) restarted(p corev1.Pod) {
 	})
 }
 
-// killed is when the agent took the app's hook for a restart, which is 0.75 s after the kubelet called it. The kubelet's
-// There is an Event as well, but the kubelet drops Events while thousands of pods are created.
-func (n *namespace) killed(p corev1.Pod) (at time.Time) {
-	n.T.Helper()
-	n.Until("logged that a container is being restarted", func() error {
-		out, err := n.TryKubectl("", "logs", p.Name, "-c", "lastcall")
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(out) {
-			if strings.Contains(line, "app container restart detected") {
-				stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
-				at, err = time.Parse(time.RFC3339Nano, stamp)
-				return err
-			}
-		}
-		return errors.New("not yet")
-	})
-	return at
-}
-
 // TestContainerRestarts has one container restarted by its liveness probe. The kubelet calls its preStop as it does when
 // the pod ends; but the pod continues, and no client may notice.
 func TestContainerRestarts(t *testing.T) {
@@ -138,82 +108,6 @@ func TestContainerRestarts(t *testing.T) {
 			wantOK(t, <-reply)
 			n.gone(p)
 		})
-	}
-}
-
-// TestContainerRestartsHanging has a request hang in the container that is restarted. It must not keep the container:
-// before, it did for 28 s.
-func TestContainerRestartsHanging(t *testing.T) {
-	t.Parallel()
-	n := newNamespace(t, nil)
-	probe, fail := liveness(t)
-	p := n.start(app{name: "web", more: probe})
-	hanging := n.begin(p, "/delay/60")
-	end := fresh(url(p, "/get"))
-	fail()
-	if a := <-hanging; a.err == nil { // as without a sidecar: the container's end is its connection's
-		t.Errorf("the request that hangs: %d after %v; want the end of its connection when its container ends", a.code, a.took)
-	}
-	ended := time.Now()
-	held := ended.Sub(n.killed(p))
-	n.restarted(p)
-	load := end()
-	t.Logf("the request has ended %v after the kubelet began the restart; %v", held.Round(100*time.Millisecond), load)
-	if held > 15*time.Second {
-		t.Errorf("the request has held its container for %v", held)
-	}
-	if load.Failed() > 0 {
-		t.Error("requests were lost")
-	}
-}
-
-// TestOneOfTwoContainersRestarts keeps a connection to the other one open all the time.
-func TestOneOfTwoContainersRestarts(t *testing.T) {
-	t.Parallel()
-	n := newNamespace(t, nil)
-	probe, fail := liveness(t)
-	p := n.start(app{name: "web", more: probe + fmt.Sprintf(second, *tag)})
-	kept := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
-	defer kept.CloseIdleConnections()
-	other := "http://" + p.Status.PodIP + ":8081/get"
-	stop, done, reply := make(chan struct{}), make(chan error, 1), 0
-	go func() {
-		for ; ; reply++ {
-			response, err := kept.Get(other)
-			if err == nil {
-				_, err = io.Copy(io.Discard, response.Body)
-				_ = response.Body.Close()
-				if response.StatusCode != http.StatusOK || response.Close {
-					err = fmt.Errorf("%s, Connection: close %v", response.Status, response.Close)
-				}
-			}
-			if err != nil {
-				done <- err
-				return
-			}
-			select {
-			case <-stop:
-				done <- nil
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
-	end := fresh(url(p, "/get"))
-	fail()
-	n.restarted(p)
-	close(stop)
-	if err := <-done; err != nil {
-		t.Errorf("the other container, after %d answers: %v", reply, err)
-	}
-	load := end()
-	t.Logf("%v; the other container has answered %d times on one connection", load, reply)
-	if load.Failed() > 0 {
-		t.Error("requests were lost")
-	}
-	out, err := n.TryKubectl("", "logs", p.Name, "-c", "lastcall")
-	if err != nil || strings.Contains(out, "drain phase") {
-		t.Errorf("a drain has begun (%v):\n%s", err, out)
 	}
 }
 

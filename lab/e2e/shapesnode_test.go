@@ -44,7 +44,6 @@ type ended struct {
 type end struct {
 	signal time.Duration // 0: it was not seen
 	gone   time.Duration
-	began  time.Time // of its deletion
 }
 
 func (e *ended) String() string {

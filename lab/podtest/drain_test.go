@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -26,54 +24,6 @@ func families(t *testing.T, f func(t *testing.T, p *pod, address func(port uint1
 			f(t, p, address)
 		})
 	}
-}
-
-// holding is an HTTP handler that answers /held only when it is let.
-func holding() (h http.HandlerFunc, requested, let chan struct{}) {
-	requested, let = make(chan struct{}, 1), make(chan struct{})
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/held" {
-			requested <- struct{}{}
-			<-let
-		}
-		fmt.Fprint(w, "answered")
-	}, requested, let
-}
-
-// HTTP/1.1: requests in flight get responses with Connection: close, idle connections are closed, new ones are served.
-func TestDrainHTTP1(t *testing.T) {
-	families(t, func(t *testing.T, p *pod, address func(uint16) string) {
-		h, requested, let := holding()
-		stop := p.serve(h)
-		answered := func(what string, c *loadtest.Kept, goodbye bool) {
-			t.Helper()
-			if resp, body := c.Answer(t); body != "answered" || resp.Close != goodbye {
-				t.Errorf("%s: %q, close %v", what, body, resp.Close)
-			}
-		}
-		held, idle := p.keepAlive(address(appPort)), p.keepAlive(address(appPort))
-		idle.Ask("/")
-		answered("before the end", idle, false)
-		held.Ask("/held")
-		<-requested
-		_ = p.sidecar.Terminate()
-		p.logged("phase=draining")
-		late := p.keepAlive(address(appPort))
-		late.Ask("/")
-		answered("a new connection", late, true)
-		p.logged("phase=waiting")
-		if _, err := idle.R.ReadByte(); err != io.EOF {
-			t.Errorf("the idle connection: %v; want a FIN", err)
-		}
-		close(let)
-		answered("in flight", held, true)
-		if _, err := held.R.ReadByte(); err != io.EOF {
-			t.Errorf("after the answer: %v; want a FIN", err)
-		}
-		p.logged("outbound connections stay open until the app exits")
-		stop()
-		p.left("clean")
-	})
 }
 
 // greeting is how a server that speaks first begins.

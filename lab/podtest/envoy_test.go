@@ -54,7 +54,7 @@ func TestEnvoyCaptured(t *testing.T) {
 	}()
 	<-requested
 	must.Do(t, p.sidecar.Terminate())
-	p.logged("waiting")
+	p.logged("phase=waiting")
 	close(answer)
 	if err := <-slow; err != nil {
 		t.Error("the request in flight:", err)

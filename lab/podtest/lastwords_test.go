@@ -40,41 +40,6 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// The same by Istio's rules. Next to a classic sidecar an app that takes longer than terminationDrainDuration loses
-// its outbound connections; one that is quicker, and any app next to a native sidecar, is not.
-func TestLastWordsByIstiosRules(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		way
-		pause time.Duration
-		lost  bool
-	}{
-		{istioClassic, 0, false},
-		{istioClassic, 3 * time.Second, true},
-		{istioNative, 3 * time.Second, false},
-	} {
-		t.Run(tt.name+" "+tt.pause.String(), func(t *testing.T) {
-			t.Parallel()
-			p := newPod(t, redirectOutbound...)
-			world := p.newWorld(false)
-			words := world.words
-			words.Round, words.Pause = 1, tt.pause
-			a := p.begin(tt.way, words)
-			p.end(t, tt.way, a)
-			want := 3 // words, of which each is lost
-			if !tt.lost {
-				want = 0
-			}
-			if failed := a.failed(); len(failed) != want {
-				t.Errorf("%d words were lost, want %d: %q", len(failed), want, failed)
-			}
-			if redis, posts := world.got(t); (redis+posts == 0) != tt.lost {
-				t.Errorf("Redis has %d, the HTTP service %d", redis, posts)
-			}
-		})
-	}
-}
-
 // lastcall with an app that has no socket for 3 s and then sends a request, next to a classic sidecar. The process that
 // the hook left in its container shows that it lives; without it the sidecar stays as long as possible.
 func TestLastWordsOfASlowApp(t *testing.T) {

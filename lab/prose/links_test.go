@@ -80,6 +80,28 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestFigures wants the losses that a document links to BENCHMARKS.md, as "0 of 150", to stand in the linked section.
+func TestFigures(t *testing.T) {
+	all, found := documents(t), 0
+	figure := regexp.MustCompile(`\[([\d,]+ of [\d,]+)\]\([./]*BENCHMARKS\.md#([^)]*)\)`)
+	figures := strings.ReplaceAll(all["BENCHMARKS.md"], "*", "")
+	for name, text := range all {
+		for _, m := range figure.FindAllStringSubmatch(text, -1) {
+			has := false
+			for section := range strings.SplitSeq(figures, "\n## ") {
+				title, rows, _ := strings.Cut(section, "\n")
+				has = has || anchor(title) == m[2] && strings.Contains(rows, m[1])
+			}
+			if found++; !has {
+				t.Errorf("%s: BENCHMARKS.md has no %q below %s", name, m[1], m[2])
+			}
+		}
+	}
+	if found < 4 {
+		t.Errorf("only %d figures", found)
+	}
+}
+
 // TestCommandsOfBenchmarks wants each command of BENCHMARKS.md to exist: the folder of a go test, its tests and their
 // flags; the target of make, and the tests and flags of its ARGS.
 func TestCommandsOfBenchmarks(t *testing.T) {

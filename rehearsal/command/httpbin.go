@@ -28,10 +28,7 @@ func HTTPBin() *cobra.Command {
   drain           http.Server.Shutdown`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			behaviour, err := httpbin.ParseOnTerm(onTerm)
-			if err != nil {
-				return cli.UsageError{Err: fmt.Errorf("--on-term: %w", err)}
-			}
+			behaviour := httpbin.OnTerm(onTerm)
 			if maxDelay <= 0 {
 				return cli.UsageError{Err: fmt.Errorf("--max-delay is %v: must be positive", maxDelay)}
 			}
@@ -47,6 +44,7 @@ func HTTPBin() *cobra.Command {
 	flags.StringVar(&listen, "listen", "127.0.0.1:8080", "`address` to listen on, host:port")
 	flags.DurationVar(&maxDelay, "max-delay", httpbin.DefaultMaxDelay,
 		"longest time that an answer may take, as of /delay/N")
-	flags.StringVar(&onTerm, "on-term", string(httpbin.Exit), "at SIGTERM: exit, close-listener or drain")
+	behaviours := []string{string(httpbin.Exit), string(httpbin.CloseListener), string(httpbin.Drain)}
+	cli.ChoiceFlag(flags, &onTerm, "on-term", behaviours[0], behaviours, "behaviour at SIGTERM")
 	return cmd
 }

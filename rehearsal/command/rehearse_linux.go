@@ -13,7 +13,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/rehearsal"
-	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -42,10 +41,13 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --proxy envoy
   lastcallctl rehearse --proxy istio-agent`
 
-// Rehearse is the command that runs the experiment. More are those of other rehearsals.
-func Rehearse(more ...*cobra.Command) *cobra.Command {
-	o := rehearsal.Options{}
-	var local localFlags
+// Rehearse is the command that runs the experiment. More are those of other rehearsals. read is nil for a program that
+// reads no manifests.
+func Rehearse(read ReadManifest, more ...*cobra.Command) *cobra.Command {
+	var (
+		o      rehearsal.Options
+		output cli.Format
+	)
 	cmd := &cobra.Command{
 		Use:     "rehearse",
 		Short:   rehearseShort,
@@ -53,40 +55,35 @@ func Rehearse(more ...*cobra.Command) *cobra.Command {
 		Example: rehearseExample,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Strategies, o.KeepLogs, o.Lastcall = local.strategies, local.keepLogs, local.lastcall
-			return Measure(cmd, local.output, func(ctx context.Context, self string) (*rehearsal.Result, error) {
-				o.Self, o.Progress = self, os.Stderr
-				return rehearsal.Run(ctx, o)
-			})
+			return Measure(cmd, output, func(ctx context.Context) (Result, error) { return rehearsal.Run(ctx, o) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&o.Delay, "delay", rehearsal.DefaultDelay, "how long the request takes")
-	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
+	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, graceHelp)
 	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation,
 		"endpoint propagation delay: from the scale-down until the gateway knows")
-	flags.StringVar(&o.Proxy, "proxy", strategy.ProxyPipe,
+	proxies := []string{strategy.ProxyPipe, strategy.ProxyEnvoy, strategy.ProxyIstioAgent}
+	cli.ChoiceFlag(flags, &o.Proxy, "proxy", strategy.ProxyPipe, proxies,
 		"data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; "+
 			"or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
-	local.register(flags)
-	cmd.AddCommand(rolloutCommand())
+	localFlags(flags, &o.Setup, &output)
+	cmd.AddCommand(rolloutCommand(), serviceCommand(read))
 	cmd.AddCommand(more...)
 	return cmd
 }
 
-// localFlags are those of each rehearsal on this machine.
-type localFlags struct {
-	strategies         []string
-	keepLogs, lastcall string
-	output             cli.Format
-}
+const graceHelp = "the pods' terminationGracePeriodSeconds, whole seconds"
 
-func (f *localFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.strategies, "strategy", nil,
+// localFlags adds the flags of each rehearsal on this machine.
+func localFlags(flags *pflag.FlagSet, s *strategy.Setup, output *cli.Format) {
+	s.Progress = os.Stderr
+	flags.StringSliceVar(&s.Strategies, "strategy", nil,
 		"`names` of the strategies; may be repeated (default all; of a service as-is and lastcall)")
-	flags.StringVar(&f.keepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
-	flags.StringVar(&f.lastcall, "lastcall", "", "`path` of lastcall (default in this program's folder, or else built)")
-	cli.OutputFlag(flags, &f.output, "text, for people, or json")
+	flags.StringVar(&s.KeepLogs, "keep-logs", "", "empty `folder` for the logs of all processes")
+	flags.StringVar(&s.Programs.Lastcall, "lastcall", "",
+		"`path` of lastcall (default in this program's folder, or else built)")
+	cli.OutputFlag(flags, output, "text, for people, or json")
 }
 
 const serviceHelp = `Rehearse the end of your own service on this machine: --app starts it, -f reads grace period,
@@ -100,12 +97,10 @@ The exit code is 1 if the first strategy, by default as-is, loses a request.`
 // a name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
 type ReadManifest func(file string, stdin io.Reader, workload, container string) (service.Pod, error)
 
-// Service is the command that rehearses one's own service. read is nil for a program that reads no manifests.
-func Service(read ReadManifest) *cobra.Command {
+func serviceCommand(read ReadManifest) *cobra.Command {
 	var (
 		o                                      service.Options
-		load                                   LoadFlags
-		local                                  localFlags
+		output                                 cli.Format
 		grace                                  time.Duration
 		propagation, file, workload, container string
 	)
@@ -117,7 +112,7 @@ func Service(read ReadManifest) *cobra.Command {
     --request 'GET /slow' --request '4 GET /fast'`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			errs := []error{load.Parse()}
+			var errs []error
 			if o.Propagation, err = service.ParseSpan(propagation); err != nil {
 				errs = append(errs, fmt.Errorf("--propagation: %w", err))
 			}
@@ -134,15 +129,15 @@ func Service(read ReadManifest) *cobra.Command {
 			if err := errors.Join(errs...); err != nil {
 				return cli.UsageError{Err: err}
 			}
-			o.Options, o.Strategies, o.KeepLogs, o.Lastcall = load.Options, local.strategies, local.keepLogs, local.lastcall
-			return runService(cmd, local.output, o)
+			return runService(cmd, output, o)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Command, "app", "", "`command` of your service; {port}, or the variable PORT, is its port")
-	load.Register(flags)
+	LoadFlags(flags, &o.Options)
 	if read != nil {
-		flags.StringVarP(&file, "filename", "f", "", "manifest `file` with the timers of the pods, or - for standard input")
+		flags.StringVarP(&file, "filename", "f", "",
+			"manifest `file` with the timers of the pods, or - for standard input")
 		flags.StringVar(&workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
 		flags.StringVar(&container, "container", "",
 			"`name` of the container that --app stands for (default the first one with a port)")
@@ -152,7 +147,7 @@ func Service(read ReadManifest) *cobra.Command {
 	flags.StringVar(&propagation, "propagation", service.DefaultPropagation.String(),
 		"endpoint propagation `delay` of the fastest and of the slowest client, or of the slowest alone")
 	flags.IntVar(&o.Repeat, "repeat", 1, "how often to replace the pod; losses are added up")
-	local.register(flags)
+	localFlags(flags, &o.Setup, &output)
 	return cmd
 }
 
@@ -173,9 +168,9 @@ const (
 
 func rolloutCommand() *cobra.Command {
 	var (
-		local              localFlags
-		grace, propagation time.Duration
-		requests, rate     int
+		o              = service.Rollout()
+		output         cli.Format
+		requests, rate int
 	)
 	cmd := &cobra.Command{
 		Use:   "rollout",
@@ -184,27 +179,24 @@ func rolloutCommand() *cobra.Command {
 		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if requests < 1 || rate < 1 {
-				return cli.UsageError{Err: fmt.Errorf("--requests is %d and --rate is %d: must be 1 or more", requests, rate)}
+				err := fmt.Errorf("--requests is %d and --rate is %d: must be 1 or more", requests, rate)
+				return cli.UsageError{Err: err}
 			}
-			o := service.Rollout(float64(rate), time.Duration(float64(requests)/float64(rate)*float64(time.Second)))
-			o.Propagation, o.Pod.Grace = service.Span{To: propagation}, grace
-			o.Strategies, o.KeepLogs, o.Lastcall = local.strategies, local.keepLogs, local.lastcall
-			return runService(cmd, local.output, o)
+			o.Rate, o.Lasting = float64(rate), time.Duration(float64(requests)/float64(rate)*float64(time.Second))
+			return runService(cmd, output, o)
 		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&requests, "requests", rolloutRequests,
 		"number of requests, for each strategy: lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none")
 	flags.IntVar(&rate, "rate", rolloutRate, "requests per second, for each strategy")
-	flags.DurationVar(&propagation, "propagation", service.DefaultPropagation.To, "maximum endpoint propagation delay")
-	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace, "the pods' terminationGracePeriodSeconds, whole seconds")
-	local.register(flags)
+	flags.DurationVar(&o.Propagation.To, "propagation", service.DefaultPropagation.To,
+		"maximum endpoint propagation delay")
+	flags.DurationVar(&o.Pod.Grace, "grace", rehearsal.DefaultGrace, graceHelp)
+	localFlags(flags, &o.Setup, &output)
 	return cmd
 }
 
 func runService(cmd *cobra.Command, output cli.Format, o service.Options) error {
-	return Measure(cmd, output, func(ctx context.Context, self string) (*outcome.Result, error) {
-		o.Self, o.Progress = self, os.Stderr
-		return service.Run(ctx, o)
-	})
+	return Measure(cmd, output, func(ctx context.Context) (Result, error) { return service.Run(ctx, o) })
 }

@@ -15,9 +15,12 @@ Run it in a container, from the source tree:
 
   docker run --rm -it -v "$PWD:/src" -w /src golang:1.26 make rehearse`
 
+// ReadManifest is unused.
+type ReadManifest func()
+
 // Rehearse is the command that runs the experiment. More are those of other rehearsals. On other systems than Linux it
 // fails, with a command that runs it in a container.
-func Rehearse(more ...*cobra.Command) *cobra.Command {
+func Rehearse(_ ReadManifest, more ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rehearse",
 		Short: rehearseShort + " (needs Linux)",

@@ -135,3 +135,13 @@ func NewTable(w io.Writer, s Style) *Table { return &Table{bufio.NewWriter(w), s
 
 // Line writes one.
 func (t *Table) Line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+
+// Text writes text in lines that fit, behind an indentation.
+func (t *Table) Text(indent, format string, args ...any) {
+	t.Line("%s", t.Wrap(indent, fmt.Sprintf(format, args...)))
+}
+
+// Detail is Text for details.
+func (t *Table) Detail(indent, format string, args ...any) {
+	t.Line("%s", t.Dim(t.Wrap(indent, fmt.Sprintf(format, args...))))
+}

@@ -19,14 +19,19 @@
 package gateway
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +45,11 @@ type Gateway struct {
 	access    *accesslog.Log // nil: none
 	client    traffic.Client
 	endpoints atomic.Pointer[[]string] // replaced, never modified
+
+	// Of Start:
+	Address    string // where it listens
+	accessFile string // of the access log
+	stop       func() // nil once it has ended
 }
 
 // New makes a Gateway without endpoints. The access log gets a line for each request, unless it is nil.
@@ -57,6 +67,64 @@ func (g *Gateway) SetEndpoints(addresses []string) {
 	g.endpoints.Store(&list)
 	g.client.CloseIdle()
 	g.log.Info("endpoints changed", "addresses", list)
+}
+
+// Start starts a gateway with a list of pods' addresses, and returns when it listens. It creates dir,
+// for its logs.
+func Start(dir string, endpoints []string) (*Gateway, error) {
+	mkdir := os.MkdirAll(dir, 0o755)
+	out, err1 := os.Create(filepath.Join(dir, "gateway.log"))
+	accessFile, err2 := os.Create(filepath.Join(dir, "gateway-access.log"))
+	ln, err3 := net.Listen("tcp", "127.0.0.1:0")
+	if err := errors.Join(mkdir, err1, err2, err3); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err) // the rehearsal ends
+	}
+	g := New(slog.New(slog.NewTextHandler(out, nil)), accesslog.New(accessFile, accesslog.Text))
+	g.SetEndpoints(endpoints)
+	server := &http.Server{Handler: g}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(ln) // until stop
+	}()
+	g.Address, g.accessFile = ln.Addr().String(), accessFile.Name()
+	g.stop = func() {
+		ctx, late := context.WithTimeout(context.Background(), stopTimeout)
+		defer late()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+		<-served
+		g.SetEndpoints(nil) // ends the kept connections
+		g.access.Close()
+		_, _ = accessFile.Close(), out.Close()
+	}
+	return g, nil
+}
+
+// stopTimeout is how long a gateway without requests may take to end.
+const stopTimeout = 2 * time.Second
+
+// Stop ends the gateway; nil has ended. Its access log is complete afterwards.
+func (g *Gateway) Stop() {
+	if g != nil && g.stop != nil {
+		g.stop()
+		g.stop = nil
+	}
+}
+
+// Line returns the access log's line for a request of path, or "".
+func (g *Gateway) Line(path string) string {
+	data, err := os.ReadFile(g.accessFile)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, " "+path+" ") {
+			return strings.TrimSuffix(line, "\n")
+		}
+	}
+	return ""
 }
 
 // ServeHTTP forwards a request, and returns when it has ended and its access log line is written.

@@ -46,7 +46,8 @@ func TestKnownBugs(t *testing.T) {
 		chosen = func(r Row) bool { return *names == "" || slices.Contains(strings.Split(*names, ","), r.Name) }
 		e.strategies = append(e.strategies, "lastcall", "lastcall-hook")
 		e.lastcall = filepath.Join(t.TempDir(), "lastcall")
-		if out, err := exec.Command("go", "build", "-o", e.lastcall, "github.com/lastcall-dev/lastcall/cmd/lastcall").CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-o", e.lastcall, "github.com/lastcall-dev/lastcall/cmd/lastcall")
+		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -71,7 +72,8 @@ func TestKnownBugs(t *testing.T) {
 		})
 	}
 	running.Wait()
-	t.Log("\n| server | what loses requests | lost | short | gone, by | the line that repairs it | repaired: lost, gone | with lastcall | with its hook alone |\n" +
+	t.Log("\n| server | what loses requests | lost | short | gone, by | the line that repairs it " +
+		"| repaired: lost, gone | with lastcall | with its hook alone |\n" +
 		strings.Join(lines, "\n"))
 }
 
@@ -176,8 +178,9 @@ func (e environment) rehearse(ctx context.Context, row Row, s Setup, strategies 
 	}
 	return service.Run(ctx, service.Options{
 		Command: strings.NewReplacer("{apps}", e.apps, "{stacks}", e.stacks).Replace(s.Command),
-		Options: load.Options{Requests: requests}, Strategies: strategies, Propagation: service.Span{To: 2 * time.Second},
-		Pod:      service.Pod{Workload: row.Name, Grace: s.Grace, Service: strategy.Service{Env: s.Env, Hook: s.Hook, StopSignal: s.Signal}},
-		Lastcall: e.lastcall,
+		Options: load.Options{Requests: requests}, Propagation: service.Span{To: 2 * time.Second},
+		Pod: service.Pod{Workload: row.Name, Grace: s.Grace,
+			Service: strategy.Service{Env: s.Env, Hook: s.Hook, StopSignal: s.Signal}},
+		Setup: strategy.Setup{Strategies: strategies, Programs: strategy.Programs{Lastcall: e.lastcall}},
 	})
 }

@@ -7,9 +7,9 @@
 package load
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -21,12 +21,6 @@ import (
 )
 
 const (
-	// DefaultTimeout is how long a request may take.
-	DefaultTimeout = time.Minute
-
-	// MaxRate is the highest rate, requests a second.
-	MaxRate = 5000.0
-
 	defaultRate     = 20.0 // requests a second, at most
 	defaultInFlight = 2.0
 
@@ -39,13 +33,11 @@ const (
 
 // Load is requests that clients send to a service. Measure comes first.
 type Load struct {
-	Requests   []Request         // at least one
-	Clients    []*traffic.Client // they send the load in turn
-	Rate       float64           // requests a second; 0: Measure chooses one, for about two in flight, at most 20 a second
-	References []Reference       // of Requests; Measure sets them
-
-	// Descriptors is a file with the descriptors of gRPC services; empty: the server has reflection.
-	Descriptors string
+	Requests    []Request         // at least one
+	Clients     []*traffic.Client // they send the load in turn
+	Rate        float64           // requests a second; 0: Measure chooses one, by Options
+	References  []Reference       // of Requests; Measure sets them
+	Descriptors string            // Options.Descriptors
 
 	mu             sync.Mutex // guards the fields below
 	answered, lost int
@@ -169,37 +161,6 @@ func (l *Load) turns() func() int {
 	}
 }
 
-// Options are the user's choices for a load.
-type Options struct {
-	Requests    []Request     // at least one
-	Rate        float64       // requests a second; 0: about two in flight, at most 20 a second
-	Timeout     time.Duration // of a request; 0: DefaultTimeout
-	Descriptors string        // Load.Descriptors
-}
-
-// Check fills in defaults and returns all errors.
-func (o *Options) Check() error {
-	var errs []error
-	if len(o.Requests) == 0 {
-		errs = append(errs, errors.New("missing --request: a request that the app answers, as --request 'GET /'"))
-	}
-	if o.Rate < 0 || o.Rate > MaxRate {
-		errs = append(errs, fmt.Errorf("--load is %g/s: must be more than 0, at most %g/s", o.Rate, MaxRate))
-	}
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	if o.Timeout < time.Second || o.Timeout > time.Hour {
-		errs = append(errs, fmt.Errorf("--timeout is %v: must be 1s to 1h", o.Timeout))
-	}
-	return errors.Join(errs...)
-}
-
-// OptionError is about an option's value.
-type OptionError struct{ Err error }
-
-func (e OptionError) Error() string { return e.Err.Error() }
-
-func (e OptionError) Unwrap() error { return e.Err }
-
 const (
 	warmUp = time.Second            // load before the disruption
 	lead   = 300 * time.Millisecond // before the disruption, each client sends each request once
@@ -239,4 +200,96 @@ func (l *Load) Around(ctx context.Context, after time.Duration, disrupt func() e
 		return err
 	}
 	return poll.Pause(ctx, after)
+}
+
+// Reference is the undisturbed service's response to a request; one that differs is lost.
+type Reference struct {
+	Took  time.Duration // 0: the response has no end
+	Bytes int64
+
+	tail       []byte
+	sameLength bool // two responses had the same number of bytes
+	sameTail   bool // and the same end
+}
+
+// shortTail is how many last bytes are compared if the lengths of two responses differ.
+const shortTail = 8
+
+// firstEvents is how long an endless response is observed.
+const firstEvents = time.Second
+
+// Measure sends each request twice by a client of its own, and chooses the load's rate if it has none.
+func (l *Load) Measure(ctx context.Context, client *traffic.Client) error {
+	if err := l.encode(ctx, client); err != nil {
+		return err
+	}
+	l.References = make([]Reference, len(l.Requests))
+	errs := make([]error, len(l.Requests))
+	var measuring sync.WaitGroup
+	for i, r := range l.Requests {
+		measuring.Go(func() { l.References[i], errs[i] = refer(ctx, client, r) })
+	}
+	measuring.Wait()
+	var sum time.Duration
+	weights := 0
+	for i, r := range l.Requests {
+		if errs[i] != nil {
+			return errs[i]
+		}
+		if !r.IsEndless() {
+			sum += l.References[i].Took * time.Duration(r.Weight)
+			weights += r.Weight
+		}
+	}
+	if l.Rate == 0 && weights > 0 {
+		mean := (sum / time.Duration(weights)).Seconds()
+		l.Rate = min(defaultRate, defaultInFlight/max(mean, 0.001))
+	}
+	return ctx.Err()
+}
+
+func refer(ctx context.Context, client *traffic.Client, r Request) (ref Reference, err error) {
+	within := ctx
+	if r.IsEndless() {
+		var stop context.CancelFunc
+		within, stop = context.WithTimeout(ctx, firstEvents)
+		defer stop()
+	}
+	var both [2]traffic.Outcome
+	for i := range both {
+		o := client.Do(within, r.Request)
+		both[i] = o
+		switch {
+		case ctx.Err() != nil:
+			return ref, context.Cause(ctx)
+		case r.IsEndless() && o.Status != 0 && o.Status < 400 && o.Failure == traffic.Stopped:
+			return Reference{}, nil
+		case r.IsEndless() && o.Failure == "":
+			return ref, fmt.Errorf("%s ended within %v before any disruption: "+
+				"use its method in place of %s if the response has an end", r, firstEvents, r.Protocol)
+		case o.Failure != "":
+			return ref, fmt.Errorf("%s failed before any disruption: %s %s; use a request that the app answers",
+				r, o.Failure, o.Detail)
+		}
+		ref.Took = max(ref.Took, o.Last.Sub(o.Began))
+	}
+	a, b := both[0], both[1]
+	ref.Bytes, ref.tail = a.Bytes, a.Tail[max(0, len(a.Tail)-shortTail):]
+	ref.sameLength = a.Bytes == b.Bytes
+	ref.sameTail = len(ref.tail) > 0 && bytes.HasSuffix(b.Tail, ref.tail)
+	return ref, nil
+}
+
+// isShort reports whether a response that is complete by its framing lacks its end. Without a framing, its end decides
+// even if it is long enough.
+func (ref Reference) isShort(o traffic.Outcome) bool {
+	switch {
+	case ref.sameLength && ref.sameTail && o.Framing == traffic.ByClose:
+		return o.Bytes < ref.Bytes || !bytes.HasSuffix(o.Tail, ref.tail) // an error of the server, for example
+	case ref.sameLength:
+		return o.Bytes < ref.Bytes
+	case ref.sameTail:
+		return !bytes.HasSuffix(o.Tail, ref.tail)
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,9 +9,49 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
+
+const (
+	// DefaultTimeout is how long a request may take.
+	DefaultTimeout = time.Minute
+
+	// MaxRate is the highest rate, requests a second.
+	MaxRate = 5000.0
+)
+
+// Options are the user's choices for a load.
+type Options struct {
+	Requests    []Request     // at least one
+	Rate        float64       // requests a second; 0: about two in flight, at most 20 a second
+	Timeout     time.Duration // of a request; 0: DefaultTimeout
+	Descriptors string        // file with the descriptors of gRPC services; empty: the server has reflection
+}
+
+// Check fills in defaults and returns all errors.
+func (o *Options) Check() error {
+	var errs []error
+	if len(o.Requests) == 0 {
+		errs = append(errs, errors.New("missing --request: a request that the app answers, as --request 'GET /'"))
+	}
+	if o.Rate < 0 || o.Rate > MaxRate {
+		errs = append(errs, fmt.Errorf("--load is %g/s: must be more than 0, at most %g/s", o.Rate, MaxRate))
+	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	if o.Timeout < time.Second || o.Timeout > time.Hour {
+		errs = append(errs, fmt.Errorf("--timeout is %v: must be 1s to 1h", o.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
+// OptionError is about an option's value.
+type OptionError struct{ Err error }
+
+func (e OptionError) Error() string { return e.Err.Error() }
+
+func (e OptionError) Unwrap() error { return e.Err }
 
 // Request is a kind of request with its share of the load.
 type Request struct {
@@ -30,7 +71,7 @@ const maxBody = 16 << 20
 func ParseRequest(text string) (Request, error) {
 	r, err := parseRequest(text)
 	if err != nil {
-		return Request{}, fmt.Errorf("request %q: %w; must be %s", text, err, RequestSyntax)
+		return Request{}, fmt.Errorf("%w; must be %s", err, RequestSyntax)
 	}
 	return r, nil
 }

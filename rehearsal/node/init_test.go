@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
 
 // A container's PID 1 gets the signals that it handles, and no others; what it has started ends with it.
@@ -33,6 +34,7 @@ func TestInit(t *testing.T) {
 		{"Node with a handler", "node", []string{"node", "-e", "process.on('SIGTERM', () => process.exit(5)); console.log('ready'); setInterval(() => {}, 1000)"}, "", "exit 5", false},
 		{"Python", "python3", []string{"python3", "-c", "print('ready', flush=True)\nimport time\ntime.sleep(60)"}, "python3", "SIGKILL", false},
 		{"Python with a handler", "python3", []string{"python3", "-c", "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(6))\nprint('ready', flush=True)\ntime.sleep(60)"}, "", "exit 6", false},
+		{"Python in sigwait", "python3", []string{"python3", "-c", "import signal, sys\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\nprint('ready', flush=True)\nsignal.sigwait([signal.SIGTERM])\nsys.exit(7)"}, "", "exit 7", false},
 	} {
 		for _, kind := range []Init{Namespace, Imitated} {
 			t.Run(tt.name+", "+string(kind), func(t *testing.T) {
@@ -89,8 +91,8 @@ func TestInitSeesItself(t *testing.T) {
 	p := startInit(t, n, Namespace, "/bin/sh", "-c", `trap 'exit 7' USR1; setsid sleep 60 & echo ready; while :; do sleep 0.01; done`)
 	out := t.TempDir() + "/out"
 	hook := Exec{n, p.Within(Command{Args: []string{"/bin/sh", "-c", "cat /proc/1/comm; id -u; pwd; kill -USR1 1; sleep 60"}, Output: out})}
-	children := descendants(p.PID())
-	if len(children) == 0 {
+	family := process.Family(p.PID())
+	if len(family) < 2 {
 		t.Error("no descendants")
 	}
 	if err := hook.Run(t.Context()); err == nil {
@@ -99,11 +101,8 @@ func TestInitSeesItself(t *testing.T) {
 	if got := p.Ending(); got != "exit 7" {
 		t.Errorf("it ended by %s", got)
 	}
-	for _, c := range children {
-		if err := c.Signal(syscall.Signal(0)); err == nil {
-			gone(t, c.Pid)
-		}
-		_ = c.Release()
+	for _, one := range family {
+		gone(t, one)
 	}
 	dir, err := os.Getwd()
 	must.Do(t, err)

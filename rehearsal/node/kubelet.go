@@ -132,17 +132,19 @@ func waitForTurn(ctx context.Context, before []Container, most time.Duration) ti
 
 func wholeSeconds(since time.Time) time.Duration { return time.Since(since).Truncate(time.Second) }
 
+// hasEnded reports whether Done is closed.
+func hasEnded(c Container) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // stop is the runtime's StopContainer.
 func (e *Ending) stop(ctx context.Context, c Container, timeout time.Duration) {
-	gone := func() bool {
-		select {
-		case <-c.Done():
-			return true
-		default:
-			return false
-		}
-	}
-	if !gone() && ctx.Err() == nil {
+	if !hasEnded(c) && ctx.Err() == nil {
 		e.Terminated = time.Now()
 		_ = c.Terminate()
 		limit := time.NewTimer(timeout)
@@ -153,7 +155,7 @@ func (e *Ending) stop(ctx context.Context, c Container, timeout time.Duration) {
 		case <-ctx.Done():
 		}
 	}
-	if !gone() {
+	if !hasEnded(c) {
 		e.Killed = time.Now()
 		_ = c.Kill()
 		<-c.Done()

@@ -4,19 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
+	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strconv"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
+	"golang.org/x/sys/unix"
 )
 
 // Command is a program to start.
@@ -45,6 +42,7 @@ type Node struct {
 	mu        sync.Mutex // guards the fields below
 	closed    bool
 	processes map[*Process]struct{}
+	ports     []func() // release the ports of NextPort
 }
 
 type start struct {
@@ -81,21 +79,17 @@ func (n *Node) startAll() {
 var errClosed = errors.New("the node is closed")
 
 // Start starts c. The error names the program.
-func (n *Node) Start(c Command) (*Process, error) {
+func (n *Node) Start(c Command) (p *Process, err error) {
 	if len(c.Args) == 0 {
 		return nil, errors.New("start a process: no program")
 	}
-	p, err := n.start(c)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
-	}
-	return p, nil
-}
-
-func (n *Node) start(c Command) (*Process, error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start %s: %w", c.Args[0], err)
+		}
+	}()
 	var out *os.File
 	if c.Output != "" {
-		var err error
 		if out, err = os.OpenFile(c.Output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 			return nil, err
 		}
@@ -107,8 +101,7 @@ func (n *Node) start(c Command) (*Process, error) {
 	if n.closed {
 		return nil, errClosed
 	}
-	p, err := n.launch(c, out)
-	if err != nil {
+	if p, err = n.launch(c, out); err != nil {
 		return nil, err
 	}
 	n.processes[p] = struct{}{}
@@ -140,7 +133,8 @@ func (n *Node) launch(c Command, out *os.File) (p *Process, err error) {
 		started := make(chan error, 1)
 		n.starts <- start{cmd, started}
 		if err = <-started; err == nil {
-			return &Process{cmd: cmd, stop: cmp.Or(c.StopSignal, syscall.SIGTERM), init: w.init, done: make(chan struct{})}, nil
+			stop := cmp.Or(c.StopSignal, syscall.SIGTERM)
+			return &Process{cmd: cmd, stop: stop, init: w.init, done: make(chan struct{})}, nil
 		}
 	}
 	return nil, err
@@ -154,10 +148,7 @@ func (n *Node) Close() {
 		return
 	}
 	n.closed = true
-	left := make([]*Process, 0, len(n.processes))
-	for p := range n.processes {
-		left = append(left, p)
-	}
+	left := slices.Collect(maps.Keys(n.processes))
 	n.mu.Unlock()
 	for _, p := range left {
 		_ = p.Kill()
@@ -165,83 +156,90 @@ func (n *Node) Close() {
 	for _, p := range left {
 		<-p.Done()
 	}
+	for _, release := range n.ports {
+		release()
+	}
 	close(n.stopped)
 }
 
-// Established counts the connections of each local TCP port: for a server's port, its clients.
-func Established() (map[int]int, error) {
-	all, err := sockets.All(sockdiag.Of(sockdiag.Established))
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[int]int)
-	for _, s := range all {
-		out[int(s.Local.Port())]++
-	}
-	return out, nil
-}
+// Init is how a process is PID 1 of a container. The kernel drops a signal for PID 1 of a PID namespace that has no
+// handler for it, except SIGKILL: such a program runs until the end of the grace period. Terminate
+// follows this rule for one that is imitated.
+type Init string
 
-// Listening counts the listening TCP sockets of the processes in p's group, as `netstat -plnt` shows them in a
-// container.
-func (p *Process) Listening() (int, error) {
-	folders, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return 0, err
-	}
-	held, group := make(map[uint32]bool), strconv.Itoa(p.PID())
-	for _, folder := range folders {
-		pid, err := strconv.Atoi(filepath.Base(folder))
-		if fields := process.Stat(pid); err == nil && len(fields) > 2 && fields[2] == group { // state, parent, group
-			_ = sockdiag.AddInodes(held, folder) // it may have ended
-		}
-	}
-	all, err := sockets.All(sockdiag.Of(sockdiag.Listen))
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for _, s := range all {
-		if held[s.Inode] {
-			n++
-		}
-	}
-	return n, nil
-}
-
-// Ports returns TCP ports of loopback, each once. They are below Linux's range for outgoing connections, so that no
-// client gets one before its server listens.
-type Ports struct {
-	mu   sync.Mutex // guards used
-	used map[int]bool
-}
-
+// The kinds.
 const (
-	firstPort = 10_000
-	lastPort  = 32_000
+	NoInit    Init = ""          // a tool, or the built-in app
+	Namespace Init = "namespace" // PID 1 of a PID namespace of its own, with a /proc of its own where that is permitted
+	Imitated  Init = "imitated"  // no PID 1: this machine permits no PID namespaces
 )
 
-// Next returns a port without a listener.
-func (p *Ports) Next() (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.used == nil {
-		p.used = make(map[int]bool)
-	}
-	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if p.used[port] {
-			continue
-		}
-		p.used[port] = true
-		ln, err := net.Listen("tcp", Loopback(port))
-		if err != nil {
-			continue
-		}
-		_ = ln.Close()
-		return port, nil
-	}
-	return 0, errors.New("find a free TCP port of 127.0.0.1 from 10000 to 32000: none in 1000 tries")
+// way is one kind of start.
+type way struct {
+	attributes *syscall.SysProcAttr
+	init       Init
 }
 
-// Loopback is the address of a port.
-func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+// ways are the kinds of namespaces to try, the best first.
+func (c *Command) ways() []way {
+	plain := syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if !c.Init {
+		return []way{{&plain, NoInit}}
+	}
+	if c.imitate {
+		return []way{{&plain, Imitated}}
+	}
+	asRoot, asUser := plain, plain
+	asRoot.Cloneflags = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC
+	asUser.Cloneflags = asRoot.Cloneflags | syscall.CLONE_NEWUSER
+	asUser.UidMappings, asUser.GidMappings = same(os.Geteuid(), "uid_map"), same(os.Getegid(), "gid_map")
+	asUser.GidMappingsEnableSetgroups = os.Geteuid() == 0
+	asUser.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN} // to mount /proc; become gives it up
+	return []way{{&asRoot, Namespace}, {&asUser, Namespace}, {&plain, Imitated}}
+}
+
+// same maps the users or groups that this process may use to themselves: all of root's, so that a server may change its
+// user, and otherwise the one.
+func same(own int, file string) (all []syscall.SysProcIDMap) {
+	text, err := os.ReadFile("/proc/self/" + file)
+	if own != 0 || err != nil {
+		return []syscall.SysProcIDMap{{ContainerID: own, HostID: own, Size: 1}}
+	}
+	for line := range strings.Lines(string(text)) {
+		var first, outside, size int
+		if _, err := fmt.Sscan(line, &first, &outside, &size); err == nil {
+			all = append(all, syscall.SysProcIDMap{ContainerID: first, HostID: first, Size: size})
+		}
+	}
+	return all
+}
+
+// initName is this program's name when it is to become a container's PID 1.
+const initName = "lastcall-rehearsal-init"
+
+// A program cannot run code between the kernel's clone and the new program's start. So it starts itself, and this
+// function comes before its main.
+func init() {
+	if len(os.Args) > 2 && os.Args[0] == initName {
+		err := become(os.Args[1], os.Args[2:])
+		fmt.Fprintf(os.Stderr, "start %s: %v\n", os.Args[1], err)
+		os.Exit(127)
+	}
+}
+
+// become gives this process, PID 1 of a new PID namespace, the /proc of it, and becomes the program. It returns an
+// error, or not at all.
+func become(program string, args []string) error {
+	runtime.LockOSThread() // capabilities and the parent-death signal are one thread's
+	// Where an engine hides parts of /proc the kernel refuses a new one. In the old one /proc/self is right, too.
+	if unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") == nil {
+		_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("set the parent-death signal: %w", err)
+	}
+	return syscall.Exec(program, args, os.Environ())
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
 
 // Process is a started process: a container's PID 1, or a tool.
@@ -24,10 +27,9 @@ type Process struct {
 
 	mu      sync.Mutex // guards the fields below, and signals against reaped
 	reaped  bool
-	below   []*os.Process // the descendants when it was signalled
+	below   []*os.Process // with its descendants, when it was signalled
 	stopped bool          // Terminate was called
-	ignored bool          // Ignored's
-	program string
+	ignored string        // Ignored's
 
 	ended time.Time // written before done is closed
 }
@@ -54,18 +56,14 @@ func (p *Process) wait() {
 // PID is the number of the process and of its group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Init is how the process is PID 1.
+func (p *Process) Init() Init { return p.init }
+
 // Done is closed when the process has ended and is reaped.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // HasEnded reports whether Done is closed.
-func (p *Process) HasEnded() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
+func (p *Process) HasEnded() bool { return hasEnded(p) }
 
 // Ended is when wait4 returned. It waits for Done.
 func (p *Process) Ended() time.Time {
@@ -88,13 +86,46 @@ func (p *Process) Terminate() error {
 	if p.init != NoInit {
 		handled, program := handlers(p.PID(), p.stop)
 		p.mu.Lock()
-		p.stopped, p.ignored, p.program = true, !handled && !p.reaped, program
+		if p.stopped = true; !handled && !p.reaped {
+			p.ignored = program
+		}
 		p.mu.Unlock()
 		if !handled && p.init == Imitated {
 			return nil
 		}
 	}
 	return p.signal(p.PID(), p.stop)
+}
+
+// Ignored is the program of a PID 1 that ignored its stop signal; empty if it did not. It is a shell that has not
+// replaced itself, or the app. It had no handler when Terminate sent the signal, or has none at Kill and still listens.
+func (p *Process) Ignored() (program string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ignored
+}
+
+// IgnoredCause is why a program, Ignored's, did not end at its stop signal, and how it would.
+func IgnoredCause(program string, stop syscall.Signal) string {
+	signal := unix.SignalName(stop)
+	if slices.Contains([]string{"sh", "bash", "dash", "ash"}, program) {
+		return fmt.Sprintf("%s is PID 1 and does not pass %s on, so the app runs until SIGKILL: "+
+			"start the app with exec, as sh -c 'exec …', or by an init such as tini", program, signal)
+	}
+	return fmt.Sprintf("%s ignores %s: PID 1 of a container gets only the signals that it handles, "+
+		"and so it runs until SIGKILL. Handle %s: finish the requests, then exit. "+
+		"A longer grace period does not help, and with an init such as tini the app would end at once",
+		program, signal, signal)
+}
+
+// handlers reads whether a process handles a signal, and its program's name.
+func handlers(pid int, s syscall.Signal) (handled bool, program string) {
+	handled = process.Handles(pid, s)
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if stat := process.Stat(pid); len(stat) == 0 || stat[0] == "Z" {
+		return true, "" // it has ended
+	}
+	return handled, strings.TrimSpace(string(name))
 }
 
 // Kill sends SIGKILL to the whole group.
@@ -107,16 +138,17 @@ func (p *Process) Kill() error {
 // does, ignores it as PID 1: it has no handler any longer, and still listens.
 func (p *Process) recheck() {
 	p.mu.Lock()
-	unsure := p.stopped && !p.ignored && !p.reaped
+	unsure := p.stopped && p.ignored == "" && !p.reaped
 	p.mu.Unlock()
 	if !unsure {
 		return
 	}
-	if handled, _ := handlers(p.PID(), p.stop); !handled {
-		listening, err := p.Listening()
-		p.mu.Lock()
-		p.ignored = err == nil && listening > 0
-		p.mu.Unlock()
+	if handled, program := handlers(p.PID(), p.stop); !handled {
+		if listening, err := p.Listening(); err == nil && listening > 0 {
+			p.mu.Lock()
+			p.ignored = program
+			p.mu.Unlock()
+		}
 	}
 }
 
@@ -126,29 +158,15 @@ func (p *Process) signal(pid int, s syscall.Signal) error {
 	if p.reaped {
 		return nil
 	}
-	p.below = append(p.below, descendants(p.PID())...)
+	for _, one := range process.Family(p.PID()) {
+		if d, err := os.FindProcess(one); err == nil { // it holds a pidfd: the number may be reused
+			p.below = append(p.below, d)
+		}
+	}
 	if err := syscall.Kill(pid, s); err != nil && err != syscall.ESRCH {
 		return fmt.Errorf("send %s to %s (%d): %w", unix.SignalName(s), p.cmd.Path, p.PID(), err)
 	}
 	return nil
-}
-
-// descendants are the processes below pid. Each holds a pidfd: its number may be reused.
-func descendants(pid int) (all []*os.Process) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is valid
-	for _, file := range files {
-		text, _ := os.ReadFile(file) // it may have ended
-		for number := range strings.FieldsSeq(string(text)) {
-			child, err := strconv.Atoi(number)
-			if err != nil {
-				continue
-			}
-			if d, err := os.FindProcess(child); err == nil {
-				all = append(append(all, d), descendants(child)...)
-			}
-		}
-	}
-	return all
 }
 
 // KillNamed kills the processes that were started by a path. In a container they end with its PID namespace; here a
@@ -164,4 +182,19 @@ func KillNamed(path string) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
+}
+
+// Within is a command that runs c in the container whose PID 1 p is, as an exec hook: in its namespaces and working
+// folder, with the environment that c has. It is c itself if p has no namespaces, or if there is no nsenter
+// (util-linux, busybox): a process with several threads, as each of Go's, cannot enter a user namespace.
+func (p *Process) Within(c Command) Command {
+	if _, err := exec.LookPath("nsenter"); err != nil || p.init != Namespace {
+		return c
+	}
+	enter := []string{"nsenter", "--target", strconv.Itoa(p.PID())}
+	if p.cmd.SysProcAttr.Cloneflags&syscall.CLONE_NEWUSER != 0 {
+		enter = append(enter, "--user", "--preserve-credentials")
+	}
+	c.Args = append(append(enter, "--mount", "--pid", "--wd", "--"), c.Args...)
+	return c
 }

@@ -3,9 +3,17 @@
 package outcome
 
 import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/rehearsal/load"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
@@ -19,7 +27,7 @@ type Result struct {
 	App           string    `json:"app"`
 	Workload      string    `json:"workload,omitempty"`
 	URL           string    `json:"url,omitempty"`   // of a service in a cluster
-	PID1          string    `json:"pid_1,omitempty"` // how the app was PID 1: "namespace", or "imitated"; not in a cluster
+	PID1          string    `json:"pid_1,omitempty"` // of the app: "namespace", or "imitated"; not in a cluster
 	Hook          string    `json:"pre_stop"`
 	GraceMS       int64     `json:"grace_ms"`
 	PropagationMS [2]int64  `json:"propagation_ms"` // of the fastest and of the slowest client
@@ -36,16 +44,8 @@ type Result struct {
 type Kind struct {
 	Request string `json:"request"`
 	Weight  int    `json:"weight"`
-	TookMS  int64  `json:"took_ms"` // undisturbed; 0 without an end
+	TookMS  int64  `json:"took_ms"` // undisturbed, rounded up; 0 without an end
 	Bytes   int64  `json:"bytes"`
-}
-
-// Kinds describes the requests of a load that was measured.
-func Kinds(l *load.Load) (all []Kind) {
-	for i, r := range l.Requests {
-		all = append(all, Kind{r.String(), r.Weight, l.References[i].Took.Milliseconds(), l.References[i].Bytes})
-	}
-	return all
 }
 
 // Row is the outcome of one strategy. Times are in milliseconds from the deletion of the old pod.
@@ -86,7 +86,8 @@ type Loss struct {
 	Detail  string          `json:"detail,omitempty"` // of the first
 	Fix     string          `json:"fix"`
 
-	// Pods are those that were ending when the first of the requests was lost, if there are several: one of them lost it.
+	// Pods are those that were ending when the first of the requests was lost, if there are several: one of them lost
+	// it.
 	Pods []string `json:"pods,omitempty"`
 }
 
@@ -99,28 +100,6 @@ type Pod struct {
 	GoneMS    int64  `json:"gone_ms"`
 	GraceMS   int64  `json:"grace_ms"`
 	EndedBy   string `json:"ended_by"` // "exit 0", "SIGKILL"; empty: unknown
-}
-
-// lose counts a request that was lost alone.
-func (row *Row) lose(lost Loss) {
-	if lost.Phase == Serving || lost.Phase == Elsewhere {
-		row.Faults++
-	} else {
-		row.Lost++
-		row.Reasons[lost.Reason]++
-		if lost.Reason == traffic.Short {
-			row.Short++
-		}
-	}
-	for i := range row.Losses {
-		l := &row.Losses[i]
-		if l.Request == lost.Request && l.Reason == lost.Reason && l.Phase == lost.Phase {
-			l.Count++
-			l.FirstMS, l.LastMS = min(l.FirstMS, lost.FirstMS), max(l.LastMS, lost.LastMS)
-			return
-		}
-	}
-	row.Losses = append(row.Losses, lost)
 }
 
 // GoneMS is the longest time from the deletion to the pod's end.
@@ -137,19 +116,198 @@ func (row Row) EndedBy() string { return row.Runs[len(row.Runs)-1].EndedBy }
 // Passed reports whether the first strategy lost nothing.
 func (r *Result) Passed() bool { return r.OK }
 
-// Phase is a part of an old pod's end.
-type Phase string
-
-// The phases.
+// Sizes of the table, columns. It fits a terminal of 80.
 const (
-	Serving     Phase = "before the deletion"
-	InHook      Phase = "while preStop ran"
-	Terminating Phase = "after SIGTERM"
-	Killed      Phase = "at SIGKILL"
-	Gone        Phase = "after the pod's end"
-	Elsewhere   Phase = "on the new pod"
-
-	// Of a cluster, where a hook's end may be unknown.
-	WhileEnding Phase = "while the pod ended" // in the hook, or after SIGTERM
-	Between     Phase = "while no pod ended"  // of a rollout that had begun
+	titleWidth = 24
+	cellWidth  = 18
+	inOneTable = 3 // strategies side by side
 )
+
+// WriteTable writes the result as a table of the strategies side by side, at most 80 columns wide.
+func (r *Result) WriteTable(w io.Writer, s console.Style) error {
+	t := table{console.NewTable(w, s)}
+	t.head(r)
+	for i := 0; i < len(r.Rows); i += inOneTable {
+		t.columns(r.Rows[i:min(i+inOneTable, len(r.Rows))])
+	}
+	for _, row := range r.Rows {
+		t.losses(row)
+		t.pods(row)
+	}
+	t.foot(r)
+	return t.Flush()
+}
+
+type table struct{ *console.Table }
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func (t table) head(r *Result) {
+	name := cmp.Or(r.Workload, "the app")
+	title := fmt.Sprintf("A pod of %s is replaced by another under load.", name)
+	if len(r.Rows[0].Runs[0].Pods) > 0 {
+		title = fmt.Sprintf("Pods of %s end under load.", name)
+	}
+	t.Line("%s", t.Bold(console.Cut(terminal.Printable(title), t.Width())))
+	dim := func(format string, args ...any) {
+		t.Line("%s", t.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), t.Width())))
+	}
+	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.Hook)
+	if r.URL != "" { // the pods were those of a cluster
+		dim("%s, from this machine", r.URL)
+	} else {
+		if r.App != "" { // of a rollout it is built in
+			dim("app: %s", r.App)
+		}
+		about += fmt.Sprintf("; clients learn of the change after %s to %s",
+			terminal.Seconds(ms(r.PropagationMS[0])), terminal.Seconds(ms(r.PropagationMS[1])))
+	}
+	dim("%s", about)
+	for _, k := range r.Requests {
+		took := "without an end"
+		if k.TookMS > 0 {
+			took = fmt.Sprintf("undisturbed in %s, %d bytes", terminal.Measured(ms(k.TookMS)), k.Bytes)
+		}
+		dim("%s: weight %d, %s", k.Request, k.Weight, took)
+	}
+	for _, n := range r.Notes {
+		t.Text("", "note: %s", n)
+	}
+	t.Line("")
+}
+
+func (t table) columns(rows []Row) {
+	one := func(title string, value func(Row) string, paint func(Row, string) string) {
+		text := console.Left(title, titleWidth)
+		for _, row := range rows {
+			cell := console.Right(value(row), cellWidth)
+			if paint != nil {
+				cell = paint(row, cell)
+			}
+			text += cell
+		}
+		t.Line("%s", text)
+	}
+	one("", func(r Row) string { return r.Strategy }, func(_ Row, text string) string { return t.Bold(text) })
+	one("requests", func(r Row) string { return strconv.Itoa(r.Requests) }, nil)
+	one("lost", func(r Row) string { return strconv.Itoa(r.Lost) }, func(r Row, text string) string {
+		if r.Lost > 0 {
+			return t.Bad(text)
+		}
+		return t.Good(text)
+	})
+	reasons := map[traffic.Failure]int{}
+	for _, row := range rows {
+		maps.Copy(reasons, row.Reasons)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		one("  "+string(reason), func(r Row) string { return strconv.Itoa(r.Reasons[reason]) }, nil)
+	}
+	one("pod gone after", func(r Row) string { return terminal.Measured(ms(r.GoneMS())) }, nil)
+	one("the app ended by", Row.EndedBy, nil)
+	one("load", func(r Row) string { return fmt.Sprintf("%.1f/s", r.Load) }, nil)
+	t.Line("")
+}
+
+func (t table) losses(row Row) {
+	notes := row.endings()
+	if len(row.Losses) == 0 && len(notes) == 0 {
+		return
+	}
+	t.Line("%s", t.Bold(row.Strategy)+t.Dim(": "+console.Cut(row.Words, t.Width()-2-len(row.Strategy))))
+	for _, n := range notes {
+		t.Text("  ", "%s", n)
+	}
+	for _, l := range row.Losses {
+		t.Text("  ", "%d × %s: %s %s (%s)", l.Count, l.Request, l.Reason, l.Phase, l.Span())
+		if len(l.Pods) > 0 {
+			t.Text("      ", "pods that were ending, the likeliest first: %s", strings.Join(l.Pods, ", "))
+		}
+		if !slices.Contains(notes, l.Fix) {
+			t.Text("      ", "%s", l.Fix)
+		}
+	}
+	t.Line("")
+}
+
+// endings are the findings about the runs' ends, each once.
+func (row Row) endings() (all []string) {
+	for _, run := range row.Runs {
+		if run.HookError != "" {
+			all = append(all, "the hook failed: "+run.HookError)
+		}
+		if run.Cause != "" {
+			all = append(all, run.Cause)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Span is when the requests were lost, in words; from the deletion.
+func (l Loss) Span() string {
+	first, last := terminal.Measured(ms(l.FirstMS)), terminal.Measured(ms(l.LastMS))
+	if first == last {
+		return "at " + first
+	}
+	return "from " + first + " to " + last
+}
+
+func (t table) foot(r *Result) {
+	first := r.Rows[0]
+	text := fmt.Sprintf("%s lost %d of %d requests, in %s.",
+		first.Strategy, first.Lost, first.Requests, terminal.Measured(ms(r.TookMS)))
+	t.Line("%s %s", t.Mark(r.OK), t.Bold(text))
+	if !r.OK {
+		for _, row := range r.Rows[1:] {
+			if row.Lost == 0 {
+				t.Line("  %s lost none of %d.", row.Strategy, row.Requests)
+			}
+		}
+	}
+	if first.Faults > 0 {
+		t.Text("  ", "%d more failed without the rollout: the app cannot serve this load; lower --load.", first.Faults)
+	}
+	if r.Logs != "" {
+		t.Line("  %s", t.Dim("All logs are in "+r.Logs+"."))
+	}
+}
+
+// Sizes of the table of pods, columns.
+const (
+	podWidth  = 30
+	timeWidth = 9
+	maxPods   = 20 // that the table lists
+)
+
+// pods writes the ends of the pods of the row's last run, if there are several.
+func (t table) pods(row Row) {
+	pods := row.Runs[len(row.Runs)-1].Pods
+	if len(pods) == 0 {
+		return
+	}
+	t.Line("%s", t.Bold("Pods that ended")+t.Dim(": deleted in the rollout; the rest after the deletion"))
+	t.podLine("", "deleted", "SIGTERM", "ended", "gone")
+	after := func(at, from int64) string {
+		if at < 0 || from < 0 {
+			return "-"
+		}
+		return terminal.Measured(ms(max(0, at-from)))
+	}
+	for _, p := range pods[:min(len(pods), maxPods)] {
+		t.podLine(p.Name, after(p.DeletedMS, 0),
+			after(p.TermMS, p.DeletedMS), after(p.EndedMS, p.DeletedMS), after(p.GoneMS, p.DeletedMS))
+	}
+	if n := len(pods) - maxPods; n > 0 {
+		t.Line("%s", t.Dim(fmt.Sprintf("and %d more, which the JSON has", n)))
+	}
+	t.Line("")
+}
+
+func (t table) podLine(name string, cells ...string) {
+	text := console.Left(console.Cut(name, podWidth-1), podWidth)
+	for _, c := range cells {
+		text += console.Right(c, timeWidth)
+	}
+	t.Line("%s", text)
+}

@@ -19,8 +19,8 @@ type Rollout struct {
 	Began time.Time
 	Old   []Ending // of the replaced pods
 
-	// Gateway is the address, host:port, behind which it is unknown which pod has answered: that of a gateway, or of the
-	// Service of a cluster. Empty: the clients connect to the pods.
+	// Gateway is the address, host:port, behind which it is unknown which pod has answered: that of a gateway, or of
+	// the Service of a cluster. Empty: the clients connect to the pods.
 	Gateway string
 
 	// Propagation is how long the slowest client takes to learn of a change; 0: unknown.
@@ -57,6 +57,23 @@ const (
 	lingering = 5 * time.Second
 
 	maxSuspects = 5 // pods that a loss names
+)
+
+// Phase is a part of an old pod's end.
+type Phase string
+
+// The phases.
+const (
+	Serving     Phase = "before the deletion"
+	InHook      Phase = "while preStop ran"
+	Terminating Phase = "after SIGTERM"
+	Killed      Phase = "at SIGKILL"
+	Gone        Phase = "after the pod's end"
+	Elsewhere   Phase = "on the new pod"
+
+	// Of a cluster, where a hook's end may be unknown.
+	WhileEnding Phase = "while the pod ended" // in the hook, or after SIGTERM
+	Between     Phase = "while no pod ended"  // of a rollout that had begun
 )
 
 // blame returns in which phase a request was lost, the ending that explains it, if there is one, and the names of the
@@ -134,6 +151,15 @@ func (e *Ending) phase(s load.Sent) Phase {
 	return Terminating
 }
 
+// Kinds describes the requests of a load that was measured.
+func Kinds(l *load.Load) (all []Kind) {
+	for i, r := range l.Requests {
+		took := l.References[i].Took + time.Millisecond - time.Nanosecond // rounded up: 0 is a response without an end
+		all = append(all, Kind{r.String(), r.Weight, took.Milliseconds(), l.References[i].Bytes})
+	}
+	return all
+}
+
 // Record adds a rollout under load to the row.
 func (row *Row) Record(l *load.Load, r *Rollout) {
 	answered, lost := l.Counts()
@@ -150,12 +176,34 @@ func (row *Row) Record(l *load.Load, r *Rollout) {
 		if s.Reason != "" {
 			e, phase, pods := r.blame(s)
 			at := r.since(s.Last)
-			request := l.Requests[s.Request].String()
-			row.lose(Loss{Request: request, Reason: s.Reason, Phase: phase, Count: 1, FirstMS: at, LastMS: at, Detail: s.Detail,
-				Fix: r.advice(e, phase, s.Reason, l.References[s.Request].Took, isKept), Pods: pods})
+			row.lose(Loss{Request: l.Requests[s.Request].String(), Reason: s.Reason, Phase: phase, Count: 1,
+				FirstMS: at, LastMS: at, Pods: pods, Detail: s.Detail,
+				Fix: r.advice(e, phase, s.Reason, l.References[s.Request].Took, isKept)})
 		}
 	}
 	row.Runs = append(row.Runs, r.round())
+}
+
+// lose counts a request that was lost alone.
+func (row *Row) lose(lost Loss) {
+	if lost.Phase == Serving || lost.Phase == Elsewhere {
+		row.Faults++
+	} else {
+		row.Lost++
+		row.Reasons[lost.Reason]++
+		if lost.Reason == traffic.Short {
+			row.Short++
+		}
+	}
+	for i := range row.Losses {
+		l := &row.Losses[i]
+		if l.Request == lost.Request && l.Reason == lost.Reason && l.Phase == lost.Phase {
+			l.Count++
+			l.FirstMS, l.LastMS = min(l.FirstMS, lost.FirstMS), max(l.LastMS, lost.LastMS)
+			return
+		}
+	}
+	row.Losses = append(row.Losses, lost)
 }
 
 // since is a time in milliseconds from the beginning. -1: there is none.
@@ -217,13 +265,13 @@ const (
 		"until there are none, as lastcall does"
 
 	// adviceLingers is for a connection that the app kept until SIGKILL, although there was time to finish it.
-	adviceLingers = "the app serves its kept connections until SIGKILL: after SIGTERM, send Connection: close with each " +
-		"response, close connections without a request, and exit"
+	adviceLingers = "the app serves its kept connections until SIGKILL: after SIGTERM, send Connection: close with " +
+		"each response, close connections without a request, and exit"
 
 	// adviceKept is for a connection that its client had kept and that ended before SIGTERM: by the app's own idle
 	// timeout, or because the hook ends at a moment without requests.
-	adviceKept = "the client sent it on a connection that it had kept, just as that one was being closed: no hook can " +
-		"announce this to clients. Let the app send Connection: close, or use lastcall's sidecar, which does"
+	adviceKept = "the client sent it on a connection that it had kept, just as that one was being closed: no hook " +
+		"can announce this to clients. Let the app send Connection: close, or use lastcall's sidecar, which does"
 )
 
 // advice is the setting that would have saved a request. e is the ending that explains its loss, nil if none does; took
@@ -240,7 +288,7 @@ func (r *Rollout) advice(e *Ending, when Phase, why traffic.Failure, took time.D
 	case when == Killed && !e.Term.IsZero() && e.Killed.Sub(e.Term) > took+time.Second:
 		return adviceLingers
 	case when == Killed:
-		return fmt.Sprintf("the grace period ended: terminationGracePeriodSeconds of at least %d", r.graceNeeded(e, took))
+		return fmt.Sprint("the grace period ended: terminationGracePeriodSeconds of at least ", r.graceNeeded(e, took))
 	case (why == traffic.Refused || when == Gone) && r.Propagation == 0:
 		return "clients still used the pod when it no longer listened: " +
 			"keep its listener open for some seconds, with a preStop sleep or lastcall"
@@ -257,7 +305,7 @@ func (r *Rollout) advice(e *Ending, when Phase, why traffic.Failure, took time.D
 		return adviceKept
 	case when == InHook:
 		return "the app ended a request before its SIGTERM: the preStop hook stops the app too early"
-	case r.Propagation > 0 && e.Term.Sub(e.Deleted) > r.Propagation:
+	case isKept && r.Propagation > 0 && e.Term.Sub(e.Deleted) > r.Propagation:
 		return "no client has the endpoint any longer, but their kept connections still carry requests: " +
 			"finish these after SIGTERM, with Connection: close, or use lastcall's sidecar"
 	}
@@ -266,9 +314,6 @@ func (r *Rollout) advice(e *Ending, when Phase, why traffic.Failure, took time.D
 
 // graceNeeded is a grace period, in seconds, that holds the hook, the propagation delay and one more request.
 func (r *Rollout) graceNeeded(e *Ending, took time.Duration) int {
-	hook := time.Duration(0)
-	if !e.HookEnded.IsZero() {
-		hook = e.HookEnded.Sub(e.Deleted)
-	}
+	hook := e.HookEnded.Sub(e.Deleted) // negative without one
 	return int(podend.Grace(max(hook, r.Propagation)+took) / time.Second)
 }

@@ -109,11 +109,28 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	// A loss before SIGTERM is the hook's only if its client had not kept the connection.
-	for isKept, want := range map[bool]string{true: adviceKept, false: "the preStop hook stops the app too early"} {
-		if got := r.advice(&Ending{}, InHook, traffic.Ended, time.Second, isKept); !strings.Contains(got, want) {
-			t.Errorf("kept %v: %q", isKept, got)
+	// A loss before SIGTERM is the hook's, and one at a SIGTERM behind a sleep a long request's, only if its client had
+	// not kept the connection.
+	for _, tt := range []struct {
+		when   Phase
+		isKept bool
+		want   string
+	}{
+		{InHook, true, adviceKept}, {InHook, false, "the preStop hook stops the app too early"},
+		{Terminating, true, "kept connections still carry"}, {Terminating, false, adviceFinish},
+	} {
+		e := &Ending{Deleted: zero, Term: at(5)}
+		if got := r.advice(e, tt.when, traffic.Ended, 8*time.Second, tt.isKept); !strings.Contains(got, tt.want) {
+			t.Errorf("%+v: %q", tt, got)
 		}
+	}
+}
+
+// A response that took less than a millisecond has an end.
+func TestKinds(t *testing.T) {
+	l := &load.Load{Requests: make([]load.Request, 2), References: []load.Reference{{Took: time.Microsecond}, {}}}
+	if all := Kinds(l); all[0].TookMS != 1 || all[1].TookMS != 0 {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -49,16 +48,11 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 			terminal.Seconds(about), len(strategies))
 	})
 	defer progress.End()
-	env := &strategy.Env{
-		Programs: strategy.Programs{Lastcall: o.Lastcall, Self: o.Self, App: o.Command},
-		Grace:    o.Pod.Grace, MaxDelay: 10 * time.Second,
-	}
-	if !o.IsBuiltIn {
-		env.Service = &o.Pod.Service
-		isTCP := func(r load.Request) bool { return r.Protocol == traffic.TCP }
-		env.Service.IsTCP = slices.ContainsFunc(o.Requests, isTCP)
-	}
-	dir, end, err := env.Begin(ctx, o.KeepLogs, strategies)
+	env := &strategy.Env{Setup: o.Setup, Grace: o.Pod.Grace, MaxDelay: 10 * time.Second}
+	env.Programs.App = o.Command
+	env.Service = o.Pod.Service
+	env.Service.IsTCP = slices.ContainsFunc(o.Requests, func(r load.Request) bool { return r.Protocol == traffic.TCP })
+	dir, end, err := env.Begin(ctx, strategies)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +81,9 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		res.Requests, res.PID1 = outcome.Kinds(trials[0].load), string(trials[0].pods[0].App.Init())
 	}
 	if res.PID1 == string(node.Imitated) {
-		res.Notes = append(slices.Clone(res.Notes), "this machine permits no PID namespaces, so the app is not PID 1 as in "+
-			"a container: a stop signal that it does not handle is withheld, as the kernel does")
+		res.Notes = append(slices.Clone(res.Notes), "this machine permits no PID namespaces, "+
+			"so the app is not PID 1 as in a container: "+
+			"a stop signal that it does not handle is withheld, as the kernel does")
 	}
 	res.OK = res.Rows[0].Lost == 0
 	res.TookMS = time.Since(began).Milliseconds()
@@ -107,7 +102,8 @@ func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []str
 		running.Go(func() {
 			if errs[i] = t.start(ctx); errs[i] != nil && len(o.Pod.Missing) > 0 {
 				errs[i] = fmt.Errorf("%w\nvariables that the manifest sets and the rehearsal does not: %s "+
-					"(add their ConfigMap or Secret to the input of -f, or set them in this environment)", errs[i], strings.Join(o.Pod.Missing, ", "))
+					"(add their ConfigMap or Secret to the input of -f, or set them in this environment)",
+					errs[i], strings.Join(o.Pod.Missing, ", "))
 			} else if errs[i] == nil {
 				errs[i] = t.run(ctx)
 			}
@@ -132,23 +128,18 @@ var DefaultPropagation = Span{0, 4 * time.Second}
 
 // Options of a rehearsal.
 type Options struct {
-	Command      string // command line of the app; {port} and the variable PORT are its port
-	Pod          Pod    // from the manifest
-	load.Options        // for each strategy
-	Propagation  Span
-	Strategies   []string // names; empty: as-is and lastcall. The first one decides whether the rehearsal passes.
-	Repeat       int      // runs, one after another; 0: 1
-	KeepLogs     string   // folder for all logs; empty: none are kept
-	Lastcall     string   // path of lastcall; empty: found or built
-	Self         string   // path of this program
+	Command        string // command line of the app; {port} and the variable PORT are its port
+	Pod            Pod    // from the manifest
+	load.Options          // for each strategy
+	Propagation    Span
+	strategy.Setup     // by default as-is and lastcall. The first strategy decides whether the rehearsal passes.
+	Repeat         int // runs, one after another; 0: 1
 
 	Replicas int           // pods; 0: 1
 	Lasting  time.Duration // pods are replaced one after another for so long; 0: one is replaced
 	// The app is the built-in one; half of the load goes through the built-in gateway, and clients repeat refused
 	// requests elsewhere.
 	IsBuiltIn bool
-
-	Progress *os.File // gets a line of progress; nil: nothing
 }
 
 // check fills in defaults and returns the strategies, in the order of their names in the options.

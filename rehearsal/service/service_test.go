@@ -3,7 +3,6 @@ package service
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,13 +13,15 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/httpbin/httpbintest"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
+	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 func TestMain(m *testing.M) { httpbintest.Main(m) }
 
 func TestParseSpan(t *testing.T) {
-	for text, want := range map[string]Span{"4s": {0, 4 * time.Second}, "1s..4s": {time.Second, 4 * time.Second}, "0s": {}} {
+	const s = time.Second
+	for text, want := range map[string]Span{"4s": {0, 4 * s}, "1s..4s": {s, 4 * s}, "0s": {}} {
 		if got, err := ParseSpan(text); err != nil || got != want {
 			t.Errorf("%s: got %v, %v", text, got, err)
 		}
@@ -32,21 +33,8 @@ func TestParseSpan(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
-	_, err := Run(t.Context(), Options{Pod: Pod{Grace: 1}, Options: load.Options{Rate: -1, Timeout: 1}, Repeat: -1, Strategies: []string{"x"}})
-	var option load.OptionError
-	if !errors.As(err, &option) {
-		t.Fatalf("got %v", err)
-	}
-	for _, want := range []string{"missing --app: the command that starts your service", "missing --request", "--grace is 1ns", "--load is -1/s", "--repeat is -1", "--timeout is 1ns", `unknown strategy "x": must be one of as-is, lastcall,`} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("no %q in %v", want, err)
-		}
-	}
-}
-
-// An app that exits at SIGTERM loses requests in flight and new ones. Behind a sleep that outlasts the propagation delay no
-// connection is refused; clients that keep theirs alive still lose requests at SIGTERM.
+// An app that exits at SIGTERM loses requests in flight and new ones. Behind a sleep that outlasts the propagation
+// delay no connection is refused; clients that keep theirs alive still lose requests at SIGTERM.
 func TestService(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes ten seconds")
@@ -54,8 +42,10 @@ func TestService(t *testing.T) {
 	request, err := load.ParseRequest("GET /delay/0.5")
 	must.Do(t, err)
 	res, err := Run(t.Context(), Options{
-		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit", Options: load.Options{Requests: []load.Request{request}},
-		Strategies: []string{"as-is", "sleep-5s"}, Propagation: Span{0, 2 * time.Second}, Pod: Pod{Workload: "Deployment web", Grace: 10 * time.Second},
+		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit",
+		Options: load.Options{Requests: []load.Request{request}}, Propagation: Span{0, 2 * time.Second},
+		Setup: strategy.Setup{Strategies: []string{"as-is", "sleep-5s"}},
+		Pod:   Pod{Workload: "Deployment web", Grace: 10 * time.Second},
 	})
 	must.Do(t, err)
 	asIs, sleep := res.Rows[0], res.Rows[1]
@@ -76,7 +66,8 @@ func TestService(t *testing.T) {
 		return b.String()
 	}
 	text := write(func(b *bytes.Buffer) error { return res.WriteTable(b, console.Style{}) })
-	for _, want := range []string{"no response after SIGTERM", "refused after the pod's end", "with a preStop sleep of 3 or", "as-is lost "} {
+	for _, want := range []string{"no response after SIGTERM", "refused after the pod's end",
+		"with a preStop sleep of 3 or", "as-is lost "} {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -87,7 +78,9 @@ func TestService(t *testing.T) {
 		}
 	}
 	var again outcome.Result
-	if err := json.Unmarshal([]byte(write(func(b *bytes.Buffer) error { return json.NewEncoder(b).Encode(res) })), &again); err != nil || again.Rows[0].Lost != asIs.Lost || again.Schema != outcome.Schema {
-		t.Errorf("JSON: %+v, %v", again, err)
+	text = write(func(b *bytes.Buffer) error { return json.NewEncoder(b).Encode(res) })
+	must.Do(t, json.Unmarshal([]byte(text), &again))
+	if again.Rows[0].Lost != asIs.Lost || again.Schema != outcome.Schema {
+		t.Errorf("JSON: %+v", again)
 	}
 }

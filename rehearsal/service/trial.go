@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/rehearsal/gateway"
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
@@ -35,7 +37,7 @@ type trial struct {
 	dir      string
 
 	pods    []*strategy.Pod // the oldest first; those that have ended, too
-	gateway *strategy.Gateway
+	gateway *gateway.Gateway
 	load    *load.Load
 	views   []*endpoints // of the gateway, and of the clients that connect to pods
 
@@ -86,7 +88,7 @@ func (t *trial) client(targets func() []string) *traffic.Client {
 
 // startGateway starts a gateway, and as many clients that use it as use the pods.
 func (t *trial) startGateway(addresses []string) (err error) {
-	if t.gateway, err = strategy.StartGateway(t.dir, addresses); err != nil {
+	if t.gateway, err = gateway.Start(t.dir, addresses); err != nil {
 		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
 	late := func() time.Duration { return rand.N(t.options.Propagation.To + 1) }
@@ -114,17 +116,15 @@ func (t *trial) run(ctx context.Context) error {
 // time, but at least one. It returns when the old pods are gone, and all clients have learned of it.
 func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
 	t.done.Began, t.done.Propagation = time.Now(), t.options.Propagation.To
-	var ending sync.WaitGroup
+	var ending, changing sync.WaitGroup
 	defer ending.Wait()
 	for replaced := 0; ; replaced++ {
 		old := t.pods[replaced]
 		for _, v := range t.views {
-			v.replace(ctx, old.Address, fresh.Address)
+			changing.Go(func() { v.replace(ctx, old.Address, fresh.Address) })
 		}
 		ending.Go(func() { t.end(ctx, old, replaced) })
-		for _, v := range t.views {
-			v.wait()
-		}
+		changing.Wait()
 		if time.Since(t.done.Began) >= t.options.Lasting {
 			return context.Cause(ctx)
 		}
@@ -182,8 +182,8 @@ func endedBy(e strategy.End) string {
 // cause is a property of the app that shows at its end whether or not requests were lost; empty: none.
 func (t *trial) cause(e strategy.End) string {
 	if e.AppInit == node.Imitated && e.AppExit == "SIGTERM" && e.App.Killed.IsZero() {
-		return "SIGTERM ended the app, which is not PID 1 here: as PID 1 of a container Node, and each program whose only " +
-			"handler sends the signal again, runs until SIGKILL"
+		return "SIGTERM ended the app, which is not PID 1 here: as PID 1 of a container Node, " +
+			"and each program whose only handler sends the signal again, runs until SIGKILL"
 	}
 	if e.Ignored == "" {
 		return ""
@@ -193,10 +193,10 @@ func (t *trial) cause(e strategy.End) string {
 
 const rolloutReplicas = 3
 
-// Rollout is options for pods of the built-in app that are replaced one after another, for so long, under a load like a
-// service's: mostly fast requests, some slow ones, some with a body; 0.25 s on average.
-func Rollout(rate float64, lasting time.Duration) Options {
-	o := Options{IsBuiltIn: true, Replicas: rolloutReplicas, Lasting: lasting, Options: load.Options{Rate: rate}}
+// Rollout is options for pods of the built-in app that are replaced one after another under a load like a service's:
+// mostly fast requests, some slow ones, some with a body; 0.25 s on average. It lacks Rate and Lasting.
+func Rollout() Options {
+	o := Options{IsBuiltIn: true, Replicas: rolloutReplicas}
 	add := func(weight int, method, path, body string) {
 		request := traffic.Request{Method: method, Path: path, Body: body}
 		o.Requests = append(o.Requests, load.Request{Weight: weight, Request: request})
@@ -220,7 +220,8 @@ func rolloutStrategies() []strategy.Strategy {
 	return []strategy.Strategy{
 		{Name: lastcallName, Sidecar: strategy.Lastcall, App: strategy.Exits,
 			Words: "lastcall wait as preStop; the app exits at SIGTERM"},
-		{Name: "istio-default", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second, App: strategy.ClosesListener,
+		{Name: "istio-default", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second,
+			App:   strategy.ClosesListener,
 			Words: "terminationDrainDuration of 5 s; the app closes its listener at SIGTERM, then finishes"},
 		{Name: "istio-exit-on-zero", Sidecar: strategy.ExitOnZero, App: strategy.ClosesListener,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS; the app closes its listener at SIGTERM, then finishes"},
@@ -236,34 +237,20 @@ func rolloutStrategies() []strategy.Strategy {
 type endpoints struct {
 	delay   func() time.Duration
 	publish func(addresses []string)
-
-	mu      sync.Mutex // guards list; held while publishing, so that lists come in order
 	list    []string
-	pending sync.WaitGroup
 }
 
 // newEndpoints returns a view that publishes its list at once, and again when a delay has passed after a change.
 func newEndpoints(delay func() time.Duration, addresses []string, publish func([]string)) *endpoints {
-	e := &endpoints{delay: delay, publish: publish, list: slices.Clone(addresses)}
-	publish(slices.Clone(e.list))
-	return e
+	publish(addresses)
+	return &endpoints{delay, publish, addresses}
 }
 
-// replace replaces an address after the delay, unless ctx ends before. The next change comes after all delays.
+// replace replaces an address after the delay, unless ctx ends before.
 func (e *endpoints) replace(ctx context.Context, old, next string) {
-	after := e.delay()
-	e.pending.Go(func() {
-		select {
-		case <-time.After(after):
-		case <-ctx.Done():
-			return
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.list = append(slices.DeleteFunc(e.list, func(a string) bool { return a == old }), next)
-		e.publish(slices.Clone(e.list))
-	})
+	if poll.Pause(ctx, e.delay()) == nil {
+		others := slices.DeleteFunc(slices.Clone(e.list), func(a string) bool { return a == old })
+		e.list = append(others, next)
+		e.publish(e.list)
+	}
 }
-
-// wait returns when no change is pending.
-func (e *endpoints) wait() { e.pending.Wait() }

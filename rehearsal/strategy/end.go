@@ -40,7 +40,7 @@ func (env *Env) hook(p *Pod) (err error) {
 		app.Hook, sidecar.Hook = node.Sleep(s.Sleep), node.Sleep(s.Sleep)
 	case s.SocketWait:
 		args := []string{"wait", "--ports", env.Service.port(p.AppPort)}
-		if d := env.Service.join().Minimum; d > drain.DefaultMinimumDrain {
+		if d := p.minimum; d > drain.DefaultMinimumDrain {
 			args = append(args, "--minimum-drain", d.String())
 		}
 		app.Hook = env.joined(p, args...)
@@ -60,24 +60,33 @@ func (env *Env) hook(p *Pod) (err error) {
 	return nil
 }
 
-// ownHook is the app's own hook, in the app's container; nil: none.
+// ownHook is the app's own hook, in the app's container; nil: none. In an exec hook's arguments, localhost and
+// 127.0.0.1 with the containerPort stand for the app's address.
 func (env *Env) ownHook(p *Pod) node.Hook {
-	if env.Service == nil || env.Service.Hook == nil {
+	h, own, declared := env.Service.Hook, strconv.Itoa(p.AppPort), strconv.Itoa(env.Service.Port)
+	switch {
+	case h == nil:
 		return nil
+	case h.Path != "":
+		return node.HTTPGet("http://" + node.Loopback(p.AppPort) + h.Path)
+	case len(h.Exec) == 0:
+		return node.Sleep(h.Sleep)
 	}
-	hook := env.Service.hook(env.Node, p.AppPort, filepath.Join(p.dir, hookLog))
-	if h, isExec := hook.(node.Exec); isExec {
-		h.Command.Env = env.Service.variables(environment("PORT="+strconv.Itoa(p.AppPort)), p.AppPort)
-		h.Command = p.App.Within(h.Command)
-		return h
+	names := strings.NewReplacer("{port}", own,
+		"localhost:"+declared, "127.0.0.1:"+own, "127.0.0.1:"+declared, "127.0.0.1:"+own)
+	command := node.Command{
+		Env: env.Service.variables(environment("PORT="+own), p.AppPort), Output: filepath.Join(p.dir, hookLog),
 	}
-	return hook
+	for _, a := range h.Exec {
+		command.Args = append(command.Args, names.Replace(a))
+	}
+	return node.Exec{Node: env.Node, Command: p.App.Within(command)}
 }
 
 // joined is the hook that runs a command of lastcall, joined with the app's own as by injection.
 func (env *Env) joined(p *Pod, args ...string) node.Hook {
 	var variables []string
-	if join, own := env.Service.join(), env.ownHook(p); join.Keeps && own != nil {
+	if join, own := env.Service.Join, env.ownHook(p); join.Keeps && own != nil {
 		return own
 	} else if join.Runs {
 		grace := drain.DefaultConfig()
@@ -121,39 +130,11 @@ func (h *Hook) String() string {
 	return "preStop sleep " + strconv.Itoa(int(h.Sleep/time.Second))
 }
 
-// hook returns the own hook of an app that listens on port. In an exec hook's arguments, localhost and 127.0.0.1 with
-// the containerPort stand for the app's address. Its output goes to the file log.
-func (s *Service) hook(n *node.Node, port int, log string) node.Hook {
-	h := s.Hook
-	switch {
-	case len(h.Exec) > 0:
-		args := make([]string, len(h.Exec))
-		own, declared := strconv.Itoa(port), strconv.Itoa(s.Port)
-		names := strings.NewReplacer("{port}", own,
-			"localhost:"+declared, "127.0.0.1:"+own, "127.0.0.1:"+declared, "127.0.0.1:"+own)
-		for i, a := range h.Exec {
-			args[i] = names.Replace(a)
-		}
-		return node.Exec{Node: n, Command: node.Command{Args: args, Output: log}}
-	case h.Path != "":
-		return node.HTTPGet("http://" + node.Loopback(port) + h.Path)
-	}
-	return node.Sleep(h.Sleep)
-}
-
 // Join is how lastcall's hook and the app's own become one. The zero value replaces the app's.
 type Join struct {
 	Keeps   bool          // the app's own stays, alone
 	Runs    bool          // lastcall's waits, and then runs the app's own
 	Minimum time.Duration // the shortest drain: a sleep that is replaced
-}
-
-// join returns how the hooks become one, if the app has its own.
-func (s *Service) join() Join {
-	if s == nil || s.Hook == nil {
-		return Join{}
-	}
-	return s.Join
 }
 
 // Members are the pod's containers, for a kubelet.

@@ -19,15 +19,22 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
 
-// Env starts pods and gateways.
+// Setup is the part of the options that all rehearsals on this machine have.
+type Setup struct {
+	Strategies []string // names; empty: the rehearsal's own choice
+	KeepLogs   string   // empty folder for all logs; empty: none are kept
+	Programs   Programs // those with a path are not looked for
+	Progress   *os.File // gets a line of progress; nil: nothing
+}
+
+// Env starts pods.
 type Env struct {
+	Setup
 	Node     *node.Node
-	Ports    *node.Ports
-	Programs Programs
 	Grace    time.Duration // of pods whose strategy has none; whole seconds
 	MaxDelay time.Duration // longest /delay of the built-in app
 	Proxy    string        // of the sidecars: ProxyPipe (also empty), ProxyEnvoy or ProxyIstioAgent
-	Service  *Service      // a manifest's settings for Programs.App; nil: none
+	Service  Service       // a manifest's settings for Programs.App
 }
 
 // Strategy is a way of stopping a pod.
@@ -48,12 +55,7 @@ type Strategy struct {
 }
 
 // GraceOr is the strategy's own grace period, or grace.
-func (s Strategy) GraceOr(grace time.Duration) time.Duration {
-	if s.Grace > 0 {
-		return s.Grace
-	}
-	return grace
-}
+func (s Strategy) GraceOr(grace time.Duration) time.Duration { return cmp.Or(s.Grace, grace) }
 
 // Sidecar is the kind of sidecar, and how it ends at SIGTERM.
 type Sidecar int
@@ -91,41 +93,41 @@ const (
 	ClosesListener                         // closes its listening socket at once, finishes the requests in flight
 )
 
-// Begin starts the environment's node and finds its programs. It creates the folder for all logs: keep, which must be
-// empty or not exist, or a temporary one. end ends all processes, and removes a temporary folder.
-func (env *Env) Begin(ctx context.Context, keep string, strategies []Strategy) (dir string, end func(), err error) {
-	dir, done, err := folder(keep)
+// Begin starts the environment's node and finds its programs. It creates the folder for all logs, KeepLogs or a
+// temporary one. end ends all processes, and removes a temporary folder.
+func (env *Env) Begin(ctx context.Context, strategies []Strategy) (dir string, end func(), err error) {
+	temporary, err := os.MkdirTemp("", "lastcall-rehearsal-")
 	if err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("create a folder for the rehearsal: %w", err)
 	}
-	env.Node, env.Ports = node.New(), &node.Ports{}
-	end = func() { env.Node.Close(); done() }
-	if err := env.Programs.find(ctx, env.Proxy, strategies); err != nil {
+	env.Node = node.New()
+	end = func() { env.Node.Close(); _ = os.RemoveAll(temporary) }
+	if dir = temporary; env.KeepLogs != "" {
+		dir, err = emptyFolder(env.KeepLogs)
+	}
+	if err == nil {
+		env.Programs.build = filepath.Join(temporary, "bin")
+		err = env.Programs.find(ctx, env.Proxy, strategies)
+	}
+	if err != nil {
 		end()
 		return "", nil, err
 	}
 	return dir, end, nil
 }
 
-func folder(keep string) (dir string, done func(), err error) {
-	if keep == "" {
-		dir, err = os.MkdirTemp("", "lastcall-rehearsal-")
-		if err != nil {
-			return "", nil, fmt.Errorf("create a folder for the rehearsal: %w", err)
-		}
-		return dir, func() { _ = os.RemoveAll(dir) }, nil
-	}
+// emptyFolder creates a folder for logs. Files of an earlier run would be read as this one's.
+func emptyFolder(keep string) (dir string, err error) {
 	if dir, err = filepath.Abs(keep); err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err != nil {
-		return "", nil, load.OptionError{Err: fmt.Errorf("--keep-logs: %w", err)}
+		return "", load.OptionError{Err: fmt.Errorf("--keep-logs: %w", err)}
 	}
-	// Files of an earlier run would be read as this one's.
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		return "", nil, load.OptionError{Err: fmt.Errorf("--keep-logs %s: must be empty, or not exist yet", dir)}
+		return "", load.OptionError{Err: fmt.Errorf("--keep-logs %s: must be empty, or not exist yet", dir)}
 	}
-	return dir, func() {}, nil
+	return dir, nil
 }
 
 // Proxies by the names of --proxy.
@@ -160,7 +162,7 @@ func (s *Service) variables(env []string, port int) []string {
 
 // port is the argument of lastcall wait --ports.
 func (s *Service) port(port int) string {
-	if s != nil && s.IsTCP {
+	if s.IsTCP {
 		return strconv.Itoa(port) + "/tcp"
 	}
 	return strconv.Itoa(port)
@@ -168,20 +170,26 @@ func (s *Service) port(port int) string {
 
 // Programs are the binaries of a rehearsal.
 type Programs struct {
-	Lastcall string // lastcall
-	Self     string // this program, with the built-in app
+	Lastcall string // lastcall; empty: found or built
+	Self     string // this program, which has the built-in app; empty: found
 	App      string // command line of a service, with {port}; empty: the built-in app
 	Envoy    string // a real one; empty if none takes part
 
 	PilotAgent string // Istio's agent; empty if it does not take part
+
+	build string // folder for a lastcall that is built
 }
 
-// find completes the programs: lastcall, unless its path is given or no strategy needs it, and those of the proxy. Self
-// has the built-in app.
+// find completes the programs: lastcall, unless its path is given or no strategy needs it, and those of the proxy.
 func (p *Programs) find(ctx context.Context, proxy string, strategies []Strategy) (err error) {
+	if p.Self == "" {
+		if p.Self, err = os.Executable(); err != nil {
+			return fmt.Errorf("find this program: %w", err)
+		}
+	}
 	needed := slices.ContainsFunc(strategies, func(s Strategy) bool { return s.Sidecar != NoSidecar || s.SocketWait })
 	if p.Lastcall == "" && needed {
-		p.Lastcall, err = findLastcall(ctx, p.Self)
+		p.Lastcall, err = p.findLastcall(ctx)
 	} else if p.Lastcall != "" {
 		if p.Lastcall, err = filepath.Abs(p.Lastcall); err == nil {
 			_, err = exec.LookPath(p.Lastcall)
@@ -199,51 +207,26 @@ func (p *Programs) find(ctx context.Context, proxy string, strategies []Strategy
 	return err
 }
 
-// findLastcall returns the path of lastcall: in the folder of self, or built by `go build` into the user's cache
-// folder. To build it, the working folder must be in the source tree.
-func findLastcall(ctx context.Context, self string) (string, error) {
-	neighbour := filepath.Join(filepath.Dir(self), "lastcall")
+// lastcallPackage is built if there is no lastcall in this program's folder.
+const lastcallPackage = "github.com/lastcall-dev/lastcall/cmd/lastcall"
+
+// findLastcall returns the path of lastcall: in this program's folder, or built. To build it, the working folder must
+// be in the source tree.
+func (p *Programs) findLastcall(ctx context.Context) (string, error) {
+	neighbour := filepath.Join(filepath.Dir(p.Self), "lastcall")
 	if _, err := exec.LookPath(neighbour); err == nil {
 		return neighbour, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("find lastcall: %w", err)
 	}
-	built, err := buildLastcall(ctx)
+	built := filepath.Join(p.build, "lastcall")
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", built, lastcallPackage).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("find lastcall: %s does not exist, and building it failed: %w "+
-			"(put lastcall into that folder, set --lastcall, or run this in the source tree)", neighbour, err)
+		return "", fmt.Errorf("find lastcall: %s does not exist, and building it failed: go build %s: %w: %s "+
+			"(put lastcall into that folder, set --lastcall, or run this in the source tree)",
+			neighbour, lastcallPackage, err, strings.TrimSpace(string(out)))
 	}
 	return built, nil
-}
-
-// lastcallPackage is built if there is no lastcall in this program's folder.
-const lastcallPackage = "github.com/lastcall-dev/lastcall/cmd/lastcall"
-
-func buildLastcall(ctx context.Context) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "lastcall", "bin")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	// Build under another name and rename: a rehearsal that runs at the same time must not start half a program.
-	tmp, err := os.MkdirTemp(dir, "build-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	fresh := filepath.Join(tmp, "lastcall")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", fresh, lastcallPackage).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build %s: %w: %s", lastcallPackage, err, strings.TrimSpace(string(out)))
-	}
-	path := filepath.Join(dir, "lastcall")
-	if err := os.Rename(fresh, path); err != nil {
-		return "", err
-	}
-	return path, nil
 }
 
 // findPeer finds a program: the path in LASTCALL_PEER_<NAME>, as for the tests, or else name in PATH. how to get it is

@@ -18,5 +18,6 @@ func env(t *testing.T) *Env {
 	t.Cleanup(n.Close)
 	self, err := exec.LookPath("lastcallctl")
 	must.Do(t, err)
-	return &Env{Node: n, Ports: &node.Ports{}, Programs: Programs{Self: self}, Grace: 5 * time.Second, MaxDelay: 10 * time.Second}
+	setup := Setup{Programs: Programs{Self: self}}
+	return &Env{Setup: setup, Node: n, Grace: 5 * time.Second, MaxDelay: 10 * time.Second}
 }

@@ -26,7 +26,7 @@ func PilotAgentVersion(path string) string {
 // startPilotAgent starts Istio's agent and its Envoy as a pod's sidecar. There is no control plane: Envoy reads the
 // configuration of the rehearsal from a file, which Istio names customConfigFile. Istio alone ends Envoy.
 func (env *Env) startPilotAgent(ctx context.Context, p *Pod) (err error) {
-	if p.adminPort, err = env.Ports.Next(); err != nil {
+	if p.adminPort, err = env.Node.NextPort(); err != nil {
 		return err
 	}
 	admin := node.Loopback(p.adminPort)

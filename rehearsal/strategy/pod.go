@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -50,7 +49,7 @@ const (
 
 // StartPod starts a pod and returns when it is ready. It creates dir, for the pod's logs.
 func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, error) {
-	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), minimum: env.Service.join().Minimum,
+	p := &Pod{Strategy: s, dir: dir, grace: s.GraceOr(env.Grace), minimum: env.Service.Join.Minimum,
 		termination: filepath.Join(dir, terminationMessage)}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("folder of pod %s: %w", s.Name, err)
@@ -71,7 +70,7 @@ func (env *Env) StartPod(ctx context.Context, s Strategy, dir string) (*Pod, err
 }
 
 func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
-	if p.AppPort, err = env.Ports.Next(); err != nil {
+	if p.AppPort, err = env.Node.NextPort(); err != nil {
 		return err
 	}
 	var args []string
@@ -92,30 +91,23 @@ func (env *Env) startApp(ctx context.Context, p *Pod) (err error) {
 	out := filepath.Join(p.dir, appLog)
 	// The built-in app handles its signals, so it needs no namespaces.
 	command := node.Command{
-		Args: args, Env: environment("PORT=" + strconv.Itoa(p.AppPort)), Output: out, Init: env.Programs.App != "",
-	}
-	if env.Service != nil {
-		command.Env = env.Service.variables(command.Env, p.AppPort)
-		command.StopSignal = env.Service.StopSignal
+		Args: args, Env: env.Service.variables(environment("PORT="+strconv.Itoa(p.AppPort)), p.AppPort), Output: out,
+		Init: env.Programs.App != "", StopSignal: env.Service.StopSignal,
 	}
 	if p.App, err = env.Node.Start(command); err != nil {
 		return err
 	}
-	switch {
-	case env.Service != nil && env.Service.ReadyPath == "":
+	if env.Service.ReadyPath == "" {
 		return awaitPort(ctx, p.App, p.AppPort, out)
-	case env.Service != nil:
-		return awaitReady(ctx, p.App, "http://"+node.Loopback(p.AppPort)+env.Service.ReadyPath, out)
 	}
-	// A listening socket is not enough: servers that fork listen before a worker can answer.
-	return awaitHTTP(ctx, p.App, "http://"+node.Loopback(p.AppPort)+"/", out, "answer", math.MaxInt)
+	return awaitReady(ctx, p.App, "http://"+node.Loopback(p.AppPort)+env.Service.ReadyPath, out)
 }
 
 func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
-	if p.inbound, err = env.Ports.Next(); err != nil {
+	if p.inbound, err = env.Node.NextPort(); err != nil {
 		return err
 	}
-	if p.statusPort, err = env.Ports.Next(); err != nil {
+	if p.statusPort, err = env.Node.NextPort(); err != nil {
 		return err
 	}
 	p.Address = node.Loopback(p.inbound)
@@ -123,7 +115,7 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 		return env.startPilotAgent(ctx, p)
 	}
 	protocol := "http"
-	if env.Service != nil && env.Service.IsTCP {
+	if env.Service.IsTCP {
 		protocol = "tcp"
 	}
 	args := []string{
@@ -136,7 +128,7 @@ func (env *Env) startSidecar(ctx context.Context, p *Pod) (err error) {
 		args = append(args, "--compat", "istio")
 	}
 	if UsesEnvoy(env.Proxy) {
-		if p.adminPort, err = env.Ports.Next(); err != nil {
+		if p.adminPort, err = env.Node.NextPort(); err != nil {
 			return err
 		}
 		args = append(args, "--proxy", "envoy", "--envoy-path", env.Programs.Envoy)
@@ -217,10 +209,10 @@ func awaitPort(ctx context.Context, p *node.Process, port int, log string) error
 	})
 }
 
-// awaitHTTP waits for a status below a limit.
-func awaitHTTP(ctx context.Context, p *node.Process, url, log, verb string, below int) error {
+// awaitReady is an httpGet readiness probe: a status below 400 is a success.
+func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return await(ctx, p, log, verb+" "+url, func() bool {
+	return await(ctx, p, log, "be ready at "+url, func() bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return false
@@ -230,7 +222,7 @@ func awaitHTTP(ctx context.Context, p *node.Process, url, log, verb string, belo
 			return false
 		}
 		_ = resp.Body.Close()
-		return resp.StatusCode < below
+		return resp.StatusCode < http.StatusBadRequest
 	})
 }
 
@@ -266,9 +258,4 @@ func tail(file string) string {
 		data = data[len(data)-tailBytes:]
 	}
 	return "; its log:\n" + printable.Lines(strings.TrimSpace(string(data)))
-}
-
-// awaitReady is an httpGet readiness probe: a status below 400 is a success.
-func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
-	return awaitHTTP(ctx, p, url, log, "be ready at", http.StatusBadRequest)
 }

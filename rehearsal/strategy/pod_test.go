@@ -56,7 +56,7 @@ func TestAppThatFails(t *testing.T) {
 	for _, tt := range []struct{ app, want string }{
 		{"/bin/sh -c 'echo no such module {port} >&2; exit 3'", "no such module"},
 		{"/no/such/app {port}", "not found"},
-		{"true {port}", "exited (exit 0) before it could answer"},
+		{"true {port}", "exited (exit 0) before it could listen"},
 	} {
 		e.Programs.App = tt.app
 		_, err := e.StartPod(t.Context(), Strategy{Name: "x"}, t.TempDir())
@@ -80,7 +80,7 @@ func TestNetstatLoop(t *testing.T) {
 	p, err := e.StartPod(t.Context(), Strategy{Name: "x", App: ClosesListener}, t.TempDir())
 	must.Do(t, err)
 	answered := make(chan error, 1)
-	go func() { answered <- get(t.Context(), "http://"+p.Address+"/delay/2") }()
+	go func() { answered <- get(t.Context(), "http://"+p.Address+"/delay/6") }()
 	must.Do(t, AwaitInFlight(t.Context(), map[int]int{p.AppPort: 0}))
 	must.Do(t, p.App.Terminate())
 	must.Do(t, netstatLoop(p.App).Run(t.Context()))
@@ -129,7 +129,9 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true")
 	t.Setenv("OF_NO_CONCERN", "1")
 	text := strings.Join(environment("PORT=1"), "\n")
-	for want, there := range map[string]bool{"LASTCALL_QUIET_TIME": false, "EXIT_ON_ZERO": false, "OF_NO_CONCERN=1": true, "PORT=1": true} {
+	for want, there := range map[string]bool{
+		"LASTCALL_QUIET_TIME": false, "EXIT_ON_ZERO": false, "OF_NO_CONCERN=1": true, "PORT=1": true,
+	} {
 		if strings.Contains(text, want) != there {
 			t.Errorf("%s: want %v", want, there)
 		}

@@ -1,5 +1,5 @@
-// Package strategy has the strategies of a rehearsal, which are ways to stop a pod, and starts the pods and gateways
-// that show them: real processes on loopback.
+// Package strategy has the strategies of a rehearsal, which are ways to stop a pod, and starts the pods that show
+// them: real processes on loopback.
 package strategy
 
 import (
@@ -41,11 +41,11 @@ func Strategies() []Strategy {
 		{Name: "prestop-netstat", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Netstat: true,
 			App:   ClosesListener,
 			Words: "netstat loop on the proxy; " + closes},
-		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 5 * time.Second,
-			App:   Exits,
+		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain,
+			Sleep: 5 * time.Second, App: Exits,
 			Words: "sleep 5 on app and proxy; " + exits},
-		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Sleep: 15 * time.Second,
-			App:   Exits,
+		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain,
+			Sleep: 15 * time.Second, App: Exits,
 			Words: "sleep 15 on app and proxy; " + exits},
 		{Name: "grace-7s-istio", Group: short, Sidecar: ExitOnZero, App: ClosesListener, Grace: shortGrace,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which has no deadline before SIGKILL"},

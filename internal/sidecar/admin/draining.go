@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/poll"
 )
 
 // draining is the state requested by /drain_listeners and /healthcheck/fail.
@@ -11,17 +14,15 @@ import (
 // As in Envoy, neither ends. Of several drains the first one counts, but one that is not graceful always stops the
 // listeners.
 type draining struct {
-	plane     Plane
-	drainTime time.Duration
-	idleAfter time.Duration
+	Options
 
 	mu      sync.Mutex // guards the fields below
 	failed  bool       // /healthcheck/fail
 	drains  bool       // /drain_listeners
 	stopped bool       // the listeners are closed
-	idle    *time.Timer
-	stop    *time.Timer
-	timers  sync.WaitGroup // one per timer that is set
+	ctx     context.Context
+	cancel  context.CancelFunc // of ctx, which ends what is due later; both nil before the first drain
+	due     sync.WaitGroup
 }
 
 // drain is /drain_listeners.
@@ -36,7 +37,7 @@ func (d *draining) drain(graceful, skipExit bool) {
 	case !graceful:
 		d.stopAccepting()
 	case first:
-		d.stop = d.after(d.drainTime, d.stopAccepting)
+		d.after(d.DrainTime, d.stopAccepting)
 	}
 }
 
@@ -51,9 +52,10 @@ func (d *draining) fail() {
 
 // drainPlane may be called twice: the data plane may have resumed in between. mu is held.
 func (d *draining) drainPlane() {
-	d.plane.Drain()
-	if d.idle == nil {
-		d.idle = d.after(d.idleAfter, d.plane.CloseIdle)
+	_ = d.Plane.Drain(context.Background())
+	if d.ctx == nil {
+		d.ctx, d.cancel = context.WithCancel(context.Background())
+		d.after(d.IdleAfter, func() { _ = d.Plane.CloseIdle(context.Background(), d.IdleGrace) })
 	}
 }
 
@@ -61,49 +63,31 @@ func (d *draining) drainPlane() {
 func (d *draining) stopAccepting() {
 	if !d.stopped {
 		d.stopped = true
-		d.plane.StopAccepting()
+		_ = d.Plane.StopAccepting(context.Background())
 	}
 }
 
-// after calls f with mu held unless the timer is unset before. mu is held.
-func (d *draining) after(wait time.Duration, f func()) *time.Timer {
-	d.timers.Add(1)
-	var t *time.Timer
-	t = time.AfterFunc(wait, func() {
-		defer d.timers.Done()
+// after calls f with mu held, unless reset comes before. mu is held.
+func (d *draining) after(wait time.Duration, f func()) {
+	ctx := d.ctx
+	d.due.Go(func() {
+		_ = poll.Pause(ctx, wait)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if t == d.idle || t == d.stop {
+		if ctx.Err() == nil {
 			f()
 		}
 	})
-	return t
-}
-
-// unset stops the timer. mu is held.
-func (d *draining) unset(t **time.Timer) {
-	if *t != nil && (*t).Stop() {
-		d.timers.Done()
-	}
-	*t = nil
 }
 
 // reset clears everything: the data plane serves as at the start.
 func (d *draining) reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.failed, d.drains, d.stopped = false, false, false
-	d.unset(&d.idle)
-	d.unset(&d.stop)
-}
-
-// close stops the timers and waits for those that have fired.
-func (d *draining) close() {
-	d.mu.Lock()
-	d.unset(&d.idle)
-	d.unset(&d.stop)
-	d.mu.Unlock()
-	d.timers.Wait()
+	if d.cancel != nil {
+		d.cancel()
+	}
+	d.failed, d.drains, d.stopped, d.ctx, d.cancel = false, false, false, nil, nil
 }
 
 // hasFailed reports whether the health check fails.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -47,10 +48,10 @@ func (p *fakePlane) was() string {
 	return out
 }
 
-func (p *fakePlane) Listeners() []pipe.Listener { return slices.Clone(p.listeners) }
-func (p *fakePlane) Drain()                     { p.note("drain") }
-func (p *fakePlane) CloseIdle()                 { p.note("close-idle") }
-func (p *fakePlane) StopAccepting()             { p.note("stop") }
+func (p *fakePlane) Listeners() []pipe.Listener                     { return slices.Clone(p.listeners) }
+func (p *fakePlane) Drain(context.Context) error                    { p.note("drain"); return nil }
+func (p *fakePlane) CloseIdle(context.Context, time.Duration) error { p.note("close-idle"); return nil }
+func (p *fakePlane) StopAccepting(context.Context) error            { p.note("stop"); return nil }
 
 // listenerOn is a listener of HTTP without traffic.
 func listenerOn(address, name, app string) pipe.Listener {
@@ -145,8 +146,7 @@ func TestDraining(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				plane := &fakePlane{}
-				d := &draining{plane: plane, drainTime: 45 * time.Second, idleAfter: 5 * time.Second}
-				defer d.close()
+				d := &draining{Options: Options{Plane: plane, DrainTime: 45 * time.Second, IdleAfter: 5 * time.Second}}
 				for i, s := range tt.steps {
 					time.Sleep(time.Until(began.Add(time.Duration(s.at) * time.Second)))
 					s.do(d)
@@ -157,8 +157,15 @@ func TestDraining(t *testing.T) {
 					time.Sleep(time.Until(began.Add(time.Duration(until)*time.Second - time.Millisecond)))
 					synctest.Wait()
 					if was := plane.was(); was != s.want {
-						t.Fatalf("from second %d to %d the plane was called with %q, want %q", s.at, until, was, s.want)
+						t.Errorf("from second %d to %d the plane was called with %q, want %q", s.at, until, was, s.want)
 					}
+				}
+				d.reset()
+				graceful(d)
+				closed := time.Now()
+				d.reset()
+				if d.due.Wait(); time.Since(closed) > 0 {
+					t.Errorf("the end has waited %v for a timer", time.Since(closed))
 				}
 			})
 		})

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,6 +26,7 @@ type Options struct {
 	// IdleAfter is how long after the start of a drain idle connections are closed. Istio's minDrainDuration fits:
 	// until then clients may not yet know of other endpoints.
 	IdleAfter time.Duration
+	IdleGrace time.Duration // for which a connection is idle before it is closed
 
 	Log *slog.Logger // nil: none
 }
@@ -48,7 +50,7 @@ func Start(address string, o Options) (*Server, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s := &Server{
 		Options:  o,
-		draining: &draining{plane: o.Plane, drainTime: o.DrainTime, idleAfter: o.IdleAfter},
+		draining: &draining{Options: o},
 		address:  ln.Addr(),
 	}
 	s.http = statusserver.Serve(statusserver.New(s, o.Log), ln, o.Log)
@@ -65,15 +67,16 @@ func (s *Server) Resumed() { s.draining.reset() }
 // Close waits for the requests in progress, and stops.
 func (s *Server) Close() {
 	s.http.End()
-	s.draining.close()
+	s.draining.reset()
+	s.draining.due.Wait()
 }
 
 // Plane is the pipe that the API shows and controls. Its methods may be called concurrently and repeatedly.
 type Plane interface {
 	Listeners() []pipe.Listener // the current inbound listeners
-	Drain()                     // make every response the last one of its connection
-	CloseIdle()                 // close connections without requests, from now on
-	StopAccepting()             // close the listeners; open connections continue
+	Drain(context.Context) error
+	CloseIdle(context.Context, time.Duration) error
+	StopAccepting(context.Context) error
 }
 
 // statAddress is the address in the names of statistics: 0.0.0.0_8080, [__]_8080. Envoy replaces colons, which separate

@@ -39,11 +39,10 @@ type agent struct {
 
 	requests *drain.Requests // everything that begins or ends a drain
 
-	hooks    *hooks
-	restarts chan restartedContainer
+	restarts chan *restartedContainer
 	throttle logs.Throttle // for log lines that a peer can cause
 
-	presences *presences
+	presences presences
 
 	endingApp atomic.Bool    // the app was sent its stop signal
 	appSignal syscall.Signal // this one; only for end's goroutine
@@ -90,6 +89,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	defer a.presences.end()
 	defer a.stopAdmin()
 	following.Go(func() { a.follow(ctx) })
+	following.Go(func() { a.followPod(ctx) })
 	following.Go(func() { a.Notifier.Watch(ctx, a.alive) })
 	following.Go(func() { a.awaitServing(ctx) })
 	following.Go(func() { a.handleRestarts(ctx) })
@@ -105,9 +105,9 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 // newAgent is an agent that has not started.
 func newAgent(o Options) *agent {
 	return &agent{
-		Options: o, log: o.Log, phases: &phases{starts: o.App.Command != nil},
+		Options: o, log: o.Log, phases: &phases{situation: situation{starts: o.App.Command != nil}},
 		requests: cmp.Or(o.Stop.Requests, new(drain.Requests)),
-		hooks:    newHooks(), restarts: make(chan restartedContainer), presences: newPresences(),
+		restarts: make(chan *restartedContainer),
 	}
 }
 
@@ -175,7 +175,7 @@ func (a *agent) runTermination(ctx context.Context, first drain.Signal) drain.Re
 	plane := a.plane
 	if a.app != nil && a.App.StopSignal == 0 && !a.App.SignalChildOnly && (first != drain.Interrupt || a.Terminal == nil) {
 		if _, isHandled := a.handlers(); a.isJob() {
-			plane, cfg.ExitAt = &job{DataPlane: plane, a: a, began: began}, 0
+			plane = &job{DataPlane: plane, a: a, began: began}
 		} else if !isHandled {
 			cfg.App = drain.AppExits // its stop signal comes after the last connection
 		}

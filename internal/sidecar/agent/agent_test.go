@@ -240,32 +240,6 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	r := start(t, []string{"TERMINATION_GRACE_PERIOD_SECONDS=1"}, func(o *Options) { o.FailOnCut = true })
-	answer := r.inFlight("/never?x=1")
-	r.stop.Send(drain.Terminate)
-	if got := <-answer; !strings.HasPrefix(got, "503 ") {
-		t.Errorf("at the last call: %s", got)
-	}
-	r.wantEnd(CodeCut)
-	got := r.report()
-	if got.Verdict != "cut" || len(got.Open) != 1 || got.Open[0].Request != "GET /never?x=1" ||
-		got.Open[0].Ending != "503" {
-		t.Errorf("report %+v", got)
-	}
-}
-
-func TestSecondSignal(t *testing.T) {
-	r := start(t, nil)
-	answer := r.inFlight("/never")
-	r.stop.Send(drain.Terminate)
-	r.stop.Send(drain.Hurry)
-	if got := <-answer; !strings.HasPrefix(got, "503 ") {
-		t.Errorf("at the last call: %s", got)
-	}
-	r.wantEnd(CodeIntended)
-}
-
 // hookWaits runs a hook, of which it is the nth drain, with a request in flight, and wants it to wait for the request.
 func (r *running) hookWaits(path string, nth int) {
 	r.t.Helper()
@@ -480,7 +454,9 @@ func TestApp(t *testing.T) {
 						busy = strings.Contains(metrics, "\nlastcall_connections{state=\"busy\"} 1\n")
 					}
 					opened, _ = net.Listen("tcp", late)
-					nettest.Serve(t, opened, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "late") }))
+					nettest.Serve(t, opened, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						fmt.Fprint(w, "late")
+					}))
 					unready <- fmt.Sprint(code, " ", body)
 					return
 				}

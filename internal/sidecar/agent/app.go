@@ -258,14 +258,10 @@ func (a *agent) follow(ctx context.Context) {
 	if a.app != nil {
 		appDone = a.app.Done()
 	}
-	appGone := a.followApp(ctx)
 	for {
 		select {
 		case <-a.Stop.Reload:
 			a.reload()
-		case <-appGone:
-			appGone = nil
-			a.appExited(ctx)
 		case <-appDone:
 			if appDone = nil; !a.endingApp.Load() {
 				a.appExited(ctx, "code", a.app.Code())

@@ -17,64 +17,9 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/must"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/phase"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
-
-// Hooks of one container share a wait, which lasts until the last of them has gone.
-func TestHooksJoin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHooks()
-		waits, cancelled := 0, 0
-		answer := make(chan error)
-		wait := func(ctx context.Context) error {
-			waits++
-			select {
-			case err := <-answer:
-				return err
-			case <-ctx.Done():
-				cancelled++
-				return ctx.Err()
-			}
-		}
-		results := make(chan error, 10)
-		join := func(ctx context.Context) { go func() { results <- h.join(ctx, "all", wait) }(); synctest.Wait() }
-
-		gone, leave := context.WithTimeout(t.Context(), time.Second)
-		defer leave()
-		join(gone)
-		join(t.Context())
-		if err := <-results; !errors.Is(err, context.DeadlineExceeded) || waits != 1 || cancelled != 0 {
-			t.Errorf("the first has gone: %v, %d waits, %d cancelled", err, waits, cancelled)
-		}
-		answer <- phase.ErrCancelled
-		if err := <-results; !errors.Is(err, phase.ErrCancelled) {
-			t.Errorf("the second got %v", err)
-		}
-
-		ctx, cancel := context.WithCancel(t.Context())
-		join(ctx)
-		join(ctx)
-		cancel()
-		<-results
-		<-results
-		if waits != 2 || cancelled != 1 || len(h.waits) != 0 {
-			t.Errorf("all have gone: %d waits, %d cancelled, %d left", waits, cancelled, len(h.waits))
-		}
-	})
-}
-
-// A peer chooses the ports: beyond a limit they no longer distinguish containers.
-func TestHooksOfManyContainers(t *testing.T) {
-	h := newHooks()
-	for port := range uint16(maxContainers) {
-		h.waits[hookKey([]uint16{port})] = &hookWait{}
-	}
-	if known, other := h.container([]uint16{3}), h.container([]uint16{8080}); len(known) != 1 || other != nil {
-		t.Errorf("%v and %v; want [3] and all ports", known, other)
-	}
-}
 
 // TestPresences counts the ends of app containers that come after the termination has begun, and waits for all.
 func TestPresences(t *testing.T) {
@@ -94,7 +39,7 @@ func TestPresences(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPresences()
+				p := new(presences)
 				for _, end := range tt.ends {
 					p.Set(func() { p.alive++ })
 					time.AfterFunc(time.Minute+end, func() { p.Set(func() { p.alive--; p.ended++ }) })
@@ -115,7 +60,7 @@ func TestPresences(t *testing.T) {
 
 // TestPresent is a connection that ends with its process, whatever that was about to say.
 func TestPresent(t *testing.T) {
-	a := &agent{phases: new(phases), presences: newPresences()}
+	a := &agent{phases: new(phases)}
 	s := &status{a: a}
 	ln := nettest.Listen(t, "127.0.0.1:0")
 	nettest.Serve(t, ln, own(s.present))
@@ -214,7 +159,7 @@ func TestPresenceWanted(t *testing.T) {
 		{drain.Finishing, ClassicSidecar, true}, {drain.Drained, ClassicSidecar, true}, {drain.Done, ClassicSidecar, true},
 		{drain.Finishing, NativeSidecar, false}, {drain.Done, NativeSidecar, false},
 	} {
-		a := &agent{phases: new(phases), presences: newPresences(), hooks: newHooks(), outbound: new(outboundProxy)}
+		a := &agent{phases: new(phases), outbound: new(outboundProxy)}
 		a.Settings, a.Pod.Sidecar = new(meshconfig.Settings), tt.sidecar
 		a.phases.phase = tt.phase
 		ln := nettest.Listen(t, "127.0.0.1:0")

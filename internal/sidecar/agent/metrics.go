@@ -81,7 +81,7 @@ func (s sender) counter(name, help string, v uint64, labels ...string) {
 
 // Collect reads the current values.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	s, now := sender(out), m.phases.snapshot()
+	s, now := sender(out), m.phases.now()
 	for p := drain.Serving; p <= drain.Done; p++ {
 		v := 0.0
 		if p == now.phase {
@@ -90,10 +90,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		s.gauge("lastcall_drain_phase", "1 for the current phase of the termination.", v, "phase", p.String())
 	}
 	s.gauge("lastcall_drain_duration_seconds", "Duration of the current termination, or of the latest.",
-		now.duration.Seconds())
-	if now.draining {
+		now.duration().Seconds())
+	if left, isTerminating := now.remaining(); isTerminating {
 		s.gauge("lastcall_deadline_remaining_seconds", "Time until the platform's SIGKILL, during a termination.",
-			max(0, now.remaining).Seconds())
+			left.Seconds())
 	}
 	if o := m.outbound.Load(); o != nil {
 		s.gauge("lastcall_outbound_connections", "Open outbound connections of the app.", float64(o.open.Load()))

@@ -52,7 +52,7 @@ type StatusOptions struct {
 // Pod describes the agent's pod.
 type Pod struct {
 	Sidecar       Sidecar // kind of container in which the agent runs
-	AppContainers int     // 0 means one
+	AppContainers uint    // 0 means one
 	ExitWithApp   bool    // end a sidecar when the app has exited by itself, as a job does
 }
 

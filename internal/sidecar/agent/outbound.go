@@ -75,7 +75,7 @@ const lastBytes = time.Second
 
 // awaitAppEnd waits for the app's exit until the deadline by. It returns false when the exit was not seen.
 func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
-	if a.app != nil || a.phases.snapshot().hooked {
+	if a.app != nil || a.phases.now().hooked {
 		return true
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)
@@ -86,7 +86,7 @@ func (a *agent) awaitAppEnd(ctx context.Context, by time.Time) bool {
 	if process.AreShared() {
 		err = awaitAppGone(ctx, 0, true)
 	} else {
-		err = a.presences.awaitGone(ctx, max(1, a.Pod.AppContainers))
+		err = a.presences.awaitGone(ctx, int(max(1, a.Pod.AppContainers)))
 	}
 	if err != nil {
 		a.log.Warn("app still running at the deadline; closing its outbound connections", "open", a.outbound.open.Load(),
@@ -113,9 +113,7 @@ type outboundProxy struct {
 	failed  atomic.Uint64 // connections whose destination could not be reached
 	changed atomic.Int64  // when open changed last, Unix ns
 
-	mu    sync.Mutex // guards conns
-	conns map[*net.TCPConn]bool
-	done  sync.WaitGroup
+	done sync.WaitGroup
 }
 
 // startOutboundProxy listens at address for captured connections. isOwn reports whether a destination is a listener of
@@ -127,7 +125,7 @@ func startOutboundProxy(address string, isOwn func(netip.AddrPort) bool, log *sl
 	if err != nil {
 		return nil, fmt.Errorf("listen for outbound connections on %s: %w", address, err)
 	}
-	p := &outboundProxy{ln: ln.(*net.TCPListener), log: log, isOwn: isOwn, conns: make(map[*net.TCPConn]bool)}
+	p := &outboundProxy{ln: ln.(*net.TCPListener), log: log, isOwn: isOwn}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.changed.Store(time.Now().UnixNano())
 	p.done.Go(p.accept)
@@ -152,11 +150,6 @@ const acceptTime = 10 * time.Millisecond
 func (p *outboundProxy) close() {
 	p.cancel()
 	_ = p.ln.Close()
-	p.mu.Lock()
-	for c := range p.conns {
-		_ = c.SetDeadline(time.Now())
-	}
-	p.mu.Unlock()
 	p.done.Wait()
 }
 
@@ -181,31 +174,19 @@ func (p *outboundProxy) accept() {
 	}
 }
 
-// hold adds a connection to those that close ends. It returns false after close.
-func (p *outboundProxy) hold(c *net.TCPConn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
-		return false
+// own makes close end the reads and writes of a connection, which release closes.
+func (p *outboundProxy) own(c *net.TCPConn) (release func()) {
+	stop := context.AfterFunc(p.ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		stop()
+		_ = c.Close()
 	}
-	p.conns[c] = true
-	return true
-}
-
-func (p *outboundProxy) release(c *net.TCPConn) {
-	p.mu.Lock()
-	delete(p.conns, c)
-	p.mu.Unlock()
-	_ = c.Close()
 }
 
 func (p *outboundProxy) forward(app *net.TCPConn) {
 	p.count(1)
 	defer p.count(-1)
-	defer p.release(app)
-	if !p.hold(app) {
-		return
-	}
+	defer p.own(app)()
 	to, err := tcp.OriginalDestination(app)
 	if err == nil && p.isOwn(to) {
 		err = tcp.ErrNotCaptured
@@ -225,10 +206,7 @@ func (p *outboundProxy) forward(app *net.TCPConn) {
 		return
 	}
 	server := conn.(*net.TCPConn)
-	defer p.release(server)
-	if !p.hold(server) {
-		return
-	}
+	defer p.own(server)()
 	var back sync.WaitGroup
 	back.Go(func() { pump(app, server) })
 	pump(server, app)

@@ -11,6 +11,11 @@ import (
 // phases is the state of the termination for hooks that wait for it, probes and metrics.
 type phases struct {
 	phase.State
+	situation
+}
+
+// situation is the state at a moment.
+type situation struct {
 	isUp   bool
 	starts bool // the app is ours and does not accept connections yet
 	phase  drain.Phase
@@ -21,6 +26,27 @@ type phases struct {
 
 	sigkill     time.Time // when the platform's SIGKILL comes, if that is sooner than the grace period's end
 	sigkillFrom string    // the source of that
+}
+
+func (p *phases) now() (s situation) {
+	p.Get(func() { s = p.situation })
+	return s
+}
+
+// duration is the time since the current termination began, or how long the latest took.
+func (s situation) duration() time.Duration {
+	switch {
+	case s.began.IsZero():
+		return 0
+	case s.ended.IsZero():
+		return time.Since(s.began)
+	}
+	return s.ended.Sub(s.began)
+}
+
+// remaining is the time until the platform's SIGKILL, 0 after it; false if there is no termination.
+func (s situation) remaining() (time.Duration, bool) {
+	return max(0, s.cfg.GracePeriod-s.duration()), !s.began.IsZero() && s.ended.IsZero()
 }
 
 // ready enters Serving, at the start or after a cancelled drain.
@@ -61,12 +87,12 @@ func (p *phases) hasten(at time.Time, from string, grace time.Duration) (isSoone
 
 // deadline is the latest one that hasten recorded.
 func (p *phases) deadline() (at time.Time, from string) {
-	p.Get(func() { at, from = p.sigkill, p.sigkillFrom })
-	return at, from
+	now := p.now()
+	return now.sigkill, now.sigkillFrom
 }
 
 // isEnding reports whether a termination has begun and was not cancelled.
-func (p *phases) isEnding() bool { return p.snapshot().phase != drain.Serving }
+func (p *phases) isEnding() bool { return p.now().phase != drain.Serving }
 
 // drained waits until the drain is complete. It returns phase.ErrCancelled when the drain was cancelled.
 func (p *phases) drained(ctx context.Context) error { return p.Reached(ctx, &p.phase, drain.Drained) }
@@ -74,31 +100,4 @@ func (p *phases) drained(ctx context.Context) error { return p.Reached(ctx, &p.p
 // leftToApp waits until an app may receive its SIGTERM: the drain is complete, or only the app can complete it.
 func (p *phases) leftToApp(ctx context.Context) error {
 	return p.Reached(ctx, &p.phase, drain.Drained, drain.Finishing)
-}
-
-// snapshot is the state for metrics and probes.
-type snapshot struct {
-	up        bool
-	starts    bool // the app does not accept connections yet
-	phase     drain.Phase
-	draining  bool
-	hooked    bool          // SIGTERM arrived after a hook's drain was complete
-	duration  time.Duration // of the current drain, or of the latest
-	remaining time.Duration // until the platform's SIGKILL, negative after it; only while draining
-}
-
-func (p *phases) snapshot() (s snapshot) {
-	p.Get(func() {
-		s = snapshot{up: p.isUp, starts: p.starts, phase: p.phase, hooked: p.hooked}
-		switch {
-		case p.began.IsZero():
-		case p.ended.IsZero():
-			s.draining = true
-			s.duration = time.Since(p.began)
-			s.remaining = p.cfg.GracePeriod - s.duration
-		default:
-			s.duration = p.ended.Sub(p.began)
-		}
-	})
-	return s
 }

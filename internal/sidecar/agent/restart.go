@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -56,20 +57,39 @@ const (
 	restartSlack = 30 * time.Second
 )
 
-// restartedContainer is an app container that is being restarted. Its hook waits for answered.
+// restartedContainer is an app container that is being restarted.
 type restartedContainer struct {
 	ports    []uint16 // its listeners; nil: all ports of the app
 	began    time.Time
-	answered chan struct{}
+	answered chan struct{} // closed when its hook may return
+	at       time.Time     // of that
+	unfollow context.CancelFunc
+}
+
+// includes reports whether a hook of the same container belongs to this restart: it has begun before the first one
+// returned. The kubelet runs one hook, but a peer with the pod's token can send any number.
+func (c *restartedContainer) includes(hook *restartedContainer) bool {
+	select {
+	case <-c.answered:
+		return hook.began.Before(c.at)
+	default:
+		return true
+	}
+}
+
+// maxContainers is how many containers of a pod the ports of their hooks distinguish. A peer chooses the ports.
+const maxContainers = 16
+
+// containerKey is the key of a container with these ports; nil for all ports.
+func containerKey(ports []uint16) string {
+	if ports == nil {
+		return "all"
+	}
+	return fmt.Sprint(ports)
 }
 
 // awaitAppHook returns when the app container with these ports may receive its SIGTERM.
 func (a *agent) awaitAppHook(ctx context.Context, ports []uint16) error {
-	ports = a.hooks.container(ports)
-	return a.hooks.join(ctx, hookKey(ports), func(ctx context.Context) error { return a.awaitAppContainer(ctx, ports) })
-}
-
-func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 	began := time.Now()
 	if a.Pod.Sidecar == UnknownSidecar {
 		a.requests.Send(drain.AppHook)
@@ -80,7 +100,7 @@ func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 	if a.phases.Await(known, func() bool { return a.phases.phase != drain.Serving }) == nil {
 		return a.phases.leftToApp(ctx)
 	}
-	c := restartedContainer{ports: ports, began: began, answered: make(chan struct{})}
+	c := &restartedContainer{ports: ports, began: began, answered: make(chan struct{})}
 	select {
 	case a.restarts <- c:
 	case <-ctx.Done():
@@ -102,16 +122,21 @@ func (a *agent) awaitAppContainer(ctx context.Context, ports []uint16) error {
 func (a *agent) handleRestarts(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	latest := make(map[string]context.CancelFunc) // by the container: no longer follow its latest restart
+	latest := make(map[string]*restartedContainer)
 	for {
 		select {
 		case c := <-a.restarts:
-			if latest[hookKey(c.ports)] == nil && len(latest) >= maxContainers {
+			if latest[containerKey(c.ports)] == nil && len(latest) >= maxContainers {
 				c.ports = nil
 			}
-			previous := latest[hookKey(c.ports)]
+			previous := latest[containerKey(c.ports)]
+			if previous != nil && previous.includes(c) {
+				all.Go(func() { <-previous.answered; close(c.answered) })
+				continue
+			}
 			follows, cancel := context.WithCancel(ctx)
-			latest[hookKey(c.ports)] = cancel
+			c.unfollow = cancel
+			latest[containerKey(c.ports)] = c
 			all.Go(func() {
 				defer cancel()
 				a.followRestart(follows, c, previous)
@@ -130,9 +155,9 @@ func (a *agent) inFlight() int {
 	return 1 // unknown counts as busy
 }
 
-// followRestart lets the hook return, and then waits until the container is back. previous, which may be nil, is called
-// when new connections wait for this restart.
-func (a *agent) followRestart(ctx context.Context, c restartedContainer, previous context.CancelFunc) {
+// followRestart lets the hook return, and then waits until the container is back. previous, which may be nil, is no
+// longer followed when new connections wait for this restart.
+func (a *agent) followRestart(ctx context.Context, c, previous *restartedContainer) {
 	a.status.metrics.restarts.Inc()
 	a.log.Info("app container restart detected; new connections wait for it", "wait", a.Settings.RestartWait.Value)
 	look, closeLook := a.openListeners()
@@ -145,7 +170,7 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer, previou
 		inFlight, release = r.InFlight, r.Release
 	}
 	if previous != nil {
-		previous()
+		previous.unfollow()
 	}
 
 	_ = poll.Until(ctx, restartPoll, func() bool {
@@ -154,15 +179,15 @@ func (a *agent) followRestart(ctx context.Context, c restartedContainer, previou
 	if n := inFlight(); n > 0 {
 		a.log.Warn("requests still in flight; leaving them to the app container that is being restarted", "requests", n)
 	}
+	c.at = time.Now()
 	close(c.answered)
 
-	answered := time.Now()
-	giveUp := answered.Add(a.Settings.GracePeriod.Value + a.Settings.RestartWait.Value + restartSlack)
+	giveUp := c.at.Add(a.Settings.GracePeriod.Value + a.Settings.RestartWait.Value + restartSlack)
 	isBack, released := false, false
 	check := func() bool {
 		lost, found := before.compare(look(c.ports))
 		isBack = lost > 0 && found == lost
-		if !isBack && !released && (found > 0 || time.Since(answered) >= restartSettle) {
+		if !isBack && !released && (found > 0 || time.Since(c.at) >= restartSettle) {
 			released = true
 			release()
 		}

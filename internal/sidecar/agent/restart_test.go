@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/lastcall-dev/lastcall/internal/must"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -66,14 +68,9 @@ func TestAppHookAlone(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				settings, err := meshconfig.Resolve(meshconfig.Input{Env: tt.env})
-				must.Do(t, err)
 				plane := dt.New(dt.Script{Clients: tt.clients})
 				defer plane.Stop()
-				a := newAgent(Options{Settings: settings, Pod: Pod{Sidecar: tt.sidecar}, Log: slog.New(slog.DiscardHandler)})
-				a.plane = plane
-				a.status = &status{a: a, metrics: newMetrics(a.phases)}
-				a.phases.ready()
+				a := serving(t, plane, tt.sidecar, tt.env...)
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				defer all.Wait()
@@ -89,7 +86,7 @@ func TestAppHookAlone(t *testing.T) {
 						time.AfterFunc(tt.after, func() { a.requests.Send(tt.follows) })
 					}
 				}
-				err = a.awaitAppHook(ctx, nil)
+				err := a.awaitAppHook(ctx, nil)
 				took := time.Since(began)
 				synctest.Wait()
 				var calls []string
@@ -107,6 +104,53 @@ func TestAppHookAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// serving is an agent in the serving phase, without listeners and goroutines.
+func serving(t *testing.T, plane drain.DataPlane, sidecar Sidecar, env ...string) *agent {
+	t.Helper()
+	settings, err := meshconfig.Resolve(meshconfig.Input{Env: env})
+	must.Do(t, err)
+	a := newAgent(Options{Settings: settings, Pod: Pod{Sidecar: sidecar}, Log: slog.New(slog.DiscardHandler)})
+	a.plane = plane
+	a.status = &status{a: a, metrics: newMetrics(a.phases)}
+	a.phases.ready()
+	return a
+}
+
+// TestHooksOfOneRestart: hooks of a container that began before the first of them returned are one restart.
+func TestHooksOfOneRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plane := dt.New(dt.Script{})
+		defer plane.Stop()
+		a := serving(t, plane, NativeSidecar)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer cancel()
+		all.Go(func() { a.handleRestarts(ctx) })
+		hook := func(ports []uint16) { all.Go(func() { _ = a.awaitAppHook(ctx, ports) }) }
+		want := func(restarts int) {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			var m dto.Metric
+			must.Do(t, a.status.metrics.restarts.Write(&m))
+			if got := int(m.Counter.GetValue()); got != restarts {
+				t.Errorf("%d restarts, want %d", got, restarts)
+			}
+		}
+		hook([]uint16{80})
+		time.Sleep(restartKnown - time.Millisecond)
+		hook([]uint16{80})
+		want(1)
+		hook([]uint16{80})
+		want(2)
+		for port := range uint16(maxContainers) { // beyond the limit ports do not distinguish containers
+			hook([]uint16{port})
+		}
+		hook([]uint16{8080})
+		want(2 + maxContainers)
+	})
 }
 
 // TestRestart has an app container restarted as the kubelet does it, while clients keep coming:

@@ -121,10 +121,11 @@ func (a *agent) startAdmin() error {
 	}
 	var err error
 	a.admin, err = admin.Start(a.Admin.Address, admin.Options{
-		Plane:     adminPlane{p, a},
+		Plane:     p,
 		Quit:      func() { a.requests.Send(drain.QuitNow) },
 		DrainTime: a.Settings.DrainDuration.Value,
 		IdleAfter: a.Settings.MinimumDrain.Value,
+		IdleGrace: a.Settings.IdleGrace.Value,
 		Log:       a.log,
 	})
 	switch {
@@ -145,17 +146,3 @@ func (a *agent) stopAdmin() {
 		a.admin = nil
 	}
 }
-
-// adminPlane adapts the pipe for the admin API.
-type adminPlane struct {
-	*pipe.Pipe
-	a *agent
-}
-
-func (p adminPlane) Drain() { _ = p.Pipe.Drain(context.Background()) }
-
-func (p adminPlane) CloseIdle() {
-	_ = p.Pipe.CloseIdle(context.Background(), p.a.Settings.IdleGrace.Value)
-}
-
-func (p adminPlane) StopAccepting() { _ = p.Pipe.StopAccepting(context.Background()) }

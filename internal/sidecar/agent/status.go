@@ -64,7 +64,7 @@ func (a *agent) startStatus() (*status, error) {
 }
 
 func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
-	if !s.a.phases.snapshot().up {
+	if !s.a.phases.now().isUp {
 		http.Error(w, "not started yet", http.StatusServiceUnavailable)
 		return
 	}
@@ -74,8 +74,8 @@ func (s *status) scrape(w http.ResponseWriter, r *http.Request) {
 // ready is the readiness of the inbound side, and of an app that the agent has started. It stays true during a drain:
 // terminating endpoints are still a fallback (KEP-1669), and the pod has been removed from its Services already.
 func (s *status) ready(w http.ResponseWriter, _ *http.Request) {
-	switch now := s.a.phases.snapshot(); {
-	case !now.up:
+	switch now := s.a.phases.now(); {
+	case !now.isUp:
 		http.Error(w, "not started yet", http.StatusServiceUnavailable)
 		return
 	case now.starts:
@@ -147,10 +147,8 @@ func (s *status) waitAsSidecar(w http.ResponseWriter, r *http.Request) {
 	if s.a.isIstio() {
 		first = drain.IstioDrain
 	}
-	answerHook(w, s.a.hooks.join(r.Context(), sidecarKey, func(ctx context.Context) error {
-		s.a.requests.Send(first)
-		return s.a.phases.drained(ctx)
-	}))
+	s.a.requests.Send(first)
+	answerHook(w, s.a.phases.drained(r.Context()))
 }
 
 // isIstio reports whether hooks are answered as pilot-agent answers /drain: at once. Istio's fixed wait alone, without

@@ -45,6 +45,7 @@ var layers = []struct{ folders, what string }{
 	{"internal/sidecar/tlsserver", "the TLS that a listener terminates, and why handshakes fail"},
 	{"internal/sidecar/certificate", "TLS certificates that are replaced while they serve"},
 	{"internal/sidecar/sockdiag", "the kernel's table of TCP sockets"},
+	{"internal/sidecar/freeport", "TCP ports for servers that listen later"},
 	{"internal/sidecar/meshconfig", "Istio's ProxyConfig, each value with its source"},
 	{"internal/timers", "the variables that set a termination's timers"},
 	{"internal/sidecar/probe", "asks the app as the kubelet's probes do"},

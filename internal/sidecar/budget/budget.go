@@ -9,6 +9,7 @@
 package budget
 
 import (
+	"container/list"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -23,30 +24,23 @@ type Budget struct {
 	leavers atomic.Int64 // how many these are
 
 	mu    sync.Mutex // guards the fields below, and the share of each connection
-	lists [groups]list
+	lists [groups]queue
 }
 
 // New returns a budget of limit bytes.
-func New(limit int64) *Budget {
-	b := &Budget{limit: limit}
-	for i := range b.lists {
-		root := &b.lists[i].root
-		root.prev, root.next = root, root
-	}
-	return b
-}
+func New(limit int64) *Budget { return &Budget{limit: limit} }
 
 // Share is a connection's part of a budget.
 type Share struct {
 	// Owner is woken to end the connection.
 	Owner interface{ Wake() }
 
-	held       int // as it was accounted for last; belongs to the goroutine that calls Hold
-	bytes      int
-	left       int // bytes, when it was evicted
-	group      Group
-	prev, next *Share      // nil if it is in no list
-	evicted    atomic.Bool // it is to end, and its bytes no longer count
+	held    int // as it was accounted for last; belongs to the goroutine that calls Hold
+	bytes   int
+	left    int // bytes, when it was evicted
+	group   Group
+	at      *list.Element // nil if it is in no list
+	evicted atomic.Bool   // it is to end, and its bytes no longer count
 }
 
 // Held is the connection's memory at the last Hold, bytes.
@@ -84,22 +78,20 @@ func Unfinished(bytes int) Group {
 	return large
 }
 
-// list is a ring through its root, the oldest first.
-type list struct {
-	root  Share
+// queue is the shares of a group, the oldest first.
+type queue struct {
+	list.List
 	bytes int
 }
 
-func (l *list) first() *Share {
-	if l.root.next == &l.root {
-		return nil
-	}
-	return l.root.next
+func (l *queue) add(s *Share) {
+	s.at = l.PushBack(s)
+	l.bytes += s.bytes
 }
 
-func (l *list) remove(s *Share) {
-	s.prev.next, s.next.prev = s.next, s.prev
-	s.prev, s.next = nil, nil
+func (l *queue) remove(s *Share) {
+	l.Remove(s.at)
+	s.at = nil
 	l.bytes -= s.bytes
 }
 
@@ -157,7 +149,7 @@ func (b *Budget) set(s *Share, bytes int, in Group) bool {
 		s.left = 0
 	}
 	b.held.Add(int64(bytes - s.bytes))
-	if s.next != nil {
+	if s.at != nil {
 		if bytes == 0 || in != s.group {
 			b.lists[s.group].remove(s)
 		} else {
@@ -165,29 +157,26 @@ func (b *Budget) set(s *Share, bytes int, in Group) bool {
 		}
 	}
 	s.bytes, s.group = bytes, in
-	if bytes > 0 && in != Served && s.next == nil {
-		l := &b.lists[in]
-		s.prev, s.next = l.root.prev, &l.root
-		s.prev.next, s.next.prev = s, s
-		l.bytes += s.bytes
+	if bytes > 0 && in != Served && s.at == nil {
+		b.lists[in].add(s)
 	}
 	for b.held.Load() > b.limit {
 		from := b.nextLocked()
 		if from == nil {
 			break
 		}
-		b.evictLocked(from.first())
+		b.evictLocked(from)
 	}
 	return !s.IsEvicted()
 }
 
 // nextLocked is the list from which the next is ended: of those that hold a part of the budget worth ending, that of
 // the largest; nil if all are empty.
-func (b *Budget) nextLocked() (next *list) {
+func (b *Budget) nextLocked() (next *queue) {
 	for _, in := range []Group{large, medium, small, AmongOthers} {
 		l := &b.lists[in]
 		switch {
-		case l.first() == nil:
+		case l.Len() == 0:
 		case int64(l.bytes) >= b.limit/8:
 			return l
 		case next == nil:
@@ -197,9 +186,10 @@ func (b *Budget) nextLocked() (next *list) {
 	return next
 }
 
-// evictLocked wakes the owner, which ends the connection.
-func (b *Budget) evictLocked(s *Share) {
-	b.lists[s.group].remove(s)
+// evictLocked wakes the owner of the oldest, which ends the connection.
+func (b *Budget) evictLocked(from *queue) {
+	s := from.Front().Value.(*Share)
+	from.remove(s)
 	b.held.Add(-int64(s.bytes))
 	b.leaving.Add(int64(s.bytes))
 	b.leavers.Add(1)
@@ -217,6 +207,6 @@ func (b *Budget) EvictOldest() bool {
 	if from == nil || from == &b.lists[AmongOthers] {
 		return false
 	}
-	b.evictLocked(from.first())
+	b.evictLocked(from)
 	return true
 }

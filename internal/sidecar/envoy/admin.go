@@ -135,18 +135,24 @@ func (a *Admin) Stats(ctx context.Context, filter string, usedOnly, gauges bool)
 	return a.call(ctx, http.MethodGet, path+"filter="+url.QueryEscape(filter))
 }
 
-// awaitReady polls until Envoy serves, or ctx or stop ends it.
-func (a *Admin) awaitReady(ctx context.Context, log *slog.Logger, stop <-chan struct{}) error {
+// await polls until check returns nil, or ctx or exited ends it. An attempt without an answer is abandoned, and the
+// next may take twice as long: an Envoy that closes its admin API for its successor leaves accepted connections
+// unanswered until it exits, parentShutdownDuration later.
+func (a *Admin) await(ctx context.Context, log *slog.Logger, exited <-chan struct{},
+	check func(context.Context) error) error {
 	var why error
 	var throttle logs.Throttle
-	hasExited := false
+	hasExited, most := false, firstAttempt
 	late := poll.Until(ctx, readyPoll, func() bool {
-		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		attempt, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
-		err := a.Ready(attempt)
+		err := check(attempt)
 		if err == nil {
 			why = nil
 			return true
+		}
+		if attempt.Err() != nil {
+			most *= 2
 		}
 		if why == nil || ctx.Err() == nil {
 			why = err // not merely that the time has passed
@@ -155,7 +161,7 @@ func (a *Admin) awaitReady(ctx context.Context, log *slog.Logger, stop <-chan st
 		throttle.Log(log, slog.LevelInfo, announceAgain, "waiting for Envoy to become ready", "admin", a.address,
 			"at_most", time.Until(until).Round(time.Second), "error", why)
 		select {
-		case <-stop:
+		case <-exited:
 			hasExited = true
 		default:
 		}
@@ -172,5 +178,6 @@ func (a *Admin) awaitReady(ctx context.Context, log *slog.Logger, stop <-chan st
 
 const (
 	readyPoll     = 5 * time.Millisecond
+	firstAttempt  = 100 * time.Millisecond
 	announceAgain = 10 * time.Second
 )

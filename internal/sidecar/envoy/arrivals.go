@@ -26,9 +26,6 @@ type arrivals struct {
 	seen    uint64    // connections found by looks since the last response with counters
 	sentAt  time.Time // the last look that found more bytes from the client of an open connection
 
-	answered  bool // gauges and guessed have a first value
-	gauges    tally
-	guessed   uint64    // requests counted by gauges since the last response with counters
 	counters  tally     // the last response with counters
 	countedAt time.Time // time of its request; zero: never
 	nextCount time.Time
@@ -58,43 +55,26 @@ func (g *ledger) ended(sockets []sockdiag.Socket, lost bool, now time.Time) {
 
 // answer adds a response of Envoy's.
 func (a *arrivals) answer(now tally, countsConnections bool, requestedAt time.Time) {
-	before := a.gauges
-	known := a.answered
-	a.gauges, a.answered = now, true
-	counted := !a.countedAt.IsZero()
-	if now.counted {
-		last := a.counters
-		seen, guessed := a.seen, a.guessed
-		a.counters, a.countedAt, a.seen, a.guessed = now, requestedAt, 0, 0
-		if counted {
-			a.total += growth(last.total, now.total, guessed)
-			if countsConnections {
-				a.total += growth(last.acceptedBlind, now.acceptedBlind, 0)
-				if more := growth(last.accepted, now.accepted, 0); more > 0 && !a.reports {
-					a.total += max(1, growth(seen, more, 0)) // the seen ones may be others
-				}
-				return
-			}
-		}
-	}
-	if !known {
+	if !now.counted {
 		return
 	}
-	a.total += uint64(max(0, now.unseen-before.unseen))
-	if !now.counted || !counted {
-		more := uint64(max(0, now.requests-before.requests))
-		a.total += more
-		a.guessed += more
+	last, seen, isFirst := a.counters, a.seen, a.countedAt.IsZero()
+	a.counters, a.countedAt, a.seen = now, requestedAt, 0
+	if isFirst {
+		return
+	}
+	a.total += growth(last.total, now.total)
+	if !countsConnections {
+		return
+	}
+	a.total += growth(last.acceptedBlind, now.acceptedBlind)
+	if more := growth(last.accepted, now.accepted); more > 0 && !a.reports {
+		a.total += max(1, growth(seen, more)) // the seen ones may be others
 	}
 }
 
-// growth is the increase of a counter, less the part that was counted already.
-func growth(before, now, counted uint64) uint64 {
-	if now < before+counted {
-		return 0 // Envoy was restarted, or a gauge showed more
-	}
-	return now - before - counted
-}
+// growth is the increase of a counter; 0 after a restart of Envoy.
+func growth(before, now uint64) uint64 { return now - min(before, now) }
 
 // asOf is the time up to which arrivals are complete; zero: that of the last look.
 func (g *ledger) asOf() time.Time {

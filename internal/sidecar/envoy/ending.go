@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
@@ -87,9 +88,8 @@ func (p *Plane) LastCall(ctx context.Context, _ time.Duration) ([]drain.Conversa
 	return open, errors.Join(err, p.StopAccepting(ctx))
 }
 
-// exitTime is how long an Envoy may take to exit after SIGTERM, and again after /quitquitquit. It needs 7 ms
-// (measured).
-const exitTime = time.Second
+// exitTime is how long an Envoy may take to exit after SIGTERM. It needs 7 ms (measured).
+const exitTime = 2 * time.Second
 
 // Close ends Envoy so that it flushes its access log and its stats, and returns when the kernel has delivered what
 // Envoy had written. An Envoy that does not exit is killed. An Envoy that was not started by lastcall keeps running.
@@ -99,36 +99,34 @@ func (p *Plane) Close(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	if err := p.send(ctx, c); err != nil {
-		return err
-	}
-	if previous := p.reloaded(); previous != nil {
-		if err := p.send(ctx, previous); err != nil {
+	for _, c := range []*process.Child{p.reloaded(), c} {
+		if c == nil {
+			continue
+		}
+		if err := p.send(ctx, c); err != nil {
 			return err
 		}
 	}
-	p.awaitDelivery(ctx)
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+	}
 	return nil
 }
 
 // send makes Envoy exit. SIGTERM and /quitquitquit have the same effect; SIGTERM needs neither a round trip nor a
 // working admin API.
 func (p *Plane) send(ctx context.Context, c *process.Child) error {
-	if c.HasExited() {
+	if len(c.Group()) == 0 {
 		return nil
 	}
 	_ = c.SignalGroup(syscall.SIGTERM)
-	if !awaitExit(ctx, c) && ctx.Err() == nil {
-		p.log.Warn("Envoy still running after SIGTERM; calling /quitquitquit", "after", exitTime)
-		ask, cancel := context.WithTimeout(ctx, exitTime)
-		err := p.admin.Post(ask, pathQuit)
-		if cancel(); (err != nil || !awaitExit(ctx, c)) && ctx.Err() == nil {
-			p.log.Warn("Envoy still running; killing it", "error", err)
-			_ = c.SignalGroup(syscall.SIGKILL)
-			select {
-			case <-c.Done():
-			case <-ctx.Done():
-			}
+	if !(ends(ctx, c, exitTime) && groupEnds(ctx, c)) && ctx.Err() == nil {
+		p.log.Warn("Envoy still running after SIGTERM; killing it", "after", exitTime)
+		_ = c.SignalGroup(syscall.SIGKILL)
+		select {
+		case <-c.Done():
+		case <-ctx.Done():
 		}
 	}
 	if c.HasExited() {
@@ -137,58 +135,39 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 	return fmt.Errorf("end envoy: %w", ctx.Err())
 }
 
-// awaitExit waits for the exit of Envoy and of all processes that it has started.
-func awaitExit(ctx context.Context, c *process.Child) bool {
-	if !ends(ctx, c, exitTime) {
-		return false
-	}
-	// drain.Termination ends ctx when Envoy has exited; processes that a script has left behind get their time
-	// nevertheless.
-	for end := within(ctx, exitTime); groupLives(c); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
+// groupEnds waits for the processes that a script has started and left behind, and reports whether they have ended.
+func groupEnds(ctx context.Context, c *process.Child) bool {
+	ctx, cancel := context.WithTimeout(ctx, exitTime)
+	defer cancel()
+	<-c.GroupDone(ctx)
+	return len(c.Group()) == 0
 }
 
-// groupLives reports whether a process of the group still runs after its leader has exited: only a script leaves one.
-func groupLives(c *process.Child) bool { return len(c.Group()) > 0 }
-
-// within is d from now, or ctx's deadline if that is sooner. The cancellation of ctx, which follows Envoy's exit, does
-// not count.
-func within(ctx context.Context, d time.Duration) time.Time {
-	end := time.Now().Add(d)
-	if last, ok := ctx.Deadline(); ok && last.Before(end) {
-		return last
-	}
-	return end
-}
-
-// deliveryTime bounds how long an end waits for slow readers. It is part of the margin before the kubelet's SIGKILL.
+// deliveryTime is how long an end waits for slow readers. It is part of the margin before the kubelet's SIGKILL.
 const deliveryTime = 500 * time.Millisecond
 
 // awaitDelivery waits until the kernel has delivered to the clients what an exited Envoy had written: a pod's network
 // ends with its last process, and undelivered bytes with it.
-func (p *Plane) awaitDelivery(ctx context.Context) {
-	for end := within(ctx, deliveryTime); ; time.Sleep(5 * time.Millisecond) {
+func (p *Plane) awaitDelivery() {
+	ctx, cancel := context.WithTimeout(p.life, deliveryTime)
+	defer cancel()
+	owing := 0
+	if poll.Until(ctx, 5*time.Millisecond, func() bool {
 		p.mu.Lock()
+		defer p.mu.Unlock()
+		if owing = 0; p.layout == nil { // it has not served
+			return true
+		}
 		sockets, err := p.sockets(sockdiag.Of(sockdiag.FinWait1, sockdiag.Closing, sockdiag.LastAck))
-		owing := 0
 		for _, s := range sockets {
 			if p.layout.counts(s.Local) && undelivered(s) {
 				owing++
 			}
 		}
-		p.mu.Unlock()
-		if err != nil || owing == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			p.log.Warn("clients have not received everything that Envoy had written", "connections", owing,
-				"within", deliveryTime)
-			return
-		}
+		return err != nil || owing == 0
+	}) != nil {
+		p.log.Warn("clients have not received everything that Envoy had written", "connections", owing,
+			"within", deliveryTime)
 	}
 }
 
@@ -203,7 +182,8 @@ func (p *Plane) Kill() {
 	}
 }
 
-// Exited is closed when Envoy has exited. It is never closed for an Envoy that was not started by lastcall.
+// Exited is closed when Envoy has exited, and the kernel has delivered what it had written. It is never closed for an
+// Envoy that was not started by lastcall.
 func (p *Plane) Exited() <-chan struct{} { return p.exited }
 
 // Shut releases everything when the plane is no longer needed.

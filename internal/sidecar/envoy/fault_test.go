@@ -149,14 +149,13 @@ func TestStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t)
-			verdict := drain.Clean
+			verdict, cfg := drain.Clean, soon
 			if busy {
 				r.busy()
-				verdict = drain.Cut
+				verdict, cfg = drain.Cut, cutSoon
+				cfg.GracePeriod = 8 * time.Second
 			}
 			must.Do(t, syscall.Kill(r.running().Pid(), syscall.SIGSTOP))
-			cfg := cutSoon
-			cfg.GracePeriod = 8 * time.Second
 			report := r.terminate(cfg)
 			select {
 			case got := <-report.report:

@@ -63,9 +63,9 @@ type layout struct {
 	unknown []string // listeners whose connections are not visible at all
 	hidden  []string // stats that are missing, for the log
 
-	inboundOnly bool     // there are listeners marked inbound: only those are drained
-	usedOnly    bool     // ownRequest identifies a valid response, so unused stats may be omitted
-	wanted      []string // gauges that a response must have
+	inboundOnly bool            // there are listeners marked inbound: only those are drained
+	usedOnly    bool            // ownRequest identifies a valid response, so unused stats may be omitted
+	wanted      map[string]bool // gauges that a response must have
 }
 
 // layOut selects listeners by direction, address and port, never by name: a user's listener may be called worker_api or
@@ -84,7 +84,7 @@ func layOut(listeners []Listener, shown Stats, leaveOut []uint16, kernel bool) *
 func layOutOf(listeners []Listener, shown Stats, leaveOut []uint16, kernel, outbound bool) *layout {
 	l := &layout{
 		bound: map[uint16][]netip.Addr{}, evidence: map[uint16]evidence{},
-		http: map[string]bool{}, mixed: map[string]bool{}, counters: map[string]bool{},
+		http: map[string]bool{}, mixed: map[string]bool{}, counters: map[string]bool{}, wanted: map[string]bool{},
 		countsConnections: true, countsRequests: true,
 	}
 	users := map[string]int{} // of a stat prefix
@@ -178,17 +178,18 @@ func (l *layout) add(listener Listener, addresses []netip.AddrPort, t evidence, 
 // want chooses the gauges that identify a complete response of this Envoy.
 func (l *layout) want(shown Stats) {
 	if _, l.usedOnly = shown[ownRequest]; l.usedOnly {
-		l.wanted = []string{ownRequest}
+		l.wanted[ownRequest] = true
 		return
 	}
 	for prefix := range l.http {
-		l.wanted = append(l.wanted, "http."+prefix+"."+requestsActive)
+		l.wanted["http."+prefix+"."+requestsActive] = true
 		if l.mixed[prefix] {
-			l.wanted = append(l.wanted, "http."+prefix+"."+connectionsActive)
+			l.wanted["http."+prefix+"."+connectionsActive] = true
 		}
 	}
-	l.wanted = append(l.wanted, l.unseen...)
-	slices.Sort(l.wanted)
+	for _, gauge := range l.unseen {
+		l.wanted[gauge] = true
+	}
 }
 
 // matcherHint is the setting that shows hidden stats.

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -69,11 +70,8 @@ func newLedger(l *layout) *ledger {
 
 // use sets another layout; counts stay.
 func (g *ledger) use(l *layout) {
-	g.layout, g.wanted = l, make(map[string]bool)
-	g.arrivals.answered, g.arrivals.countedAt = false, time.Time{} // the sums are of other listeners now
-	for _, name := range l.wanted {
-		g.wanted[name] = true
-	}
+	g.layout, g.wanted = l, maps.Clone(l.wanted)
+	g.arrivals.countedAt = time.Time{} // the sums are of other listeners now
 	g.forget()
 }
 

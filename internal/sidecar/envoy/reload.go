@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
@@ -119,7 +118,8 @@ func (p *Plane) followConfig() {
 func (p *Plane) replace(ctx context.Context) error {
 	timeout := cmp.Or(p.o.StartTimeout, DefaultStartTimeout)
 	if previous := p.reloaded(); previous != nil && !previous.HasExited() {
-		p.log.Info("reload waits for the end of the previous Envoy, parentShutdownDuration after the last reload", "pid", previous.Pid())
+		p.log.Info("reload waits for the end of the previous Envoy, parentShutdownDuration after the last reload",
+			"pid", previous.Pid())
 		if !ends(ctx, previous, 2*p.o.ParentShutdown) {
 			return cmp.Or(ctx.Err(), errors.New("the previous Envoy does not end"))
 		}
@@ -142,7 +142,8 @@ func (p *Plane) replace(ctx context.Context) error {
 			<-check.Done()
 		}
 		if check.Code() != 0 {
-			return fmt.Errorf("validate %s: envoy exited with code %d; its output is in the log above", o.Config, check.Code())
+			return fmt.Errorf("validate %s: envoy exited with code %d; its output is in the log above",
+				o.Config, check.Code())
 		}
 	}
 	p.mu.Lock()
@@ -185,25 +186,32 @@ func (p *Plane) succeed(ctx context.Context, o *Options, h hotRestart, timeout t
 	if err != nil {
 		return err
 	}
-	var why error
-	late := poll.Until(ctx, readyPoll, func() bool {
-		why = p.admin.servesEpoch(ctx, h.epoch)
-		return why == nil || next.HasExited()
+	previous := p.running()
+	follow, unfollow := context.WithCancel(p.life)
+	p.work.Go(func() { defer unfollow(); p.followPrevious(follow, previous, began) })
+	late := p.admin.await(ctx, p.log, next.Done(), func(ctx context.Context) error {
+		return p.admin.servesEpoch(ctx, h.epoch)
 	})
 	switch {
 	case next.HasExited():
+		unfollow()
 		return fmt.Errorf("envoy exited with code %d before it was ready; its output is in the log above", next.Code())
 	case late != nil:
+		unfollow()
 		next.Kill()
 		<-next.Done()
-		return fmt.Errorf("envoy does not become ready: %w", cmp.Or(why, late))
+		return late
 	}
 	p.mu.Lock()
-	previous := p.child
 	p.previous, p.hot = previous, h
 	p.mu.Unlock()
 	p.put(next)
-	p.work.Go(func() { p.followPrevious(previous, began) })
+	p.work.Go(func() {
+		if !ends(p.life, previous, p.o.ParentShutdown+endsSoon+exitTime) && p.life.Err() == nil {
+			p.log.Warn("the previous Envoy has not ended; killing it", "pid", previous.Pid())
+			_ = previous.SignalGroup(syscall.SIGKILL)
+		}
+	})
 	p.notePrevious()
 	return p.layOut(ctx, true)
 }
@@ -233,15 +241,14 @@ const endsSoon, endsPoll, endTime = time.Second, 50 * time.Millisecond, 500 * ti
 // maxNamed bounds the log lines about them.
 const maxNamed = 10
 
-// followPrevious logs the requests that the end of the previous Envoy cuts, and kills one that does not end. Its
-// successor was started at began, and may have taken long to become ready.
-func (p *Plane) followPrevious(previous *process.Child, began time.Time) {
+// followPrevious logs the requests that the end of the previous Envoy cuts. Its successor was started at began: on a
+// busy machine it ends the previous one before it answers that it serves.
+func (p *Plane) followPrevious(ctx context.Context, previous *process.Child, began time.Time) {
 	var cut []sockdiag.Socket // with a request, at the last look that has shown it, at Ended
-	late := time.Now().Add(p.o.ParentShutdown + endsSoon + exitTime)
 	first := began.Add(p.o.ParentShutdown - min(endsSoon, p.o.ParentShutdown/2))
 	wait := time.Until(first)
-	for ; !ends(p.life, previous, wait) && p.life.Err() == nil && time.Now().Before(late); wait = endsPoll {
-		own := socketsOf(previous)
+	for ; !ends(ctx, previous, wait) && ctx.Err() == nil; wait = endsPoll {
+		own := sockdiag.Inodes(previous.Group())
 		p.mu.Lock()
 		open, _ := p.sockets(connectionStates)
 		l := p.layout
@@ -260,13 +267,13 @@ func (p *Plane) followPrevious(previous *process.Child, began time.Time) {
 			}
 		}
 	}
-	for _, s := range cut[:min(len(cut), maxNamed)] {
-		p.log.Warn("a request in flight was cut at the end of the previous Envoy", "peer", s.Remote.String(), "last_received",
-			s.LastReceived, "of", len(cut), "hint", "raise parentShutdownDuration", "parent_shutdown", p.o.ParentShutdown)
+	if ctx.Err() != nil {
+		return
 	}
-	if !previous.HasExited() && p.life.Err() == nil {
-		p.log.Warn("the previous Envoy has not ended; killing it", "pid", previous.Pid())
-		_ = previous.SignalGroup(syscall.SIGKILL)
+	for _, s := range cut[:min(len(cut), maxNamed)] {
+		p.log.Warn("a request in flight was cut at the end of the previous Envoy", "peer", s.Remote.String(),
+			"last_received", s.LastReceived, "of", len(cut),
+			"hint", "raise parentShutdownDuration", "parent_shutdown", p.o.ParentShutdown)
 	}
 }
 
@@ -279,15 +286,6 @@ func ends(ctx context.Context, c *process.Child, most time.Duration) bool {
 	case <-ctx.Done():
 	}
 	return c.HasExited()
-}
-
-// socketsOf are the inodes of the sockets of Envoy's processes.
-func socketsOf(c *process.Child) map[uint32]bool {
-	out := make(map[uint32]bool)
-	for _, pid := range c.Group() {
-		_ = sockdiag.AddInodes(out, "/proc/"+strconv.Itoa(pid)) // it may have ended
-	}
-	return out
 }
 
 // awaitReload waits until no reload is in progress: the admin API belongs to neither Envoy for a moment.
@@ -306,7 +304,7 @@ func (p *Plane) awaitReload(ctx context.Context) {
 // notePrevious makes the previous Envoy's connections count as busy: the stats are late about them.
 func (p *Plane) notePrevious() {
 	if previous := p.reloaded(); previous != nil {
-		sockets := socketsOf(previous)
+		sockets := sockdiag.Inodes(previous.Group())
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.ledger.previous = sockets

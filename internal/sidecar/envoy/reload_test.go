@@ -3,12 +3,14 @@ package envoy
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,19 +44,22 @@ func fromFile(t *testing.T, parentShutdown time.Duration) (r *running, write fun
 // awaitEpoch waits until the Envoy of this epoch serves.
 func (r *running) awaitEpoch(epoch int) {
 	r.t.Helper()
-	polltest.NoError(r.t, func() error { return r.admin.servesEpoch(context.Background(), epoch) })
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	must.Do(r.t, r.admin.await(ctx, discard, nil, func(ctx context.Context) error { return r.admin.servesEpoch(ctx, epoch) }))
 	polltest.Eventually(r.t, "the next Envoy has started", func() bool { return strings.Count(r.log.String(), "Envoy started") > epoch }, r.log)
 }
 
-// No request is lost in reloads under load, on new connections and on kept ones.
+// No request is lost in reloads under load, on new connections and on a kept one. It is in use all the time: the end of
+// the previous Envoy closes idle connections, at which a request may be on its way.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	r := start(t, func(o *Options) { o.ParentShutdown = 2 * time.Second })
-	clients := []*http.Client{{Transport: &http.Transport{}}, {Transport: &http.Transport{DisableKeepAlives: true}}}
+	r := start(t, func(o *Options) { o.ParentShutdown = 4 * time.Second })
+	clients := []*http.Client{{Transport: &http.Transport{MaxConnsPerHost: 1}}, {Transport: &http.Transport{DisableKeepAlives: true}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	load := make(chan *loadtest.Load, 1)
 	go func() {
-		load <- loadtest.AtRate(ctx, 100, func(i int) string {
+		load <- loadtest.AtRate(ctx, 50, func(i int) string {
 			// net/http does not repeat a POST.
 			request, err := http.NewRequest(http.MethodPost, "http://"+r.listen+"/", strings.NewReader("some"))
 			if err != nil {
@@ -149,4 +154,21 @@ func TestDrainAfterReload(t *testing.T) {
 	o.endsWith(old)
 	r.wantGone()
 	polltest.Eventually(t, "the previous Envoy ends", r.reloaded().HasExited, r.log)
+}
+
+// An Envoy that reloads leaves a connection to its admin API unanswered. The next attempt finds its successor.
+func TestUnansweredAttempt(t *testing.T) {
+	var hung atomic.Bool
+	ln := nettest.Listen(t, "127.0.0.1:0")
+	nettest.Serve(t, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !hung.Swap(true) {
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, `{"state": "LIVE", "command_line_options": {"restart_epoch": 1}}`)
+	}))
+	a, err := NewAdmin(ln.Addr().String())
+	must.Do(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	must.Do(t, a.await(ctx, discard, nil, func(ctx context.Context) error { return a.servesEpoch(ctx, 1) }))
 }

@@ -41,7 +41,11 @@ func (p *Plane) put(c *process.Child) {
 	p.mu.Unlock()
 	p.log.Info("Envoy started", "pid", c.Pid(), "admin", p.o.Admin)
 	p.work.Go(func() {
-		<-c.Done()
+		if <-c.Done(); p.running() != c {
+			return // a reload has replaced it
+		}
+		_ = groupEnds(p.life, c)
+		p.awaitDelivery()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		select {

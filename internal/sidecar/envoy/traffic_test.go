@@ -177,7 +177,7 @@ func (g *gaps) served() {
 // choice.
 func TestShortConnections(t *testing.T) {
 	cfg := drain.Config{
-		MinimumDrain: 100 * time.Millisecond, QuietTime: 1500 * time.Millisecond, QuietCap: 4 * time.Second,
+		MinimumDrain: 100 * time.Millisecond, QuietTime: 1500 * time.Millisecond,
 		GracePeriod: 12 * time.Second, Margin: time.Second, PollInterval: 20 * time.Millisecond,
 	}
 	totals := []m{{"suffix": "downstream_cx_total"}, {"suffix": "downstream_rq_total"}}
@@ -225,7 +225,7 @@ func TestShortConnections(t *testing.T) {
 			close(stop)
 			clients.Wait()
 			// A machine that did not let the clients run for the quiet time excuses an early end.
-			if took := time.Duration(report.Phases[0].Took); took < cfg.QuietCap && g.longest < cfg.QuietTime {
+			if took := time.Duration(report.Phases[0].Took); took < cfg.DrainCap() && g.longest < cfg.QuietTime {
 				t.Errorf("the drain ended after %v although clients came with gaps of no more than %v: %+v\n%s", took, g.longest, report, r.log)
 			}
 			if tt.late && report.Late < g.count/2 { // some came before the drain; each is a connection and, mostly, a request

@@ -219,7 +219,7 @@ func (r *resolver) putMatcher(l *layer, p placed, src Source) {
 
 // unknown warns of an unknown field, in a MeshConfig only if its name is a misspelt one: most of it is not lastcall's.
 func (r *resolver) unknown(l *layer, path []string, isMesh bool, names ...string) {
-	if r.full() && !isMesh {
+	if len(r.warnings) >= listed && !isMesh {
 		r.warn(Source{}, "", "") // only counted
 		return
 	}

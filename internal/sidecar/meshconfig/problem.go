@@ -48,45 +48,32 @@ func (w Warning) String() string {
 type findings struct {
 	errs     []error
 	warnings []Warning
-	moreErrs int // beyond listed
-	moreWarn int
 }
 
 // listed bounds the errors and the warnings that are listed one by one: a file of another kind would give one for each
 // of its lines.
 const listed = 100
 
-func (f *findings) fail(err error) {
-	if len(f.errs) == listed {
-		f.moreErrs++
-		return
-	}
-	f.errs = append(f.errs, err)
-}
+func (f *findings) fail(err error) { f.errs = append(f.errs, err) }
 
 func (f *findings) warn(src Source, path, format string, args ...any) {
-	if f.full() {
-		f.moreWarn++
-		return
-	}
 	f.warnings = append(f.warnings, Warning{Field: path, Source: src, Text: fmt.Sprintf(format, args...)})
 }
 
-// full reports that a further warning would only be counted.
-func (f *findings) full() bool { return len(f.warnings) == listed }
-
 // err joins the errors.
 func (f *findings) err() error {
-	if f.moreErrs > 0 {
-		return errors.Join(append(f.errs, fmt.Errorf("and %d more errors", f.moreErrs))...)
+	errs := f.errs
+	if more := len(errs) - listed; more > 0 {
+		errs = append(errs[:listed:listed], fmt.Errorf("and %d more errors", more))
 	}
-	return errors.Join(f.errs...)
+	return errors.Join(errs...)
 }
 
 // all returns the warnings.
 func (f *findings) all() []Warning {
-	if f.moreWarn > 0 {
-		return append(f.warnings, Warning{Field: "configuration", Text: fmt.Sprintf("%d more warnings", f.moreWarn)})
+	if more := len(f.warnings) - listed; more > 0 {
+		last := Warning{Field: "configuration", Text: fmt.Sprintf("%d more warnings", more)}
+		return append(f.warnings[:listed:listed], last)
 	}
 	return f.warnings
 }

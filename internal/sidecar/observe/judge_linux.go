@@ -19,19 +19,18 @@ const (
 // connection is a client's connection as the last look saw it.
 type connection struct {
 	sockdiag.Socket
-	turn       turn
-	arrived    time.Time
-	active     bool // with a request since Begin, or in flight then
-	settled    bool // its turn has been resolved, since bytes moved
-	appFirst   bool // the table shows that the app closed first
-	isInner    bool // the proxy's to the app
-	missed     int  // looks in a row that did not show it, while the kernel has not reported its end
-	isReported bool // its report waits for Begin
-	isProbe    bool // taken for one
+	turn     turn
+	arrived  time.Time
+	active   bool // with a request since Begin, or in flight then
+	settled  bool // its turn has been resolved, since bytes moved
+	appFirst bool // the table shows that the app closed first
+	isInner  bool // the proxy's to the app
+	missed   int  // looks in a row that did not show it, while the kernel has not reported its end
+	isProbe  bool // taken for one
 
 	answered     uint64 // Received at the last look at which the app had sent last,
 	answeredSent uint64 // and Sent then
-	segments     uint32 // SegmentsReceived at the first look
+	segments     uint32 // SegmentsReceived before the first request that may be in flight
 	isOpaque     bool   // the app sent first, or the client a message too short for HTTP/1.1
 	// Looks that have shown more of the app's bytes behind the client's last one; see isStream.
 	parts               int
@@ -39,32 +38,27 @@ type connection struct {
 	pause               time.Duration // the longest between two of them
 }
 
-// received are the bytes from the client without its FIN, as far as the state shows the FIN.
-func received(s sockdiag.Socket) uint64 {
-	if s.State == sockdiag.CloseWait {
-		return s.Received - min(s.Received, 1)
-	}
-	return s.Received
-}
-
-// unread are the bytes that the app has not read, without the client's FIN.
-func unread(s sockdiag.Socket) uint32 {
-	if s.State == sockdiag.CloseWait {
-		return s.ReadQueue - min(s.ReadQueue, 1)
-	}
-	return s.ReadQueue
-}
-
 // queued reports whether the app has not accepted the connection.
 func (c *connection) queued() bool { return c.Inode == 0 && c.State == sockdiag.Established }
 
 // busy reports whether a request is in flight, as far as visible.
-func (c *connection) busy() bool { return unread(c.Socket) > 0 || c.WriteQueue > 1 || c.turn == client }
+func (c *connection) busy() bool { return c.Unread() > 0 || c.WriteQueue > 1 || c.turn == client }
+
+// isInDoubt reports whether both sides sent last in one tick of the kernel's clock.
+func (c *connection) isInDoubt() bool {
+	return !c.settled && c.Sent > 0 && c.LastReceived == c.LastSent
+}
+
+// age adds a time in which no segment came or went.
+func (c *connection) age(d time.Duration) {
+	c.LastReceived += d
+	c.LastSent += d
+	c.LastAcked += d
+}
 
 // turnOf determines which side sent last on s; was is the last sighting of the connection, or nil.
 func turnOf(s sockdiag.Socket, was *connection) turn {
-	// At the end, Received may include a FIN, which the state no longer shows.
-	came := was == nil || received(s) > received(was.Socket)+fin(s)
+	came := was == nil || was.came(s)
 	went := was == nil || s.Sent != was.Sent
 	switch {
 	case s.SegmentsReceived == 0: // handshake, and perhaps a FIN
@@ -86,7 +80,7 @@ func turnOf(s sockdiag.Socket, was *connection) turn {
 		in -= was.SegmentsReceived
 	}
 	switch {
-	case unread(s) > 0 && s.State != closed:
+	case s.Unread() > 0 && s.State != closed:
 		return client
 	case in == 1:
 		return app
@@ -94,40 +88,14 @@ func turnOf(s sockdiag.Socket, was *connection) turn {
 	return unclear
 }
 
-// delayed is the kernel's delay of an acknowledgement at its shortest (TCP_DELACK_MIN).
-const delayed = 40 * time.Millisecond
-
-// fin is 1 for a destroyed socket, whose counters may include the client's FIN.
-func fin(s sockdiag.Socket) uint64 {
-	if s.State == closed {
-		return 1
-	}
-	return 0
+// came reports whether the client has sent data since c was seen.
+func (c *connection) came(s sockdiag.Socket) bool {
+	grew := s.DataReceived() - c.DataReceived()
+	return s.DataReceived() > c.DataReceived() && (grew > 1 || s.State != closed) // which may have its FIN
 }
 
 // closed is the state of a destroyed socket (TCP_CLOSE).
 const closed = sockdiag.State(7)
-
-// settle resolves the turn of a connection that has been silent for so long that the kernel has sent the delayed
-// acknowledgements, if both sides sent in one tick before. A client acknowledges an answer by itself, up to 500 ms
-// later (RFC 9293, 3.8.6.3), unless its next request has done so. answered and exact are the result of
-// sockets.InStride.
-func (c *connection) settle(answered, exact bool) {
-	later := c.LastReceived - c.LastAcked
-	switch {
-	case later > 0 && later <= 500*time.Millisecond, answered:
-		c.turn = app
-	case exact:
-		c.turn = client
-	}
-	c.settled = true
-}
-
-// unsettled reports whether settle has something to resolve.
-func (c *connection) unsettled() bool {
-	return !c.settled && c.State == sockdiag.Established && c.Sent > 0 && c.LastReceived == c.LastSent &&
-		c.LastReceived > delayed+delayed/2
-}
 
 // outcome is how a connection ended for its client.
 type outcome int
@@ -160,11 +128,7 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 		unread    = s.ReadQueue > 1  // likewise
 		pending   = unread || next == client
 		wasClosed = was != nil && was.State == sockdiag.CloseWait
-		wasOpen   = was != nil && was.State == sockdiag.Established
-		noFIN     = wasOpen && was.Received == s.Received
-		// If our FIN is acknowledged: the table has shown it, or one segment was the client's FIN and acknowledged ours.
-		finAfter = was != nil && (was.appFirst || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2) ||
-			wasOpen && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1
+		noFIN     = was != nil && was.State == sockdiag.Established && was.Received == s.Received
 	)
 	switch {
 	case s.SegmentsReceived == 0:
@@ -185,7 +149,7 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 	case unacked: // the client's reset: the app's own close would have delivered everything first
 		return leftByClient
 	case pending && finAcked:
-		if noFIN || finAfter || appFirst() {
+		if closedByApp(s, was, appFirst) {
 			return unanswered
 		}
 		return leftByClient
@@ -201,9 +165,18 @@ func judge(s sockdiag.Socket, was *connection, appFirst func() bool) outcome {
 	return answered
 }
 
-// looksAnswered reports whether the last bytes were the app's, in whatever protocol.
-func (f outcome) looksAnswered() bool {
-	return f == answered || f == unclearOrder || f == unclearProtocol || f == unclearStream
+// closedByApp reports whether the app closed first. was is the last sighting, or nil; see judge for appFirst.
+func closedByApp(s sockdiag.Socket, was *connection, appFirst func() bool) bool {
+	switch {
+	case was == nil:
+	case was.State == sockdiag.CloseWait || was.State == sockdiag.LastAck:
+		return false
+	case was.appFirst || was.State != sockdiag.Established || s.Received == was.Received:
+		return true
+	case s.Acked > s.Sent && s.Received == was.Received+1 && s.EmptyReceived == was.EmptyReceived+1:
+		return true // one segment was the client's FIN and acknowledged the app's
+	}
+	return appFirst()
 }
 
 // maxMissed is how many looks a report may be late: the kernel sends them in the background.

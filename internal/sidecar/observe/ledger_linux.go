@@ -4,10 +4,13 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
 
 const (
@@ -22,13 +25,13 @@ const (
 // ledger follows the connections of one namespace. It has no clock and is not safe for concurrent use.
 type ledger struct {
 	options        Options
-	owned          func(sockdiag.Socket) bool // whether a listener is the app's; nil: all are
-	acks           func(ports []uint16) (answers func(local, remote netip.AddrPort) (answered, exact bool), err error)
+	acks           sockets.Acks
 	listeners      map[uint64]bool      // by cookie, whether it counts; closed ones until their reports
 	ports          map[uint16]bool      // that have or had a listener that counts
 	listening      []uint16             // that have one now
 	listenerClosed bool                 // one that counts, and no look has followed
 	closed         map[uint16]time.Time // when a port's first listener closed, unless a later look has shown one
+	exited         map[uint16]time.Time // when a port's last listener closed, with or without a successor
 	open           map[uint64]*connection
 	evidence       map[uint16]evidence
 	looked         time.Time
@@ -43,15 +46,11 @@ type ledger struct {
 }
 
 func newLedger(o Options) *ledger {
-	g := &ledger{
-		options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool), closed: make(map[uint16]time.Time),
+	return &ledger{
+		options: o, listeners: make(map[uint64]bool), ports: make(map[uint16]bool),
+		closed: make(map[uint16]time.Time), exited: make(map[uint16]time.Time),
 		open: make(map[uint64]*connection), evidence: make(map[uint16]evidence), probes: newProbes(o),
-		refusals: refusals{halfClosed: make(map[ends]halfClosed)},
 	}
-	if o.Process != 0 {
-		g.owned = func(s sockdiag.Socket) bool { return inodes(o.Process)[s.Inode] }
-	}
-	return g
 }
 
 // states are those of listeners and of connections that are not yet at rest.
@@ -59,29 +58,29 @@ var states = sockdiag.Of(sockdiag.Listen, sockdiag.Established, sockdiag.CloseWa
 	sockdiag.FinWait1, sockdiag.FinWait2, sockdiag.Closing, sockdiag.LastAck)
 
 // counts reports whether a socket is a client's connection, to the app or to its proxy, or isInner: the proxy's to the
-// app.
+// app, not from 127.0.0.1, from where another container of the pod connects, such as the app to its cache.
 func (g *ledger) counts(s sockdiag.Socket) (counts, isInner bool) {
 	if !g.ports[s.Local.Port()] {
 		return false, false
 	}
-	if g.options.Shared || s.Remote.Port() == 0 || !isWithin(s.Local.Addr(), s.Remote.Addr()) {
+	if g.options.Process != 0 || s.Remote.Port() == 0 || !isWithin(s.Local.Addr(), s.Remote.Addr()) {
 		return true, false
 	}
-	isInner = g.isInner(s.Remote.Addr(), s.Local.Port())
+	isInner = len(g.options.ProxyPorts) > 0 && !slices.Contains(g.options.ProxyPorts, s.Local.Port()) &&
+		(!s.Remote.Addr().IsLoopback() || s.Remote.Addr() == istio.Source4)
 	return isInner, isInner
 }
 
 // look adds a look at the table, without the sockets that the kernel has reported since.
 func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.listen(sockets)
-	g.findEnded(sockets, now)
 	present := make(map[uint64]bool, len(sockets))
 	others := make(map[uint64]sockdiag.Socket)
 	for _, s := range sockets {
 		counts, isInner := g.counts(s)
 		switch c := g.open[s.Cookie]; {
 		case s.State == sockdiag.Listen:
-		case !counts && !g.options.Shared && len(others) < maxConnections:
+		case !counts && g.options.Process == 0 && len(others) < maxConnections:
 			others[s.Cookie] = s
 			if was, ok := g.others[s.Cookie]; ok && isLeftOf(was, s) {
 				others[s.Cookie] = was
@@ -104,16 +103,11 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 	g.others = others
 	g.settle()
 	for cookie, c := range g.open {
-		switch {
-		case present[cookie]:
-			if c.busy() {
-				c.active, g.lastBusy = true, now
-			}
-		case c.isReported:
-		case g.begun && g.result.Overruns == 0: // its report follows
-			c.missed++
-		default: // or not
-			if c.missed++; c.missed > maxMissed {
+		switch isPresent := present[cookie]; {
+		case isPresent && c.busy():
+			c.active, g.lastBusy = true, now
+		case !isPresent: // its report follows, but perhaps not after an overrun
+			if c.missed++; c.missed > maxMissed && (!g.begun || g.result.Overruns > 0) {
 				delete(g.open, cookie)
 				g.result.Unseen++
 			}
@@ -126,7 +120,8 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 func (g *ledger) meet(s sockdiag.Socket, isInner bool, now time.Time) {
 	c := &connection{
 		Socket: s, arrived: later(arrival(s, now), g.looked), turn: turnOf(s, nil), isInner: isInner, active: g.begun,
-		isOpaque: s.SegmentsReceived == 0 && s.Sent > 0, segments: s.SegmentsReceived,
+		isOpaque: s.SegmentsReceived == 0 && s.Sent > 0,
+		segments: max(s.SegmentsReceived, 1) - 1, // the last one may be in flight
 	}
 	if c.turn == app {
 		c.part(now.Add(-s.LastSent))
@@ -140,7 +135,7 @@ func (g *ledger) meet(s sockdiag.Socket, isInner bool, now time.Time) {
 
 // see adds what another look shows of a connection.
 func (g *ledger) see(c *connection, s sockdiag.Socket, now time.Time) {
-	if grew := received(s) - received(c.Socket); received(s) > received(c.Socket) {
+	if grew := s.DataReceived() - c.DataReceived(); s.DataReceived() > c.DataReceived() {
 		c.active = g.begun
 		c.isOpaque = c.isOpaque || c.turn == app && isShort(grew, s.SegmentsReceived-c.SegmentsReceived)
 	}
@@ -162,39 +157,44 @@ func (g *ledger) still() bool {
 	if len(g.ports) == 0 || len(g.listening) < len(g.ports) || g.result.Overruns > 0 {
 		return false
 	}
+	return !g.has(func(c *connection) bool { return c.missed > 0 || c.busy() || c.isInDoubt() })
+}
+
+// has reports whether there is such a connection.
+func (g *ledger) has(is func(*connection) bool) bool {
 	for _, c := range g.open {
-		if c.missed > 0 || c.busy() || !c.settled && c.Sent > 0 && c.LastReceived == c.LastSent {
-			return false
+		if is(c) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// age is a look at sockets that are still.
-func (g *ledger) age(now time.Time) {
-	for _, c := range g.open {
-		c.LastReceived += now.Sub(g.looked)
-		c.LastSent += now.Sub(g.looked)
-		c.LastAcked += now.Sub(g.looked)
-	}
-	g.looked = now
-}
-
-// settle resolves the turns of silent connections.
+// settle resolves the turns of connections on which both sides sent in one tick, and that have been silent for so long
+// that the kernel has sent the delayed acknowledgements: see sockets.Acks.InStride.
 func (g *ledger) settle() {
+	const delayed = 60 * time.Millisecond // half as long again as the kernel's delay at its shortest (TCP_DELACK_MIN)
 	var doubts []*connection
 	for _, c := range g.open {
-		if c.unsettled() {
+		if c.State == sockdiag.Established && c.isInDoubt() && c.LastReceived > delayed {
 			doubts = append(doubts, c)
 		}
 	}
-	if len(doubts) == 0 || g.acks == nil {
+	if len(doubts) == 0 {
 		return
 	}
-	if answers, err := g.acks(slices.Collect(maps.Keys(g.ports))); err == nil { // otherwise at the next look
-		for _, c := range doubts {
-			c.settle(answers(c.Local, c.Remote))
+	answers, err := g.acks.InStride(slices.Collect(maps.Keys(g.ports)))
+	if err != nil { // at the next look
+		return
+	}
+	for _, c := range doubts {
+		switch answered, exact := answers(c.Socket); {
+		case answered:
+			c.turn = app
+		case exact:
+			c.turn = client
 		}
+		c.settled = true
 	}
 }
 
@@ -204,6 +204,7 @@ func (g *ledger) listen(sockets []sockdiag.Socket) {
 	if len(g.listeners) >= maxListeners {
 		clear(g.listeners)
 	}
+	own := sync.OnceValue(func() map[uint32]bool { return sockdiag.Inodes(process.Family(g.options.Process)) })
 	for _, s := range sockets {
 		if s.State != sockdiag.Listen {
 			continue
@@ -213,7 +214,7 @@ func (g *ledger) listen(sockets []sockdiag.Socket) {
 		if !known {
 			counts = !slices.Contains(g.options.IgnorePorts, port) &&
 				(len(g.options.Ports) == 0 || slices.Contains(g.options.Ports, port)) &&
-				(!s.Local.Addr().IsLoopback() || g.options.Shared) && (g.owned == nil || g.owned(s))
+				(g.options.Process == 0 && !s.Local.Addr().IsLoopback() || g.options.Process != 0 && own()[s.Inode])
 			g.listeners[s.Cookie] = counts
 		}
 		if counts {
@@ -238,7 +239,10 @@ func arrival(s sockdiag.Socket, now time.Time) time.Time {
 // unlistened notes the close of a listener, and reports whether the port had no earlier one.
 func (g *ledger) unlistened(s sockdiag.Socket) bool {
 	port := s.Local.Port()
-	if !g.listeners[s.Cookie] || !g.closed[port].IsZero() {
+	if !g.listeners[s.Cookie] {
+		return false
+	}
+	if g.exited[port] = s.Ended; !g.closed[port].IsZero() {
 		return false
 	}
 	g.closed[port] = s.Ended
@@ -267,51 +271,35 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) (e ending, i
 		g.noteOther(s)
 		return e, false
 	}
+	last := s // with what a reset has cleared
+	if s.Remote.Port() == 0 {
+		if last.Remote = (netip.AddrPort{}); c != nil {
+			c.age(now.Sub(g.looked))
+			last, last.Ended = c.Socket, now
+		}
+	}
 	if s.State = closed; c != nil {
 		c.grow(s, now.Add(-s.LastSent))
 	}
-	f := g.refine(judge(s, c, appFirst), s, c, appFirst)
+	f := g.refine(judge(s, c, appFirst), last, c, appFirst)
 	if g.begun {
 		g.note(s, c)
 	}
 	e = ending{
-		at: now, outcome: f, requests: requestsMost(s, c), isInner: isInner, arrived: arrival(s, now),
-		queued:      s.Remote.Port() == 0 && f == reset && (c == nil || c.queued()),
-		wasAnswered: s.Sent > 0 || c != nil && c.Sent > 0,
-		moved:       now.Add(-min(s.LastReceived, s.LastSent)), requestedAt: now.Add(-s.LastReceived),
-		sample: Sample{Peer: s.Remote, Port: s.Local.Port(), Age: drain.Millis(s.LastReceived)},
+		connection: c, at: now, outcome: f, known: g.begun && c != nil,
+		queued: s.Remote.Port() == 0 && f == reset && (c == nil || c.queued()),
 	}
-	if c != nil {
-		e.arrived, e.known, e.busy, e.active, e.isInner, e.isProbe = c.arrived, true, c.busy(), c.active, c.isInner, c.isProbe
-	}
-	switch {
-	case s.Remote.Port() != 0:
-	case c != nil:
-		e.requestedAt = g.looked.Add(-c.LastReceived)
-		e.sample.Peer, e.sample.Age = c.Remote, drain.Millis(now.Sub(e.requestedAt))
-	default:
-		e.sample.Peer, e.sample.Age = netip.AddrPort{}, 0
+	if c == nil {
+		e.connection = &connection{arrived: arrival(s, now), isInner: isInner}
 	}
 	g.noteReset(s, c, e)
+	e.Socket = last
 	return e, true
 }
 
-// left counts the connections that are still open.
-func (g *ledger) left() (n int) {
-	for _, c := range g.open {
-		if c.missed == 0 && !c.isInner {
-			n++
-		}
-	}
-	return n
-}
-
-// closing counts the connections that the app has closed and whose end the kernel still has to report.
-func (g *ledger) closing() (n int) {
-	for _, c := range g.open {
-		if c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.missed > 0 {
-			n++
-		}
-	}
-	return n
+// isClosing reports whether the app has closed connections whose end the kernel still has to report.
+func (g *ledger) isClosing() bool {
+	return g.has(func(c *connection) bool {
+		return c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.missed > 0
+	})
 }

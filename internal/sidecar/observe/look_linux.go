@@ -1,7 +1,8 @@
 package observe
 
 import (
-	"net/netip"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 
 // From Begin on.
 const (
-	interval      = 25 * time.Millisecond  // between looks, or when pacer allows the next
+	interval      = 25 * time.Millisecond  // between looks, or when looks allows the next
 	stillInterval = 100 * time.Millisecond // likewise, while nothing moves
 	gather        = 5 * time.Millisecond   // one look for many reports
 )
@@ -57,7 +58,7 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 	switch {
 	case w.ledger.begun && isUrgent:
 		w.kernel.reports.Receive()
-		return max(gather, looks.paid().Sub(now)) // they may need the table
+		return max(gather, w.paid.Sub(now)) // they may need the table
 	case !w.ledger.begun:
 		w.bufferLocked()
 		if w.ledger.options.LooksEarly && !now.Before(w.due) {
@@ -67,20 +68,18 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 		if pause = now.Truncate(calmPause).Add(calmPause).Sub(now); isUrgent {
 			pause = quickPause
 		}
-		for _, at := range w.ledger.closed {
-			if now.Sub(at) < maxClosed {
-				pause = min(pause, closedPause)
-			}
+		if len(w.ledger.closed) > 0 {
+			pause = min(pause, closedPause)
 		}
 	default:
-		some := false
-		if cost := measure(func() { some = w.collectLocked() }); some {
-			w.looks.reserve(now, cost)
-		}
+		w.spent += sockdiag.Measure(w.collectLocked)
 		if !now.Before(w.due) || w.ledger.listenerClosed {
-			w.tickLocked()
+			_ = w.lookLocked() // one that fails is repeated
 		}
 		pause = max(interval, time.Until(w.due)/4) // several readings for a look that has to wait
+	}
+	if len(w.ledger.listening) < len(w.ledger.ports) {
+		sockdiag.Notify(w.closes)
 	}
 	if w.ledger.begun || w.pause < calmPause { // a later scan waits for the next reading
 		pause = min(pause, max(time.Until(w.due), quickPause))
@@ -92,22 +91,13 @@ func (w *Watch) stepLocked(isUrgent bool) (pause time.Duration) {
 func (w *Watch) scanLocked() error {
 	var sockets []sockdiag.Socket
 	var err error
-	cost := measure(func() { sockets, err = w.kernel.table.All(sockdiag.Of(sockdiag.Listen)) })
+	cost := sockdiag.Measure(func() { sockets, err = w.kernel.table.All(sockdiag.Of(sockdiag.Listen)) })
 	if err == nil {
 		w.ledger.listen(sockets)
-		w.noteCloseLocked()
 	}
 	w.pause = min(max(2*w.pause, scanFirst), maxScan)
-	now := time.Now()
-	w.due = later(now.Add(w.pause), w.scans.reserve(now, cost))
+	w.due = time.Now().Add(max(w.pause, w.scans.Pause(cost)))
 	return err
-}
-
-// noteCloseLocked sends on Closing.
-func (w *Watch) noteCloseLocked() {
-	if len(w.ledger.listening) < len(w.ledger.ports) {
-		sockdiag.Notify(w.closes)
-	}
 }
 
 // bufferLocked keeps the kernel's reports. At the close of a listener it takes the counter of resets: clients that are
@@ -118,26 +108,21 @@ func (w *Watch) bufferLocked() {
 	now, isClosed := time.Now(), false
 	for _, s := range sockets {
 		isClosed = w.ledger.unlistened(s) || isClosed
-		w.ledger.note(s, nil)
-		if c := w.ledger.open[s.Cookie]; c != nil {
-			c.missed, c.isReported = 1, true
-		}
+		w.ledger.note(s, w.ledger.open[s.Cookie])
 	}
 	if isClosed {
-		if refusing, err := w.kernel.counters.refusing(); err == nil {
+		if refusing, err := w.kernel.counters.Resets(); err == nil {
 			w.ledger.base(refusing, now)
 		}
 		w.due = now // the listener may have a successor
 	}
 	w.ended = append(w.ended, sockets...)
-	first := now.Add(-bufferTime)
-	for _, at := range w.ledger.closed {
-		if now.Sub(at) < maxClosed && at.Add(-bufferTime).Before(first) {
-			first = at.Add(-bufferTime)
-		}
-	}
+	isOld := func(_ uint16, at time.Time) bool { return now.Sub(at) >= maxClosed }
+	maps.DeleteFunc(w.ledger.closed, isOld)
+	maps.DeleteFunc(w.ledger.exited, isOld)
+	first := slices.MinFunc(append(slices.Collect(maps.Values(w.ledger.closed)), now), time.Time.Compare)
 	old := 0
-	for old < len(w.ended) && w.ended[old].Ended.Before(first) {
+	for old < len(w.ended) && w.ended[old].Ended.Before(first.Add(-bufferTime)) {
 		old++
 	}
 	if over := len(w.ended) - maxBuffered; over > old {
@@ -158,103 +143,82 @@ func (w *Watch) bufferLocked() {
 	}
 }
 
-// tickLocked takes a look; one that fails leaves the watch blind until the next.
-func (w *Watch) tickLocked() {
-	if before := w.ledger.looked; w.lookLocked() != nil {
-		w.ledger.looked = time.Now()
-		w.ledger.result.Blind += drain.Millis(w.ledger.looked.Sub(before))
-	}
-}
-
-// lookLocked takes a look, and sets the time of the next.
+// lookLocked takes a look, and sets the time of the next. From Begin on, one that fails leaves the watch blind.
 func (w *Watch) lookLocked() (err error) {
-	pause := interval
-	cost := measure(func() {
-		var still bool
-		if still, err = w.readLocked(); still {
-			pause = stillInterval
-		}
-	})
+	var pause time.Duration
+	cost := w.spent + sockdiag.Measure(func() { pause, err = w.readLocked() })
 	now := time.Now()
-	if w.due = now.Add(min(max(earlyPause, earlyShare*cost), maxEarly)); w.ledger.begun {
-		w.due = later(now.Add(pause), w.looks.reserve(now, cost))
+	if err != nil && w.ledger.begun {
+		w.ledger.result.Blind += drain.Millis(now.Sub(w.tried))
+	}
+	w.tried = now
+	if w.due, w.spent = now.Add(min(max(earlyPause, earlyShare*cost), maxEarly)), 0; w.ledger.begun {
+		w.paid = now.Add(w.looks.Pause(cost))
+		w.due = later(now.Add(pause), w.paid)
 	}
 	return err
 }
 
-// readLocked brings the ledger up to date. It reads the machine's table of sockets only if the namespace has received
-// or sent a segment, because otherwise what has ended is in the reports, and nothing else can have changed. It reports
-// whether it was so.
-func (w *Watch) readLocked() (still bool, err error) {
+// readLocked brings the ledger up to date, and returns the time until the next look. It reads the machine's table of
+// sockets only if the namespace has received or sent a segment, because otherwise what has ended is in the reports, and
+// nothing else can have changed.
+func (w *Watch) readLocked() (pause time.Duration, err error) {
 	w.collectLocked()
-	segments, err := w.kernel.counters.segments()
+	segments, err := w.kernel.counters.Segments()
 	if err != nil {
-		return false, err
+		return interval, err
 	}
 	if !w.changed && segments == w.segments && w.ledger.still() {
-		w.ledger.age(time.Now())
-		return true, nil
+		return stillInterval, nil
 	}
-	refusing, err := w.kernel.counters.refusing() // before the table: a listener that it shows was there at these resets
+	refusing, err := w.kernel.counters.Resets() // before the table: a listener that it shows was there at these resets
 	if err != nil {
-		return false, err
+		return interval, err
 	}
 	readAt := time.Now() // the kernel answers within the call; this process may read the answer later
 	sockets, err := w.kernel.table.All(states)
 	if err != nil {
-		return false, err
+		return interval, err
 	}
 	w.ledger.look(sockets, readAt)
 	w.ledger.refused(refusing, readAt)
-	w.ledger.explain(w.isWaiting())
+	w.ledger.explain(sockets, readAt, w.closedHere())
 	w.segments, w.changed = segments, false
-	w.noteCloseLocked()
-	return false, nil
+	return interval, nil
 }
 
-// ends names a connection, as TIME_WAIT sockets have it.
-type ends struct{ local, remote netip.AddrPort }
-
-// collectLocked takes the kernel's reports, which only Begin judges before it, and returns whether there were some.
-func (w *Watch) collectLocked() (some bool) {
+// collectLocked takes the kernel's reports, which only Begin judges before it.
+func (w *Watch) collectLocked() {
 	if !w.ledger.begun {
 		w.bufferLocked()
-		return false
+		return
 	}
 	w.kernel.reports.Receive()
 	sockets, lost := w.kernel.reports.Ended()
-	some = lost || len(sockets) > 0
-	w.changed = w.changed || some
+	w.changed = w.changed || lost || len(sockets) > 0
 	if lost {
 		w.ledger.result.Overruns++
 	}
-	for _, e := range w.judgeLocked(sockets) {
-		w.ledger.include(e)
-	}
-	return some
+	w.judgeLocked(sockets, w.ledger.include)
 }
 
 // judgeLocked judges destroyed sockets.
-func (w *Watch) judgeLocked(sockets []sockdiag.Socket) (out []ending) {
-	isWaiting := w.isWaiting()
+func (w *Watch) judgeLocked(sockets []sockdiag.Socket, on func(ending)) {
+	closedHere := w.closedHere()
 	for _, s := range sockets {
-		if e, counts := w.ledger.destroyed(s, func() bool { return isWaiting(ends{s.Local, s.Remote}) }); counts {
-			out = append(out, e)
+		if e, counts := w.ledger.destroyed(s, func() bool { return closedHere()[s.Ends()] }); counts {
+			on(e)
 		}
 	}
-	return out
 }
 
-// isWaiting reports which connections this side closed first. It reads the table when it is first called, because that
-// may be large.
-func (w *Watch) isWaiting() func(ends) bool {
-	waiting := sync.OnceValue(func() map[ends]bool {
-		sockets, _ := w.kernel.table.All(sockdiag.Of(sockdiag.TimeWait, sockdiag.FinWait2)) // an error: it shows none
-		out := make(map[ends]bool, len(sockets))
-		for _, s := range sockets {
-			out[ends{s.Local, s.Remote}] = true
+// closedHere reads the table at its first call. If that fails, an end by the app looks like one by the client.
+func (w *Watch) closedHere() func() map[sockdiag.Ends]bool {
+	return sync.OnceValue(func() map[sockdiag.Ends]bool {
+		ends, err := w.kernel.table.ClosedHere()
+		if err != nil {
+			w.ledger.result.Overruns++
 		}
-		return out
+		return ends
 	})
-	return func(e ends) bool { return waiting()[e] }
 }

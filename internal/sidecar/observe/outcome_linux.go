@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,28 +12,19 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
 )
 
-// ending is the end of a connection.
+// ending is the end of a connection, with its last state.
 type ending struct {
-	at          time.Time
-	outcome     outcome
-	requests    int // that it may have carried at once, at least 1
-	arrived     time.Time
-	moved       time.Time // data, in any direction
-	requestedAt time.Time // when the client's last byte came
-	known       bool      // a look has shown it; then
-	busy        bool      // at that look
-	active      bool      // with a request since Begin, or in flight then
-	queued      bool      // the app had not accepted it
-	isProbe     bool      // taken for one
-	wasAnswered bool      // by some bytes of the app, so that it is no probe's
-	isInner     bool      // between proxy and app
-	sample      Sample
+	*connection
+	at      time.Time
+	outcome outcome
+	known   bool // a look since Begin has shown it
+	queued  bool // the app had not accepted it
 }
 
 // begin starts the result with the connections of a look, and with those that ended before it.
 func (g *ledger) begin(at time.Time, by string, before []ending) {
 	g.begun = true
-	g.result = Termination{Begin: at, BeginBy: by} // what was missed before does not matter
+	g.result.Begin, g.result.BeginBy = at, by
 	g.lastBusy = at
 	for _, c := range g.open {
 		if c.active = c.busy(); c.isInner {
@@ -44,7 +36,6 @@ func (g *ledger) begin(at time.Time, by string, before []ending) {
 	}
 	for _, e := range before {
 		if !e.at.Before(g.from(at)) {
-			e.known, e.active = false, e.busy
 			g.include(e)
 		}
 	}
@@ -77,17 +68,18 @@ func (g *ledger) arrive(at time.Time, from netip.AddrPort, port uint16) (isProbe
 // include adds the end of a connection, after Begin or a little before it.
 func (g *ledger) include(e ending) {
 	isLost := e.outcome == reset || e.outcome == unanswered
-	isDoubtful := e.outcome == unclearCrossed || e.outcome == unclearProtocol || e.outcome == unclearStream
+	isDoubtful := e.outcome == unclearCrossed || e.outcome == unclearProtocol || e.outcome == unclearStream ||
+		e.outcome == unclearOrder && g.endedBehindListener(e.Socket)
 	switch {
 	case e.known:
 	case e.at.Before(g.result.Begin) && !isLost && !isDoubtful: // none of the termination's
 		return
 	case e.isInner:
 	default:
-		if e.isProbe = g.arrive(e.arrived, e.sample.Peer, e.sample.Port); isLost && !e.arrived.After(g.result.Begin) {
+		if e.isProbe = g.arrive(e.arrived, e.Remote, e.Local.Port()); isLost && !e.arrived.After(g.result.Begin) {
 			g.result.Busy++
 		}
-		e.active = isLost || e.moved.After(g.result.Begin)
+		e.active = isLost || e.at.Add(-min(e.LastReceived, e.LastSent)).After(g.result.Begin)
 	}
 	g.count(e)
 }
@@ -107,13 +99,14 @@ func (g *ledger) count(e ending) {
 	case unclearCrossed:
 		t.Unclear.Crossed++
 	case unclearProtocol:
-		t.Unclear.Opaque += e.requests
+		t.Unclear.Opaque += e.requests()
 	case unclearOrder:
 		t.Unclear.SameTick++
 	case unclearStream:
 		t.Unclear.Streams++
 	}
-	if e.outcome.looksAnswered() && e.active && !e.isInner {
+	looksAnswered := slices.Contains([]outcome{answered, unclearOrder, unclearProtocol, unclearStream}, e.outcome)
+	if looksAnswered && e.active && !e.isInner {
 		t.Answered++
 		g.lastBusy = later(g.lastBusy, e.at)
 	}
@@ -130,9 +123,9 @@ func (g *ledger) lose(e ending, n *int, reason Reason) {
 		return
 	}
 	*n++
-	e.sample.Reason, e.sample.At = reason, drain.Millis(max(e.at.Sub(t.Begin), 0))
 	if len(t.Samples) < maxSamples {
-		t.Samples = append(t.Samples, e.sample)
+		t.Samples = append(t.Samples, Sample{Peer: e.Remote, Port: e.Local.Port(), Reason: reason,
+			At: drain.Millis(max(e.at.Sub(t.Begin), 0)), Age: drain.Millis(e.LastReceived)})
 	}
 }
 
@@ -141,16 +134,13 @@ func (g *ledger) peek(now time.Time) Termination {
 	t := g.result
 	t.Samples = slices.Clone(t.Samples)
 	lastBusy := g.addRefused(&t)
-	for port := range g.ports {
-		t.Ports = append(t.Ports, port)
-	}
-	slices.Sort(t.Ports)
+	t.Ports = slices.Sorted(maps.Keys(g.ports))
 	for _, c := range g.open {
 		if c.missed > 0 || c.isInner || !c.busy() {
 			continue
 		}
 		if g.isOpaque(c.Socket, c) {
-			t.Unclear.Opaque += requestsMost(c.Socket, c)
+			t.Unclear.Opaque += c.requests()
 		} else {
 			t.Unclear.Unfinished++
 		}
@@ -159,7 +149,7 @@ func (g *ledger) peek(now time.Time) Termination {
 		t.Duration = drain.Millis(max(now.Sub(t.Begin), 0))
 		t.Idle = drain.Millis(max(now.Sub(lastBusy), 0))
 	}
-	if t.Judge(); t.Verdict == VerdictClean && g.owned != nil && len(t.Ports) == 0 {
+	if t.Judge(); t.Verdict == VerdictClean && g.options.Process != 0 && len(t.Ports) == 0 {
 		t.Verdict = VerdictUnknown
 	}
 	return t
@@ -173,13 +163,9 @@ func (g *ledger) conclude(now time.Time) {
 		waits := c.appFirst || c.missed == 0 && isFinSent
 		switch {
 		case waits && c.turn == client:
-			g.count(ending{
-				at: now, outcome: g.refine(unanswered, c.Socket, c, func() bool { return true }),
-				requests: requestsMost(c.Socket, c), isInner: c.isInner, active: c.active, isProbe: c.isProbe,
-				wasAnswered: c.Sent > 0,
-				requestedAt: g.looked.Add(-c.LastReceived),
-				sample:      Sample{Peer: c.Remote, Port: c.Local.Port(), Age: drain.Millis(c.LastReceived)},
-			})
+			f := g.refine(unanswered, c.Socket, c, func() bool { return true })
+			c.age(now.Sub(g.looked))
+			g.count(ending{connection: c, at: now, outcome: f, known: true})
 		case !waits && c.missed > 0:
 			g.result.Unseen++
 		default:
@@ -200,20 +186,6 @@ func isWithin(to, from netip.Addr) bool {
 		tcp.Sources4.Contains(from) || tcp.Sources6.Contains(from)
 }
 
-// isInner reports whether the sidecar connects to a port from an address: not from 127.0.0.1, from where another
-// container of the pod asks, such as the app its cache.
-func (g *ledger) isInner(from netip.Addr, port uint16) bool {
-	return len(g.options.ProxyPorts) > 0 && g.ports[port] && !slices.Contains(g.options.ProxyPorts, port) &&
-		(!from.IsLoopback() || from == istio.Source4)
-}
-
-// isAttempt reports whether a destroyed socket is an attempt of the sidecar to connect, which the app's port refused:
-// its SYN was not acknowledged.
-func (g *ledger) isAttempt(s sockdiag.Socket) bool {
-	return isWithin(s.Remote.Addr(), s.Local.Addr()) && g.isInner(s.Local.Addr(), s.Remote.Port()) &&
-		s.Acked == 0 && s.Received == 0
-}
-
 // lostRequest is one of a client's connection to the sidecar or of an inner one.
 type lostRequest struct {
 	isInner     bool
@@ -228,10 +200,10 @@ const (
 // isCountedAtOther reports whether a lost request has been counted at its other connection: a sidecar that relays bytes
 // relays the end, too, and a pod that is killed loses both.
 func (g *ledger) isCountedAtOther(e ending) bool {
-	if len(g.options.ProxyPorts) == 0 || !e.isInner && !slices.Contains(g.options.ProxyPorts, e.sample.Port) {
+	if len(g.options.ProxyPorts) == 0 || !e.isInner && !slices.Contains(g.options.ProxyPorts, e.Local.Port()) {
 		return false
 	}
-	one := lostRequest{e.isInner, e.requestedAt}
+	one := lostRequest{e.isInner, e.at.Add(-e.LastReceived)}
 	for i, other := range g.unpaired {
 		if other.isInner != one.isInner && one.requestedAt.Sub(other.requestedAt).Abs() <= passTime {
 			g.unpaired = slices.Delete(g.unpaired, i, i+1)

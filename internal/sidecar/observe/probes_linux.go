@@ -19,35 +19,25 @@ const (
 
 // probes are the kubelet's.
 type probes struct {
-	all   []Probe
-	local func(netip.Addr) bool
+	Options
 	seen  map[uint16][]time.Time // connections from the node, of a probe's port
 	taken map[uint16]int         // connections since Begin that were taken for probes
 
-	// refusals is Options.Refusals, and refused what it has shown of the probes' ports at the pod's addresses, own.
-	refusals      func(after time.Time) (all []Refusal, until time.Time, known bool)
-	refused       []Refusal
-	own           map[netip.Addr]bool // as the pod's connections show them
-	completeUntil time.Time           // until when these are complete
-	isPassed      bool                // a sidecar passes probes on, and may be refused within the pod
+	refused       []Refusal           // that the node has shown, of the probes' ports at the pod's addresses
+	own           map[netip.Addr]bool // these addresses, as the pod's connections show them
+	completeUntil time.Time           // until when refused is complete
 }
 
 func newProbes(o Options) probes {
-	return probes{
-		all: slices.DeleteFunc(slices.Clone(o.Probes), func(p Probe) bool { return p.Period <= 0 }), local: o.Local,
-		seen: map[uint16][]time.Time{}, taken: map[uint16]int{}, refusals: o.Refusals, own: map[netip.Addr]bool{},
-		isPassed: len(o.ProxyPorts) > 0,
-	}
+	o.Probes = slices.DeleteFunc(slices.Clone(o.Probes), func(p Probe) bool { return p.Period <= 0 })
+	return probes{Options: o, seen: map[uint16][]time.Time{}, taken: map[uint16]int{}, own: map[netip.Addr]bool{}}
 }
 
-// most is how many can come within a time.
-func (p Probe) most(within time.Duration) int { return 1 + int((within+probeLate)/p.Period) }
-
-// most is how many probes of a port can come within a time.
+// most is how many probes of a port, 0 for all, can come within a time.
 func (p *probes) most(port uint16, within time.Duration) (n int) {
-	for _, one := range p.all {
-		if one.Port == port {
-			n += one.most(within)
+	for _, one := range p.Probes {
+		if one.Port == port || port == 0 {
+			n += 1 + int((within+probeLate)/one.Period)
 		}
 	}
 	return n
@@ -55,7 +45,7 @@ func (p *probes) most(port uint16, within time.Duration) (n int) {
 
 // mayBe reports whether a connection may be a probe: from the machine's own or an unknown address.
 func (p *probes) mayBe(from netip.AddrPort) bool {
-	return from.Port() == 0 || p.local != nil && p.local(from.Addr())
+	return from.Port() == 0 || p.Local != nil && p.Local(from.Addr())
 }
 
 // note adds a client's connection to the app.
@@ -95,23 +85,23 @@ func (g *ledger) takeProbe(at time.Time, from netip.AddrPort, port uint16) bool 
 
 // isProbe reports whether a lost request may be a probe's, which is the only one of its connection.
 func (g *ledger) isProbe(e ending) bool {
-	isUnknown := !e.queued && (e.isInner || e.sample.Peer.Port() == 0)
-	return !e.wasAnswered && (e.isProbe || !isUnknown && g.takeProbe(e.at, e.sample.Peer, e.sample.Port))
+	isUnknown := !e.queued && (e.isInner || e.Remote.Port() == 0)
+	return e.Sent == 0 && (e.isProbe || !isUnknown && g.takeProbe(e.at, e.Remote, e.Local.Port()))
 }
 
 // ask takes what the node knows since the last time.
 func (p *probes) ask() {
-	if p.refusals == nil || len(p.own) == 0 {
+	if p.Refusals == nil || len(p.own) == 0 {
 		return
 	}
-	all, until, known := p.refusals(p.completeUntil)
+	all, until, known := p.Refusals(p.completeUntil)
 	for _, r := range all {
 		if p.own[r.To.Addr()] && p.most(r.To.Port(), 0) > 0 {
 			p.refused = append(p.refused, r)
 		}
 	}
 	if p.completeUntil = until; !known || len(p.refused) > maxBuffered {
-		p.refusals = nil
+		p.Refusals = nil
 	}
 }
 
@@ -129,7 +119,7 @@ func (p *probes) explain(began time.Time, all []refusal, count func(r refusal, i
 	for _, r := range shown {
 		refused[r.To.Port()]++
 	}
-	for _, one := range p.all {
+	for _, one := range p.Probes {
 		if refused[one.Port] > p.most(one.Port, last.Sub(began)) || p.hasOthers(one.Port, last) {
 			others[one.Port] = true
 		}
@@ -143,11 +133,9 @@ func (p *probes) explain(began time.Time, all []refusal, count func(r refusal, i
 			r.n--
 			return true
 		})
-		isComplete := p.refusals != nil && !p.isPassed && !p.waits(r) && len(others) == 0
-		most := 0
-		for _, one := range p.all {
-			most += one.most(r.now.Sub(began))
-		}
+		// A sidecar passes probes on, and may be refused within the pod.
+		isComplete := p.Refusals != nil && len(p.ProxyPorts) == 0 && !p.waits(r) && len(others) == 0
+		most := p.most(0, r.now.Sub(began))
 		for range r.n {
 			isPerhaps := !isComplete && perhaps < most
 			if count(r, isPerhaps); isPerhaps {

@@ -9,9 +9,9 @@ import (
 // What the kernel's counters show of a protocol. On the left what the client sends, on the right the app:
 //
 //	HTTP/1.1          request 25+ → ← response, one at a time
-//	TLS               ClientHello 220+ → ← ServerHello … Finished 500+; then HTTP/1.1 or HTTP/2, and tickets that look
-//	                  like responses; at the end close_notify 24 →, after which nothing follows
-//	HTTP/2            SETTINGS, HEADERS 15+ → ← SETTINGS, responses, WINDOW_UPDATE 13 →: which was last shows nothing
+//	TLS               ClientHello 220+ → ← ServerHello … Finished 500+; then HTTP/1.1 or HTTP/2, and tickets
+//	                  that look like responses; at the end close_notify 24 →, after which nothing follows
+//	HTTP/2            SETTINGS, HEADERS 15+ → ← SETTINGS, responses, WINDOW_UPDATE 13 →: the last shows nothing
 //	streamed response request → ← part ← part ← part: the last one looks like the others
 const (
 	leastRequest   = 25 // of HTTP/1.1, bytes: "GET / HTTP/1.1", an empty Host and the line ends (RFC 9112, 3.2)
@@ -57,7 +57,8 @@ func (g *ledger) learn(s sockdiag.Socket) {
 func (g *ledger) isOpaque(s sockdiag.Socket, c *connection) bool {
 	known, e := g.options.Protocols[s.Local.Port()], g.evidence[s.Local.Port()]
 	return known >= Opaque || known == Unspecified && e.tls >= learned && e.plain == 0 ||
-		c != nil && c.isOpaque || isUpgraded(s) || s.SegmentsReceived >= 3 && isShort(received(s), s.SegmentsReceived)
+		c != nil && c.isOpaque || isUpgraded(s) ||
+		s.SegmentsReceived >= 3 && isShort(s.DataReceived(), s.SegmentsReceived)
 }
 
 // isShort reports whether the client's bytes in so many segments are too few for a request in each.
@@ -83,64 +84,51 @@ func lastBytes(s sockdiag.Socket, c *connection) uint64 {
 
 // refine turns an outcome that is certain for HTTP/1.1 into what is known for the protocol of the connection.
 func (g *ledger) refine(f outcome, s sockdiag.Socket, c *connection, appFirst func() bool) outcome {
-	if s.Remote.Port() == 0 && c != nil {
-		s = c.Socket
-	}
 	isOpaque := g.isOpaque(s, c)
 	switch f {
+	case noRequest:
+		return f
 	case reset, unanswered, unclearCrossed:
-		switch {
-		case isOpaque:
-			return unclearProtocol
-		case isCloseNotify(lastBytes(s, c)):
-			return unclearCrossed
+		if isCloseNotify(lastBytes(s, c)) {
+			f = unclearCrossed
 		}
 	case leftByClient:
 		switch isSeen := c != nil && c.State == sockdiag.CloseWait; { // that the client closed first
-		case !g.endedWithListener(s):
-		case isOpaque: // the app's exit, and the client's message behind it
-			return unclearProtocol
-		case !isSeen: // the app's exit, whose small socket has gone already, or the client's close
-			return unclearCrossed
+		case !g.endedWithListener(s) && !finAckedByFin(s) && (!isOpaque || !g.endedBehindListener(s)):
+			return f
+		case !isSeen: // the app's close, whose small socket a late segment has ended, or the client's close
+			f = unclearCrossed
 		}
 	case answered, unclearOrder:
-		isStream := isStream(s, c)
-		switch isByApp := (isOpaque || isStream) && (closedByApp(s, c, appFirst) || g.endedWithListener(s)); {
-		case isByApp && isOpaque:
-			return unclearProtocol
-		case isByApp:
-			return unclearStream
+		if !isOpaque && !isStream(s, c) || !closedByApp(s, c, appFirst) && !g.endedWithListener(s) {
+			return f
 		}
+		f = unclearStream
+	}
+	if isOpaque {
+		return unclearProtocol
 	}
 	return f
 }
 
-// closedByApp reports whether the app closed first.
-func closedByApp(s sockdiag.Socket, c *connection, appFirst func() bool) bool {
-	switch {
-	case c == nil:
-		return appFirst()
-	case c.State == sockdiag.CloseWait:
-		return false
-	}
-	return c.appFirst || c.State != sockdiag.Established || s.Received == c.Received || appFirst()
-}
-
 // endedWithListener reports whether a connection ended when its listener did: by the exit of the app.
 func (g *ledger) endedWithListener(s sockdiag.Socket) bool {
-	at := g.closed[s.Local.Port()]
-	return !at.IsZero() && s.Ended.Sub(at).Abs() < exitSpread
+	return g.endedBehindListener(s) && s.Ended.Before(g.exited[s.Local.Port()].Add(exitSpread))
 }
 
-// requestsMost is how many requests of a connection whose protocol is opaque may have been in flight, because each of
-// the client's segments may have been one.
-func requestsMost(s sockdiag.Socket, c *connection) int {
-	n := s.SegmentsReceived
-	if c != nil {
-		n -= min(n, c.segments)
-		n++ // one was in flight at the first look
-	}
-	return int(min(max(n, 1), maxStreams))
+// endedBehindListener reports whether a connection ended when its listener did, or later.
+func (g *ledger) endedBehindListener(s sockdiag.Socket) bool {
+	at := g.exited[s.Local.Port()]
+	return !at.IsZero() && s.Ended.After(at.Add(-exitSpread))
+}
+
+// finAckedByFin reports whether the client's FIN acknowledged the app's: behind its request, it has sent nothing else.
+func finAckedByFin(s sockdiag.Socket) bool { return s.Sent == 0 && s.Acked > 0 && s.EmptyReceived == 3 }
+
+// requests is how many requests of a connection whose protocol is opaque may have been in flight, because each of the
+// client's segments may have been one.
+func (c *connection) requests() int {
+	return int(min(max(c.SegmentsReceived-min(c.SegmentsReceived, c.segments), 1), maxStreams))
 }
 
 // isStream reports whether the app was in the middle of a response in parts, or at its end. Without a look that has
@@ -156,13 +144,13 @@ func isStream(s sockdiag.Socket, c *connection) bool {
 // noteAnswer notes what a look has shown up to the app's last byte.
 func (c *connection) noteAnswer() {
 	if c.turn == app {
-		c.answered, c.answeredSent = received(c.Socket), c.Sent
+		c.answered, c.answeredSent = c.DataReceived(), c.Sent
 	}
 }
 
 // grow notes what has been sent since the last look.
 func (c *connection) grow(s sockdiag.Socket, at time.Time) {
-	if received(s) > received(c.Socket)+fin(s) {
+	if c.came(s) {
 		c.parts = 0
 	}
 	if s.Sent > c.Sent {

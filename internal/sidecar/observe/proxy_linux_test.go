@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
@@ -51,7 +52,7 @@ func join(t *testing.T, from *nettest.Namespace, source netip.Addr, to net.Liste
 	if err == nil {
 		far, err = to.Accept()
 	}
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	return near, far
 }
@@ -81,8 +82,8 @@ func (s *sidecar) refused() {
 	}
 }
 
-// In a pod with a sidecar, a request counts once, whether the app loses it and the proxy answers with an error, the proxy
-// loses it, or both.
+// In a pod with a sidecar, a request counts once, whether the app loses it and the proxy answers with an error, the
+// proxy loses it, or both.
 func TestSidecar(t *testing.T) {
 	const idle, busy = 3, 4
 	for _, tt := range []struct {
@@ -169,7 +170,7 @@ func TestSidecar(t *testing.T) {
 				}
 				s.source, s.local = netip.MustParseAddr(source), netip.MustParseAddr(local)
 				s.front, s.behind = s.Pod.Listen(t, "tcp", at(proxyPort)), s.Pod.Listen(t, "tcp", at(behindPort))
-				w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts}, (*Watch).Start)
+				w := watched(t, s.Pod.Path(), Options{ProxyPorts: []uint16{proxyPort}, Attempts: s.attempts})
 				var all []exchange
 				for range idle {
 					s.answer(s.ask())
@@ -178,14 +179,15 @@ func TestSidecar(t *testing.T) {
 					all = append(all, s.ask())
 				}
 				time.Sleep(tick)
-				must(t, begun(w))
+				must.Do(t, begun(w))
 				time.Sleep(tick)
 				tt.end(s, all)
 				for _, e := range all {
 					_ = e.proxy.Close()
 				}
 				got := w.End(time.Now(), Exit{})
-				if got.Lost != tt.want || got.Lost.Total() != s.lost || got.Open+got.Arrivals.Count != idle+busy+tt.late {
+				came := got.Open + got.Arrivals.Count
+				if got.Lost != tt.want || got.Lost.Total() != s.lost || came != idle+busy+tt.late {
 					t.Errorf("the clients lost %d of %d: %+v\n%s", s.lost, busy, got.Lost, show(got))
 				}
 				if got.Answered != tt.answered || got.Unclear.Unfinished > 0 || got.Unclear.Crossed > 0 {
@@ -196,14 +198,14 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// In Istio's ambient mesh a process of another pod, ztunnel, has sockets in the pod's namespace: clients reach it at ports
-// that do not count, and it connects to the app from their addresses. A client counts once, at the app.
+// In Istio's ambient mesh a process of another pod, ztunnel, has sockets in the pod's namespace: clients reach it at
+// ports that do not count, and it connects to the app from their addresses. A client counts once, at the app.
 func TestAmbient(t *testing.T) {
 	const hbone, port, busy = 15008, 8080, 3
 	n := nettest.New(t)
 	front, app := n.Pod.Listen(t, "tcp", n.Pod.TCP4(hbone)), n.Pod.Listen(t, "tcp", n.Pod.TCP4(port))
 	loop(t, n.Pod, port)
-	w := watched(t, n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}}, (*Watch).Start)
+	w := watched(t, n.Pod.Path(), Options{IgnorePorts: []uint16{hbone}})
 	// ask has a client send a request through its tunnel, and ztunnel connect to the app for it.
 	ask := func() (client, tunnel, inner net.Conn, err error) {
 		t.Helper()
@@ -215,9 +217,9 @@ func TestAmbient(t *testing.T) {
 	var servers, clients []net.Conn
 	for i := range busy + 1 {
 		client, tunnel, inner, err := ask()
-		must(t, err)
+		must.Do(t, err)
 		server, err := app.Accept()
-		must(t, err)
+		must.Do(t, err)
 		t.Cleanup(func() { _, _ = inner.Close(), server.Close() })
 		if from := netip.MustParseAddrPort(server.RemoteAddr().String()).Addr(); from != n.Client.IPv4 {
 			t.Fatalf("the app sees %v", from)
@@ -229,7 +231,7 @@ func TestAmbient(t *testing.T) {
 		}
 		servers, clients = append(servers, server), append(clients, tunnel)
 	}
-	must(t, begun(w))
+	must.Do(t, begun(w))
 	_ = app.Close()
 	for i := range servers {
 		_, _ = servers[i].Close(), clients[i].Close()
@@ -249,17 +251,18 @@ func pass(t *testing.T, from, to net.Conn, text string) {
 	t.Helper()
 	_, err1 := io.WriteString(from, text)
 	_, err2 := io.ReadFull(to, make([]byte, len(text)))
-	must(t, errors.Join(err1, err2))
+	must.Do(t, errors.Join(err1, err2))
 }
 
 // transparent connects from an address that is not the namespace's.
 func transparent(from *nettest.Namespace, source netip.Addr, address string) (conn net.Conn, err error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0)), Control: func(_, _ string, c syscall.RawConn) (err error) {
-		if failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1) }); failed != nil {
-			return failed
-		}
-		return err
-	}}
+	control := func(_, _ string, c syscall.RawConn) (err error) {
+		failed := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+		})
+		return errors.Join(err, failed)
+	}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0)), Control: control}
 	err = from.Do(func() (err error) {
 		conn, err = d.DialContext(context.Background(), "tcp", address)
 		return err
@@ -278,10 +281,11 @@ func loop(t *testing.T, n *nettest.Namespace, port uint16) {
 		}
 		_, all, _ := net.ParseCIDR("0.0.0.0/0")
 		rule := netlink.NewRule()
-		rule.Table, rule.Family, rule.IPProto, rule.Sport = table, unix.AF_INET, unix.IPPROTO_TCP, netlink.NewRulePortRange(port, port)
+		rule.Table, rule.Family, rule.IPProto, rule.Sport = table, unix.AF_INET, unix.IPPROTO_TCP,
+			netlink.NewRulePortRange(port, port)
 		return errors.Join(netlink.RuleAdd(rule), netlink.RouteAdd(&netlink.Route{
 			LinkIndex: lo.Attrs().Index, Table: table, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Dst: all,
 		}))
 	})
-	must(t, err)
+	must.Do(t, err)
 }

@@ -9,22 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
-// opened is a watch of an app, after start.
-func opened(t *testing.T, a *program, start func(*Watch) error) *Watch {
-	t.Helper()
-	return watched(t, "", Options{Process: a.cmd.Process.Pid, Shared: true, LooksEarly: true}, start)
-}
-
-// watched is a watch of a network namespace, after start.
-func watched(t *testing.T, namespace string, o Options, start func(*Watch) error) *Watch {
+// watched is a watch of a network namespace.
+func watched(t *testing.T, namespace string, o Options) *Watch {
 	t.Helper()
 	w, err := Open(namespace, o)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = w.Close() })
-	must(t, start(w))
 	return w
 }
 
@@ -34,7 +28,7 @@ func begun(w *Watch) error { return w.Begin(time.Now(), "test") }
 // observed starts a watch of an app that has begun.
 func observed(t *testing.T, a *program) *Watch {
 	t.Helper()
-	w := opened(t, a, (*Watch).Start)
+	w := watched(t, "", Options{Process: a.cmd.Process.Pid, LooksEarly: true})
 	if len(w.Listening()) != 1 {
 		t.Fatalf("listening: %v", w.Listening())
 	}
@@ -46,7 +40,7 @@ func awaitBusy(t *testing.T, w *Watch, n int) {
 	t.Helper()
 	polltest.NoError(t, func() error {
 		w.mu.Lock()
-		w.tickLocked()
+		_ = w.lookLocked()
 		w.mu.Unlock()
 		if got := w.Peek().Unclear.Unfinished; got != n {
 			return fmt.Errorf("%d busy connections; want %d", got, n)
@@ -86,12 +80,13 @@ func TestLosses(t *testing.T) {
 				t.Logf("%s, %d idle: not observed late: %s", tt.kind, tt.idle, tt.notLate)
 				continue
 			}
-			t.Run(fmt.Sprintf("%s/%v/%d idle/%d busy/late %v", tt.kind, tt.signal, tt.idle, tt.busy, late), func(t *testing.T) {
+			name := fmt.Sprintf("%s/%v/%d idle/%d busy/late %v", tt.kind, tt.signal, tt.idle, tt.busy, late)
+			t.Run(name, func(t *testing.T) {
 				a := startApp(t, tt.kind)
 				see := observed(t, a)
 				w := see
 				if late {
-					w = watched(t, "", Options{Process: a.cmd.Process.Pid, Shared: true}, (*Watch).Start)
+					w = watched(t, "", Options{Process: a.cmd.Process.Pid})
 				}
 				var clients []*caller
 				for i := range tt.idle + tt.busy {
@@ -112,19 +107,19 @@ func TestLosses(t *testing.T) {
 				awaitBusy(t, see, tt.busy)
 				begin := time.Now()
 				if !late {
-					must(t, w.Begin(begin, "test"))
+					must.Do(t, w.Begin(begin, "test"))
 				}
 				a.end(tt.signal)
 				ended := time.Now()
 				if late {
-					must(t, w.Begin(awaitReaction(t, w, begin), "test"))
+					must.Do(t, w.Begin(awaitReaction(t, w, begin), "test"))
 				}
 				lost := 0
 				for _, c := range clients {
 					lost += c.losses()
 				}
 				got := w.End(ended, Exit{})
-				// Late, the beginning is when the report of the listener was read, and connections may have ended before.
+				// Late, the beginning is the report of the listener, and connections may have ended before.
 				isOpen := late || got.Open >= len(clients) && got.Busy == tt.busy
 				if !isOpen || got.Lost.Total() != lost || lost != tt.busy {
 					t.Errorf("the clients lost %d of %d:\n%s", lost, len(clients), show(got))
@@ -170,7 +165,7 @@ func TestLossesUnderLoad(t *testing.T) {
 		}()
 	}
 	time.Sleep(300 * time.Millisecond) // of load
-	must(t, begun(w))
+	must.Do(t, begun(w))
 	a.end(syscall.SIGKILL)
 	ended, sum := time.Now(), 0
 	for range clients {
@@ -197,7 +192,7 @@ func TestClientsThatLeave(t *testing.T) {
 		t.Fatal("no answers")
 	}
 	awaitBusy(t, w, 2)
-	must(t, begun(w))
+	must.Do(t, begun(w))
 	_ = reset.Conn.(*net.TCPConn).SetLinger(0)
 	_, _ = gone.Close(), reset.Close()
 	awaitBusy(t, w, 0)
@@ -222,15 +217,13 @@ func TestOverrun(t *testing.T) {
 // overrun ends 300 connections of a watch with room for two reports.
 func overrun(t *testing.T) Termination {
 	a := startApp(t, "go")
-	w := opened(t, a, func(w *Watch) error {
-		w.buffer = 1 // the kernel makes it 2 kB: two reports
-		return w.Start()
-	})
+	// The kernel makes the buffer 2 kB: two reports.
+	w := watched(t, "", Options{Process: a.cmd.Process.Pid, LooksEarly: true, buffer: 1})
 	for range 300 {
 		connect(t, a).ask(t, "/slow")
 	}
 	awaitBusy(t, w, 300)
-	must(t, begun(w))
+	must.Do(t, begun(w))
 	a.end(syscall.SIGKILL)
 	return w.End(time.Now(), Exit{})
 }
@@ -239,11 +232,4 @@ func overrun(t *testing.T) Termination {
 func show(t Termination) string {
 	text, _ := json.MarshalIndent(t, "", "  ")
 	return string(text)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -11,15 +11,14 @@ import (
 // refusals find the clients that were refused. Such a client leaves no socket, only one more reset that the namespace
 // has sent without a connection. The resets of known connections are taken off, and those of half-closed ones.
 type refusals struct {
-	refusing      int       // counter at based
-	based         time.Time // the last look, or before Begin the close of a listener
-	queued        int       // resets since of connections that were not accepted, which the counter contains
-	resets        []refusal
-	attempts      int                        // those since Begin that were the proxy's attempts to connect to the app
-	unheard       int                        // likewise, that were the app's answers to a proxy that had ended
-	others        map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as to a database
-	halfClosed    map[ends]halfClosed
-	wasHalfClosed []halfClosed // whose peers may have been reset
+	refusing   int       // counter at based
+	based      time.Time // the last look, or before Begin the close of a listener
+	queued     int       // resets since of connections that were not accepted, which the counter contains
+	resets     []refusal
+	attempts   int                        // those since Begin that were the proxy's attempts to connect to the app
+	unheard    int                        // likewise, that were the app's answers to a proxy that had ended
+	others     map[uint64]sockdiag.Socket // connections of the last look that are no client's, such as to a database
+	halfClosed []halfClosed
 }
 
 // base sets the value with which later counters of resets are compared.
@@ -32,12 +31,8 @@ func (g *ledger) base(refusing int, now time.Time) {
 // app's ports has no listener. Before Begin, only those since the close of a listener matter.
 func (g *ledger) refused(refusing int, now time.Time) {
 	n := refusing - g.refusing - g.queued
-	if !g.begun {
-		for _, at := range g.closed {
-			if now.Sub(at) < maxClosed {
-				return
-			}
-		}
+	if !g.begun && len(g.closed) > 0 {
+		return
 	}
 	since := g.based
 	g.base(refusing, now)
@@ -64,13 +59,12 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 		all += r.n
 		busy = later(busy, r.now)
 	}
-	if g.options.Shared {
+	if g.options.Process != 0 {
 		t.ForeignResets = all
 		return g.lastBusy
 	}
 	unheard := min(g.unheard, all)
-	all -= unheard
-	proxys, each := min(g.attempts, all), max(g.options.Attempts, 1)
+	proxys, each := min(g.attempts, all-unheard), max(g.options.Attempts, 1)
 	errors := (proxys + each - 1) / each
 	t.Lost.Refused = errors
 	for _, h := range g.unpaired {
@@ -80,14 +74,13 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 	}
 	t.Answered = max(0, t.Answered-errors)
 	g.probes.ask()
-	for i, r := range refusals {
-		early := min(proxys, r.n)
-		if proxys -= early; early > 0 {
+	for others, i := proxys+unheard, 0; i < len(refusals) && others > 0; i++ {
+		r := &refusals[i]
+		if others > unheard {
 			t.Arrivals.Last = max(t.Arrivals.Last, drain.Millis(r.now.Sub(t.Begin)))
 		}
-		no := min(unheard, r.n-early)
-		unheard -= no
-		refusals[i].n -= early + no
+		no := min(others, r.n)
+		r.n, others = r.n-no, others-no
 	}
 	g.probes.explain(t.Begin, refusals, func(r refusal, isPerhaps bool) {
 		if isPerhaps {
@@ -103,7 +96,7 @@ func (g *ledger) addRefused(t *Termination) (lastBusy time.Time) {
 // waitsForNode reports whether the node may have more to show of those who were refused.
 func (g *ledger) waitsForNode() bool {
 	g.probes.ask()
-	return g.probes.refusals != nil && slices.ContainsFunc(g.resets, func(r refusal) bool {
+	return g.probes.Refusals != nil && slices.ContainsFunc(g.resets, func(r refusal) bool {
 		return r.isRefusal && r.n > 0 && g.probes.waits(r)
 	})
 }
@@ -113,9 +106,9 @@ func (g *ledger) waitsForNode() bool {
 // request or TLS's close_notify, is reset like a segment without a connection, and ends the small socket (TCP_TW_RST in
 // tcp_timewait_state_process); the FIN behind the data is reset, too.
 type halfClosed struct {
-	ends
+	sockdiag.Ends
 	since    time.Time // the small socket was there, if there was one
-	now      time.Time // it was not
+	gone     time.Time // it was not; zero: it still is
 	outcome  outcome   // of a client's connection; of another one, left
 	isOpaque bool      // then the data may be TLS's close_notify
 }
@@ -129,17 +122,18 @@ func isOpen(was, s sockdiag.Socket) bool {
 
 // noteHalfClosed notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that
 // ends gracefully closes its listener first.
-func (g *ledger) noteHalfClosed(s sockdiag.Socket, was *sockdiag.Socket, f outcome) {
-	p := halfClosed{ends{s.Local, s.Remote}, s.Ended, s.Ended, f, g.isOpaque(s, nil)}
+func (g *ledger) noteHalfClosed(s sockdiag.Socket, was *connection, f outcome) {
+	p := halfClosed{Ends: s.Ends(), since: s.Ended, outcome: f, isOpaque: g.isOpaque(s, nil)}
 	at := g.closed[s.Local.Port()]
 	switch {
-	case s.Acked <= s.Sent || len(g.halfClosed)+len(g.wasHalfClosed) >= maxBuffered:
+	case s.Acked <= s.Sent || len(g.halfClosed) >= maxBuffered:
+		return
 	case f == unclearCrossed:
-		p.since = g.looked
-		g.wasHalfClosed = append(g.wasHalfClosed, p)
-	case was != nil && isOpen(*was, s), was == nil && !at.IsZero() && !s.Ended.Before(at):
-		g.halfClosed[p.ends] = p
+		p.since, p.gone = g.looked, s.Ended
+	case was != nil && !isOpen(was.Socket, s), was == nil && (at.IsZero() || s.Ended.Before(at)):
+		return
 	}
+	g.halfClosed = append(g.halfClosed, p)
 }
 
 // noteReset notes what a client's destroyed socket explains of the counter of resets. c is its last sighting, or nil.
@@ -151,67 +145,56 @@ func (g *ledger) noteReset(s sockdiag.Socket, c *connection, e ending) {
 	case e.isInner && e.outcome == leftByClient && s.WriteQueue > 1 && isNew:
 		g.unheard++
 	}
-	switch {
-	case e.outcome == leftByClient:
-	case c == nil:
-		g.noteHalfClosed(s, nil, e.outcome)
-	default:
-		g.noteHalfClosed(s, &c.Socket, e.outcome)
+	if e.outcome != leftByClient {
+		g.noteHalfClosed(s, c, e.outcome)
 	}
 }
 
 // noteOther is noteReset for a destroyed socket that was no client's.
 func (g *ledger) noteOther(s sockdiag.Socket) {
-	if g.isAttempt(s) && (g.begun || s.Ended.After(g.based)) {
+	attempt := s // of the proxy to connect, which the app's port has refused: its SYN was not acknowledged
+	attempt.Local, attempt.Remote = s.Remote, s.Local
+	_, isProxys := g.counts(attempt)
+	if isProxys && s.Acked == 0 && s.Received == 0 && (g.begun || s.Ended.After(g.based)) {
 		g.attempts++
 	}
 	if was, ok := g.others[s.Cookie]; ok {
-		g.noteHalfClosed(s, &was, leftByClient)
+		g.noteHalfClosed(s, &connection{Socket: was}, leftByClient)
 	}
 }
 
-// findEnded finds the half-closed connections whose small sockets a look no longer shows.
-func (g *ledger) findEnded(sockets []sockdiag.Socket, now time.Time) {
-	if len(g.halfClosed) == 0 {
-		return
-	}
-	waits := make(map[ends]bool)
+// explain takes the resets of half-closed connections' peers from the refusals, if a look no longer shows their small
+// sockets: the reset of the last message, and one of the FIN if there are more. One that is in closedHere has received
+// the peer's FIN instead.
+func (g *ledger) explain(sockets []sockdiag.Socket, now time.Time, closedHere func() map[sockdiag.Ends]bool) {
+	waits := make(map[sockdiag.Ends]bool)
 	for _, s := range sockets {
-		if s.State == sockdiag.FinWait2 {
-			waits[ends{s.Local, s.Remote}] = true
+		if s.State == sockdiag.FinWait2 && len(g.halfClosed) > 0 {
+			waits[s.Ends()] = true
 		}
 	}
-	for key, p := range g.halfClosed {
-		if p.now = now; waits[key] {
+	var kept, explained []halfClosed
+	for _, p := range g.halfClosed {
+		isWaiting := p.gone.IsZero() && waits[p.Ends]
+		if isWaiting {
 			p.since = now
-			g.halfClosed[key] = p
-			continue
+		} else if p.gone.IsZero() {
+			p.gone = now
 		}
-		delete(g.halfClosed, key)
-		g.wasHalfClosed = append(g.wasHalfClosed, p)
+		switch r := g.refusalOf(p); {
+		case isWaiting, r == nil && !p.gone.Before(g.based): // a later counter may have its resets
+			kept = append(kept, p)
+		case r == nil, p.outcome != unclearCrossed && closedHere()[p.Ends]:
+		default:
+			r.n--
+			// The others count already, or are no client's.
+			if !p.isOpaque && (p.outcome == answered || p.outcome == unclearOrder || p.outcome == noRequest) {
+				g.result.Unclear.Crossed++
+			}
+			explained = append(explained, p)
+		}
 	}
-}
-
-// explain takes the resets of half-closed connections' peers from the refusals: that of the last message, and one of
-// the FIN if there are more. hasFIN reports whether a peer's FIN came instead.
-func (g *ledger) explain(hasFIN func(ends) bool) {
-	var explained []halfClosed
-	g.wasHalfClosed = slices.DeleteFunc(g.wasHalfClosed, func(p halfClosed) bool {
-		r := g.refusalOf(p)
-		if r == nil {
-			return p.now.Before(g.based) // no later counter has its resets
-		}
-		if p.outcome != unclearCrossed && hasFIN(p.ends) {
-			return true
-		}
-		r.n--
-		// The others count already, or are no client's.
-		if !p.isOpaque && (p.outcome == answered || p.outcome == unclearOrder || p.outcome == noRequest) {
-			g.result.Unclear.Crossed++
-		}
-		explained = append(explained, p)
-		return true
-	})
+	g.halfClosed = kept
 	for _, p := range explained {
 		if r := g.refusalOf(p); r != nil {
 			r.n--
@@ -227,12 +210,9 @@ func (g *ledger) refusalOf(p halfClosed) *refusal {
 		if r.now.Before(p.since) {
 			break
 		}
-		if r.n > 0 && !r.since.After(p.now) {
+		if r.n > 0 && !r.since.After(p.gone) {
 			return &g.resets[i]
 		}
 	}
 	return nil
 }
-
-// isDoubtful reports whether another look may explain a reset.
-func (g *ledger) isDoubtful() bool { return len(g.wasHalfClosed)+len(g.halfClosed) > 0 }

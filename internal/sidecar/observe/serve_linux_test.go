@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
@@ -91,7 +92,7 @@ func startApp(t *testing.T, kind string) *program {
 	port := fmt.Sprint(netip.MustParseAddrPort(address).Port())
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o644))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	var cmd *exec.Cmd
@@ -111,13 +112,13 @@ func startApp(t *testing.T, kind string) *program {
 		cmd = exec.Command(path, "-p", dir, "-c", write("nginx.conf", peers.NginxConf(dir, address, slow.Addr().String())))
 	default:
 		self, err := os.Executable()
-		must(t, err)
+		must.Do(t, err)
 		cmd = exec.Command(self)
 		cmd.Env = append(os.Environ(), server+"="+kind, server+"_ADDRESS="+address)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stderr = os.Stderr
-	must(t, cmd.Start())
+	must.Do(t, cmd.Start())
 	a := &program{cmd: cmd, address: address, exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
@@ -170,7 +171,7 @@ func (c *caller) ask(t *testing.T, paths ...string) {
 		all += "GET " + path + " HTTP/1.1\r\nHost: app\r\n\r\n"
 	}
 	_, err := io.WriteString(c, all)
-	must(t, err)
+	must.Do(t, err)
 	c.owed += len(paths)
 }
 

@@ -1,8 +1,10 @@
 package pipe
 
 import (
+	"net/http"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1"
 )
 
@@ -46,16 +48,19 @@ func (u *up) admit(h *http1.Head, raw []byte) admission {
 	}
 	isQuiet := http1.IsProbe(h.UserAgent)
 	u.body = h.Body
-	u.waits = h.Upgrade || h.IsConnect
+	u.waits = h.Tunnel() != 0
 	c.mode, c.awaitsFirst = modeHTTP1, false
 	c.growsLocked()
 	q := c.queue.push()
 	q.began = time.Now()
-	q.isHead, q.connect, q.upgrade, q.close, q.quiet = h.IsHead, h.IsConnect, h.Upgrade, h.Close, isQuiet
+	q.isHead, q.tunnel, q.close, q.quiet = h.IsHead, h.Tunnel(), h.Close, isQuiet
 	q.wantsWS = h.WebSocket
 	if c.p.cfg.EventStreams == CloseEarly {
-		if q.poll = longPoll(h); q.poll != nil && c.p.closing.holds() {
-			c.p.after(pollTime, func() { c.requestLastWord(true) })
+		if end := h.LongPollEnd(); end != "" {
+			q.poll = &accesslog.Reply{Status: http.StatusOK, Body: end}
+			if c.p.closing.holds() {
+				c.p.after(pollTime, func() { c.requestLastWord(true) })
+			}
 		}
 	}
 	q.line = append(q.line, kept...)

@@ -41,6 +41,22 @@ func TestBytesBehindUpgrade(t *testing.T) {
 	}
 }
 
+// A stream to Icecast has no length. It begins at the 100 of the app.
+func TestStreamBehindContinue(t *testing.T) {
+	const continues = "HTTP/1.1 100 Continue\r\n\r\n"
+	for body, framing := range map[string]string{"GET is no request here": "", "12345": "Content-Length: 5\r\n"} {
+		app, rest := aheadApp(t, 0, continues)
+		_, c := startClient(t, app, HTTP)
+		c.send("PUT /stream HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n" + framing + "\r\n")
+		c.expect(continues)
+		c.send(body)
+		_ = c.CloseWrite()
+		if got := <-rest; got != body {
+			t.Errorf("the app got %q", got)
+		}
+	}
+}
+
 // If the app refuses the upgrade, they may be anything: the connection ends, and nothing else is forwarded.
 func TestBytesBehindRefusedUpgrade(t *testing.T) {
 	app, rest := aheadApp(t, 5, okBody)

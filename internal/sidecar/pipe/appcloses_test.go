@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -180,13 +181,11 @@ func TestAppEndsEachConnection(t *testing.T) {
 // The app's keep-alive time-out passes while the client's next head arrives in parts.
 func TestAppEndsWithinHead(t *testing.T) {
 	closes := make(chan struct{})
+	var connections atomic.Int32
 	app := startApp(t, func(c net.Conn) {
-		r := bufio.NewReader(c)
+		r, isFirst := bufio.NewReader(c), connections.Add(1) == 1
 		for readHead(r) != "" {
-			_, _ = io.WriteString(c, okBody)
-			select {
-			case <-closes: // of the second connection
-			default:
+			if _, _ = io.WriteString(c, okBody); isFirst {
 				<-closes
 				return
 			}
@@ -385,7 +384,7 @@ func TestReportOfAppThatGoes(t *testing.T) {
 						_, _ = io.ReadAll(dialPipe(t, p, "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"))
 					}
 				}}}.Run(ctx)
-			must(t, err)
+			must.Do(t, err)
 			text := report.Summary()
 			if failed := answers <= 0; failed != (report.Failed == 1) || failed == strings.Contains(text, "nothing cut") {
 				t.Errorf("%d failed: %s", report.Failed, text)

@@ -114,8 +114,7 @@ type request struct {
 	line    []byte // method and target, cut at maxLine
 	head    []byte // with line as its beginning, while the request may be repeated
 	isHead  bool
-	connect bool
-	upgrade bool
+	tunnel  int              // http1.Head's
 	wantsWS bool             // the upgrade is to WebSocket
 	close   bool             // the client sent Connection: close, or HTTP/1.0
 	quiet   bool             // does not count: of a prober or scraper

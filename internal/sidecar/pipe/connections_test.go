@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 )
@@ -27,7 +28,7 @@ func TestConnections(t *testing.T) {
 	silent := dialPipe(t, p)
 	awaitActivity(t, p, 2, 1)
 	raw, err := net.Dial("tcp", p.Addr(1).String())
-	must(t, err)
+	must.Do(t, err)
 	awaitActivity(t, p, 3, 2)
 
 	list := p.Connections()

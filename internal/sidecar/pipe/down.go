@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -131,13 +132,17 @@ func (d *down) fromApp() bool {
 				case undecided:
 					return true
 				}
+				if d.isBare(rest) {
+					d.takeHead(&http1.Head{Status: http.StatusOK, Close: true})
+					continue
+				}
 			}
 			n := http1.ResponseHeadLen(rest, d.scanned)
 			if n == 0 {
 				if d.scanned == 0 && d.endIfSurplus() {
 					return false
 				}
-				if d.scanned = len(rest); d.scanned > d.c.p.cfg.MaxHead {
+				if d.scanned = len(rest); d.scanned > max(d.c.p.cfg.MaxHead, maxAppBlock) {
 					d.err = http1.ErrHeadTooLarge
 					return false
 				}
@@ -188,6 +193,17 @@ func (d *down) sniffApp(b []byte) mode {
 	c.noteOpaque(counters.OpaqueServerFirst)
 	_ = c.client.SetReadDeadline(time.Now())
 	return opaque
+}
+
+// isBare reports whether the app's first answer has no head, as in HTTP/0.9, or that of another protocol (ICY, NTRIP):
+// its client gets the bytes until the app ends them.
+func (d *down) isBare(b []byte) bool {
+	const version = "HTTP/"
+	c, n := d.c, min(len(b), len(version))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(b[:n]) != version[:n] && c.in.Protocol == Auto && !c.answered && c.end.phase < replying &&
+		c.queue.len() == 1 && !c.queue.at(0).isHead
 }
 
 // appSniffTime is how long the app's first bytes may be held because they may become a frame of HTTP/2.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/drain/planetest"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
@@ -159,13 +160,13 @@ func TestCloseIdleUnread(t *testing.T) {
 	p := startPipe(t, startGate(t), HTTP)
 	ln := nettest.Listen(t, "127.0.0.1:0")
 	listener, err := tcp.Accepting(ln.(*net.TCPListener), time.Second)
-	must(t, err)
+	must.Do(t, err)
 	defer listener.Close()
 	theirs, err := net.Dial("tcp", ln.Addr().String())
-	must(t, err)
+	must.Do(t, err)
 	defer theirs.Close()
 	ours, err := listener.Accept()
-	must(t, err)
+	must.Do(t, err)
 	s := ours.(*tcp.Socket)
 	c := &conn{p: p, in: p.listeners[0], client: s, began: time.Now(), idleSince: time.Now()} // without a reader
 	c.up.c, c.down.c = c, c
@@ -287,7 +288,7 @@ func TestStopAccepting(t *testing.T) {
 	awaitActivity(t, p, len(clients), 0)
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
-	must(t, p.Resume(ctx))
+	must.Do(t, p.Resume(ctx))
 	c := dialPipe(t, p)
 	for range 3 {
 		c.send(get("/"))
@@ -301,7 +302,8 @@ func TestStopAccepting(t *testing.T) {
 func TestLastCall(t *testing.T) {
 	g := startGate(t)
 	p := startPipe(t, g, Auto)
-	waiting, begun, upload, tunnel, idle := dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p)
+	waiting, begun, upload, tunnel, idle := dialPipe(t, p), dialPipe(t, p), dialPipe(t, p), dialPipe(t, p),
+		dialPipe(t, p)
 	waiting.send(get("/wait?x=1"))
 	<-g.requests
 	begun.send(get("/stream"))
@@ -321,7 +323,7 @@ func TestLastCall(t *testing.T) {
 		t.Fatalf("Open: %v, %v; want 3 of 4", open, err)
 	}
 	left, err := p.LastCall(ctx, 40*time.Millisecond)
-	must(t, err)
+	must.Do(t, err)
 	got := map[string]string{}
 	for _, c := range left {
 		got[c.Request] = c.Ending
@@ -386,7 +388,7 @@ func TestCloseDeliversTheLastByte(t *testing.T) {
 	if resp := c.response("GET"); len(bodyOf(resp)) != size {
 		t.Fatal("cut")
 	}
-	must(t, <-done)
+	must.Do(t, <-done)
 }
 
 func TestCloseGivesUp(t *testing.T) {
@@ -438,38 +440,10 @@ func TestQuietClients(t *testing.T) {
 	closePipe(t, p)
 }
 
-// A hanging probe delays no other connection.
-func TestHungProbe(t *testing.T) {
-	inFlight := make(chan struct{})
-	app := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/probe" {
-			close(inFlight)
-			<-r.Context().Done()
-		}
-		fmt.Fprint(w, "done")
-	})
-	p := startPipe(t, app, HTTP)
-	probe, user := dialPipe(t, p), dialPipe(t, p)
-	probe.send("GET /probe HTTP/1.1\r\nHost: a\r\nUser-Agent: kube-probe/1.34\r\n\r\n")
-	<-inFlight
-	user.send(get("/before"))
-	if resp := user.response("GET"); bodyOf(resp) != "done" || resp.Close {
-		t.Errorf("before the drain: %v", resp)
-	}
-	_ = p.Drain(ctx)
-	user.send(get("/last"))
-	if resp := user.response("GET"); bodyOf(resp) != "done" || !resp.Close {
-		t.Errorf("during the drain: %v", resp)
-	}
-	user.wantEnd()
-	awaitActivity(t, p, 1, 0)
-	closePipe(t, p)
-}
-
 // A connection to the capture port itself is closed: forwarding it would loop.
 func TestNotCaptured(t *testing.T) {
 	p, err := Start(Config{Inbound: []Inbound{{Listen: "127.0.0.1:0"}}})
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(p.Kill)
 	dialPipe(t, p).wantEnd()
 	awaitActivity(t, p, 0, 0)
@@ -501,14 +475,15 @@ func TestClients(t *testing.T) {
 			t.Parallel()
 			planetest.Clients(t, func(t *testing.T, round int) (drain.DataPlane, func() (net.Conn, error)) {
 				cfg := Config{
-					Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(), Protocol: []Protocol{HTTP, Auto}[round%2]}},
-					Limits:  Limits{HeadTimeout: 300 * time.Millisecond},
+					Inbound: []Inbound{{Listen: "127.0.0.1:0", App: app.String(),
+						Protocol: []Protocol{HTTP, Auto}[round%2]}},
+					Limits: Limits{HeadTimeout: 300 * time.Millisecond},
 				}
 				if secure {
 					secured(t, authority)(&cfg)
 				}
 				p, err := Start(cfg)
-				must(t, err)
+				must.Do(t, err)
 				p.listeners[0].http.add(0) // else a part of a first line is no HTTP
 				return p, func() (net.Conn, error) {
 					c, err := net.Dial("tcp", p.Addr(0).String())

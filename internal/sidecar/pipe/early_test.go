@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
@@ -60,12 +61,12 @@ func TestAnswerWithinRequest(t *testing.T) {
 				c.send(strings.Repeat("x", size/2))
 				if draining {
 					awaitActivity(t, p, 1, 1)
-					must(t, p.Drain(ctx))
-					must(t, p.CloseIdle(ctx, 0))
+					must.Do(t, p.Drain(ctx))
+					must.Do(t, p.CloseIdle(ctx, 0))
 				}
 				for { // without the end, which an answer without a length has
 					line, err := c.r.ReadString('\n')
-					must(t, err)
+					must.Do(t, err)
 					if line == "\r\n" {
 						break
 					}
@@ -111,7 +112,7 @@ func TestAnswerWithinRequestHTTPClient(t *testing.T) {
 	t.Parallel()
 	nginx, python, addr, dir := peers.Need(t, "nginx"), peers.Need(t, "python"), refused(t), t.TempDir()
 	file := filepath.Join(dir, "nginx.conf")
-	must(t, os.WriteFile(file, fmt.Appendf(nil, `daemon off; master_process off; pid %[1]s/pid; error_log stderr warn;
+	must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `daemon off; master_process off; pid %[1]s/pid; error_log stderr warn;
 events {}
 http {
     access_log off; client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
@@ -149,7 +150,7 @@ func TestAnswerWithinRequestLastCall(t *testing.T) {
 	p, c := startClient(t, answering(t, okBody), HTTP)
 	c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nx")
 	c.response("POST")
-	must(t, p.Drain(ctx))
+	must.Do(t, p.Drain(ctx))
 	_, _ = p.LastCall(ctx, 0)
 	c.wantEnd()
 }

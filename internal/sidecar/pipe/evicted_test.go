@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tcp"
@@ -201,9 +202,9 @@ func TestSharesOfMemory(t *testing.T) {
 		{Limits{Memory: 16 << 20}, false, 71, (4 << 20) / 6},
 		{Limits{Memory: 64 << 20, MaxConnections: NoLimit}, false, 1 << 62, 8 << 20},
 	} {
-		connections, budget := tt.limits.shares(tt.tls)
-		if budget != tt.budget || connections != tt.connections && connections < 1<<61 {
-			t.Errorf("%+v: %d connections, %d bytes", tt.limits, connections, budget)
+		connections, unfinished := budget.Shares(tt.limits.Memory, tt.limits.MaxConnections != 0, tt.tls)
+		if unfinished != tt.budget || connections != tt.connections && connections < 1<<61 {
+			t.Errorf("%+v: %d connections, %d bytes", tt.limits, connections, unfinished)
 		}
 	}
 	if unsafe.Sizeof(request{})+maxLine > slotMemory {

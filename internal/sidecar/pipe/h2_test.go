@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
@@ -129,7 +130,7 @@ func TestH2LastCall(t *testing.T) {
 	awaitActivity(t, p, 1, 1)
 	_ = p.Drain(ctx)
 	left, err := p.LastCall(ctx, 0)
-	must(t, err)
+	must.Do(t, err)
 	var endings []string
 	for _, c := range left {
 		endings = append(endings, c.Protocol+" "+c.Request+": "+c.Ending)

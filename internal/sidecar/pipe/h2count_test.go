@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"pgregory.net/rapid"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/budget"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2/http2test"
@@ -76,7 +77,7 @@ func (c *conn) feed(t *rapid.T, h *half, f *wirehttp2.Follower, v wirehttp2.Even
 		held = append(held, p[:n]...)
 		p = p[n:]
 		m, err := f.Follow(held, v)
-		must(t, err)
+		must.Do(t, err)
 		held = held[m:]
 		c.h2.batchEndsLocked()
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/wire/eventstream"
 )
@@ -270,7 +271,7 @@ func TestH2EventStreamsStay(t *testing.T) {
 		_ = p.CloseIdle(ctx, 0)
 		if when == CloseEarly {
 			polltest.Eventually(t, "the end is requested", p.all()[0].lastWordRequested.Load)
-			must(t, p.Resume(ctx))
+			must.Do(t, p.Resume(ctx))
 		}
 		_ = f.WriteData(1, false, []byte("\ndata: 2\n\n"))
 		r.untilData("data: 2\n\n")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/counters"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
@@ -185,7 +186,7 @@ func TestH2FloodsAreNotWork(t *testing.T) {
 			continue
 		}
 		resp, err := c.Get("http://" + p.Addr(0).String())
-		must(t, err)
+		must.Do(t, err)
 		if n, err := io.Copy(io.Discard, resp.Body); n != 100_000 || err != nil {
 			t.Fatal(n, err)
 		}

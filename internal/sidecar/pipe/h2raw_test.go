@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -69,13 +70,13 @@ func startRaw(t *testing.T, app net.Addr, protocol Protocol, options ...func(*Co
 func (c *client) raw(settings ...http2.Setting) *raw {
 	c.send(wirehttp2.Preface)
 	r := &raw{c, http2.NewFramer(c.TCPConn, c.r), newCoder(), hpack.NewDecoder(4096, nil)}
-	must(c.t, r.WriteSettings(settings...))
+	must.Do(c.t, r.WriteSettings(settings...))
 	return r
 }
 
 func (r *raw) headers(id uint32, end bool, fields ...string) {
 	r.t.Helper()
-	must(r.t, r.WriteHeaders(headers(id, end, r.code(fields...))))
+	must.Do(r.t, r.WriteHeaders(headers(id, end, r.code(fields...))))
 }
 
 func (r *raw) request(id uint32, end bool, fields ...string) {
@@ -88,7 +89,7 @@ func (r *raw) until(met func(http2.Frame) bool) {
 	r.t.Helper()
 	for {
 		f, err := r.ReadFrame()
-		must(r.t, err)
+		must.Do(r.t, err)
 		if met(f) {
 			return
 		}
@@ -121,7 +122,7 @@ func (r *raw) frames() (out []string) {
 		switch f := f.(type) {
 		case *http2.HeadersFrame:
 			fields, err := r.dec.DecodeFull(f.HeaderBlockFragment())
-			must(r.t, err)
+			must.Do(r.t, err)
 			var words []string
 			for _, field := range fields {
 				if field.Name == ":status" || strings.HasPrefix(field.Name, "grpc-") {

@@ -13,7 +13,7 @@ import (
 // NoLimit removes a limit where that is allowed. docs/limits.md describes the responses.
 type Limits struct {
 	// A request beyond these is answered, counted in Stats.Refused and not forwarded.
-	MaxHead        int           // bytes of a message head, default 60 KiB; 431; 414 if the request line alone is longer
+	MaxHead        int           // bytes of a request head, default 60 KiB; 431; 414 if the request line alone is longer
 	MaxFields      int           // fields of a request head; default 100; 431
 	HeadTimeout    time.Duration // for the rest of a request head; default 30 s; 408
 	RequestTimeout time.Duration // for a whole request, its body included; default none, as NoLimit; 408

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 )
@@ -80,7 +81,7 @@ func TestMaxConnectionsH2(t *testing.T) {
 }
 
 func TestIdleTimeoutH2(t *testing.T) {
-	p := startPipe(t, startHTTP(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.IdleTimeout = 100 * time.Millisecond })
+	p := startPipe(t, startHTTP(t, func(http.ResponseWriter, *http.Request) {}), HTTP, func(cfg *Config) { cfg.IdleTimeout = 500 * time.Millisecond })
 	r := dialRaw(t, p)
 	r.request(1, true, ":path", "/")
 	if got := r.frames(); len(got) == 0 || got[len(got)-1] != "GOAWAY 1 NO_ERROR" {
@@ -94,9 +95,9 @@ func TestIdleTimeoutH2(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.IdleTimeout = 100 * time.Millisecond })
-	c, silent := dialPipe(t, p), dialPipe(t, p)
-	c.send(get("/"))
+	p := startPipe(t, app, HTTP, func(cfg *Config) { cfg.IdleTimeout = 500 * time.Millisecond })
+	c := dialPipe(t, p, get("/"))
+	silent := dialPipe(t, p)
 	if resp := c.response("GET"); resp.StatusCode != 200 || resp.Close {
 		t.Errorf("%v", resp)
 	}
@@ -121,7 +122,7 @@ func TestResponseTimeout(t *testing.T) {
 				_, _ = io.WriteString(conn, c.answer)
 				_, _ = conn.Read(make([]byte, 1))
 			})
-			p, client := startClient(t, app, HTTP, func(cfg *Config) { cfg.ResponseTimeout = 50 * time.Millisecond })
+			p, client := startClient(t, app, HTTP, func(cfg *Config) { cfg.ResponseTimeout = 300 * time.Millisecond })
 			idle := dialPipe(t, p)
 			client.send(get("/"))
 			if got := client.rest(); !strings.Contains(got, c.want) {
@@ -164,7 +165,7 @@ func TestShed(t *testing.T) {
 	for _, c := range clients {
 		c.wantOK()
 	}
-	must(t, p.CloseIdle(ctx, 0))
+	must.Do(t, p.CloseIdle(ctx, 0))
 	for _, c := range clients {
 		c.wantEnd()
 	}

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -54,7 +55,7 @@ func startPipe(t tester, app net.Addr, protocol Protocol, options ...func(*Confi
 		option(&cfg)
 	}
 	p, err := Start(cfg)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -182,7 +183,7 @@ func startClient(t tester, app net.Addr, protocol Protocol, options ...func(*Con
 func dialPipe(t tester, p *Pipe, sends ...string) *client {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr(0).String())
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	c := &client{conn.(*net.TCPConn), t, bufio.NewReader(conn)}
@@ -324,7 +325,7 @@ func closePipe(t *testing.T, p *Pipe) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	must(t, p.Close(ctx))
+	must.Do(t, p.Close(ctx))
 	select {
 	case <-p.Exited():
 	default:
@@ -333,10 +334,3 @@ func closePipe(t *testing.T, p *Pipe) {
 }
 
 func get(path string) string { return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: app\r\n\r\n", path) }
-
-func must(t tester, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -1,7 +1,6 @@
 package pipe
 
 import (
-	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -14,40 +13,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/wire/tlshello"
 )
 
-const (
-	// processMemory is the memory of the process without connections, bytes.
-	processMemory = 16 << 20
-
-	// connectionMemory is the memory of a connection that has been used within the last second, bytes: 20 KB for its
-	// state, its stacks and its descriptors, 7 KB in the kernel, 8 KB for HPACK's tables, and its share of buffers and
-	// garbage. TLS that ends here takes as much again. One that is idle takes a third.
-	connectionMemory = 48 << 10
-
-	// defaultUnfinished is the budget of a process without a limit of its memory, bytes.
-	defaultUnfinished = 64 << 20
-
-	// handshakeMemory is the memory of crypto/tls and its stack during a handshake, without the client's bytes, in bytes.
-	handshakeMemory = 24 << 10
-)
-
-// shares are the limits of connections and of the budget that fit into the memory of the process.
-func (l *Limits) shares(terminatesTLS bool) (connections, unfinished int64) {
-	connections, unfinished = math.MaxInt64/2, defaultUnfinished // twice as many connections fit into an int64
-	if l.Memory <= 0 {
-		return connections, unfinished
-	}
-	rest := max(l.Memory-processMemory, l.Memory/4)
-	unfinished = rest / 6
-	rest -= unfinished
-	switch {
-	case l.MaxConnections != 0:
-	case terminatesTLS:
-		connections = rest / connectionMemory / 2
-	default:
-		connections = rest / connectionMemory
-	}
-	return connections, unfinished
-}
+// handshakeMemory is the memory of crypto/tls and its stack during a handshake, without the client's bytes, in bytes.
+const handshakeMemory = 24 << 10
 
 // account notifies the budget of the connection's memory while up waits. It returns false if the connection has to end.
 func (u *up) account() bool {

@@ -48,8 +48,8 @@ func (u *up) carryUp() {
 		}
 		u.release()
 	}
-	if c.app == nil { // the app is unreachable, and no protocol has a reply for that
-		_ = c.client.CloseWrite()
+	if c.app == nil {
+		c.resetUnreached()
 		return
 	}
 	u.carried += c.carry(c.app, c.client)
@@ -174,6 +174,14 @@ func (c *conn) resetBoth() {
 	for _, s := range both {
 		_ = s.SetLinger(0)
 		_ = s.SetDeadline(time.Now())
+	}
+}
+
+// resetUnreached lets the client's connection end by a reset: the app is unreachable, no protocol has a reply for that,
+// and a FIN would be an empty answer.
+func (c *conn) resetUnreached() {
+	if !c.overLimit {
+		_ = c.client.SetLinger(0)
 	}
 }
 

@@ -93,7 +93,7 @@ func Start(cfg Config) (*Pipe, error) {
 		close(p.exited)
 	})
 	var unfinished int64
-	p.mostConnections, unfinished = cfg.shares(slices.ContainsFunc(cfg.Inbound,
+	p.mostConnections, unfinished = budget.Shares(cfg.Memory, cfg.MaxConnections != 0, slices.ContainsFunc(cfg.Inbound,
 		func(in Inbound) bool { return in.TLS != nil }))
 	p.budget = budget.New(unfinished)
 	p.ctx, p.cancel = context.WithCancel(context.Background())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
 
@@ -56,7 +57,7 @@ func TestPrefaceToHTTP1App(t *testing.T) {
 					p := startPipe(t, app, protocol)
 					c := dialPipe(t, p, http2.Preface+tt.sends)
 					if tt.halfCloses {
-						must(t, c.CloseWrite())
+						must.Do(t, c.CloseWrite())
 					}
 					<-serving
 					c.expect(tt.first)

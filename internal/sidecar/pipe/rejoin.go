@@ -22,7 +22,7 @@ const maxRepeated = 2 << 10
 func (c *conn) isRepeatableLocked(h *http1.Head, raw []byte) bool {
 	answers := c.queue.len() == 0 && c.answered || c.queue.len() == 1 && c.response.begun
 	return answers && len(raw) <= maxRepeated && h.Body.Kind == http1.NoBody &&
-		!h.Upgrade && !h.IsConnect && http1.IsIdempotent(h.Method)
+		h.Tunnel() == 0 && http1.IsIdempotent(h.Method)
 }
 
 // leaveToUp reports whether up connects to the app again.

@@ -106,6 +106,10 @@ func (u *up) batchBody(to *batch) batchStep {
 func (u *up) batchHead(to *batch) batchStep {
 	limits := &u.c.p.cfg
 	if u.scanned == 0 {
+		if u.c.isAnsweredUntilClose() {
+			to.end = u.buf.W
+			return sendBatch
+		}
 		if step := u.beforeHead(to); step != nextPart {
 			return step
 		}
@@ -162,6 +166,14 @@ func (u *up) batchHead(to *batch) batchStep {
 	return nextPart
 }
 
+// isAnsweredUntilClose reports whether the response ends with the connection. No other request can follow, so what the
+// client sends belongs to the exchange: a stream of Icecast, the input of a container.
+func (c *conn) isAnsweredUntilClose() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.response.untilClose && !c.end.done()
+}
+
 // declineH2 removes the offer of an upgrade to HTTP/2 (RFC 7540, 3.2; removed in RFC 9113) from a head of n bytes in
 // the buffer, as Envoy does: the app responds in HTTP/1.1. It returns the rest of the head.
 func (u *up) declineH2(at, n int) []byte {
@@ -209,7 +221,7 @@ func (u *up) dialFor(h *http1.Head, raw []byte) bool {
 		fits = !u.c.p.budget.IsFull()
 	}
 	if fits {
-		u.alone = h.Close && h.Body.Kind == http1.NoBody && !h.Upgrade && !h.IsConnect
+		u.alone = h.Close && h.Body.Kind == http1.NoBody && h.Tunnel() == 0
 		if err := u.dial(); err == nil {
 			return true
 		}

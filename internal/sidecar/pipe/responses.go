@@ -78,13 +78,13 @@ func (d *down) takeHead(h *http1.Head) headKind {
 	}
 	req := c.queue.at(0)
 	switch {
-	case h.Status == http.StatusSwitchingProtocols && req.upgrade || req.connect && h.Status/100 == 2:
+	case h.Status == req.tunnel, req.tunnel == http.StatusOK && h.Status/100 == 2:
 		c.mode = opaque
 		switch {
 		case req.wantsWS && h.WebSocket:
 			c.mode = modeWS
 			c.ws = &webSocket{c: c, up: ws.Follower{Masked: true}}
-		case req.connect:
+		case req.tunnel == http.StatusOK:
 			c.noteOpaque(counters.OpaqueConnect)
 		default:
 			c.noteOpaque(counters.OpaqueUpgrade)
@@ -137,7 +137,7 @@ func (d *down) passTunnelHead(h *http1.Head, raw []byte) bool {
 // takeFinalHeadLocked records a final response, and decides whether it is the connection's last.
 func (d *down) takeFinalHeadLocked(h *http1.Head, req *request) headKind {
 	c := d.c
-	if req.upgrade || req.connect { // refused
+	if req.tunnel != 0 { // refused
 		c.decidedLocked()
 	}
 	announces := (c.announcesClose() || c.awaits100 || c.ahead) && c.queue.len() == 1

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
@@ -125,7 +126,7 @@ func TestRestartTakesTooLong(t *testing.T) {
 	}
 	c.wantEnd()
 	resp, err := h2Client(t).Get("http://" + p.Addr(0).String())
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("%s %s, Retry-After %q; want 503 and 1", resp.Proto, resp.Status, resp.Header.Get("Retry-After"))

@@ -33,7 +33,10 @@ func (u *up) begin() bool {
 		}
 	case TCP, Postgres, Redis:
 		u.mode = c.modeNow()
-		return u.dial() == nil
+		if u.dial() != nil {
+			c.resetUnreached()
+			return false
+		}
 	case Auto:
 		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {
 			u.owes = true // the client spoke first, and may have sent a whole request

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
@@ -133,7 +134,7 @@ func startPeer(t *testing.T, addr net.Addr, command string, args ...string) {
 	var out strings.Builder
 	cmd := exec.Command(command, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
-	must(t, cmd.Start())
+	must.Do(t, cmd.Start())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); <-done })
@@ -160,7 +161,7 @@ http {
     server { listen %[2]s; location / { return 200 "$request_method $request_uri"; } }
 }`, dir, addr)
 	file := filepath.Join(dir, "nginx.conf")
-	must(t, os.WriteFile(file, []byte(conf), 0o600))
+	must.Do(t, os.WriteFile(file, []byte(conf), 0o600))
 	startPeer(t, addr, nginx, "-p", dir, "-e", "stderr", "-c", file)
 	return addr
 }

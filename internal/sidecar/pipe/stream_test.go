@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/wire/grpc"
 )
 
@@ -277,7 +278,7 @@ func TestConnectRPC(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			stream, err := client.CallServerStream(ctx, connect.NewRequest(wrapperspb.String("world")))
-			must(t, err)
+			must.Do(t, err)
 			defer stream.Close()
 			got := ""
 			for got != "hello world" && stream.Receive() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // A stream of bytes that the app ends in its middle, after its SIGTERM, is cut; one that ends with a last word is not.
@@ -54,7 +55,7 @@ func TestAppEndsStream(t *testing.T) {
 					close(stop)
 				}
 			}}}.Run(t.Context())
-			must(t, err)
+			must.Do(t, err)
 			if report.Verdict != tt.want {
 				t.Errorf("verdict %s; %s", report.Verdict, report.Summary())
 			}

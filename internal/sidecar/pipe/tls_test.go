@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/accesslog"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/certificate/certificatetest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
@@ -53,7 +54,7 @@ func dialTLS(t *testing.T, p *Pipe, config *tls.Config) *tls.Conn {
 	config = config.Clone()
 	config.ServerName = "app.test"
 	c := tls.Client(strict{dialPipe(t, p).TCPConn}, config)
-	must(t, c.Handshake())
+	must.Do(t, c.Handshake())
 	return c
 }
 
@@ -76,7 +77,7 @@ func TestTLSEndsHere(t *testing.T) {
 						_ = req.Write(c)
 					}()
 					resp, err := http.ReadResponse(r, nil)
-					must(t, err)
+					must.Do(t, err)
 					got, err := io.ReadAll(resp.Body)
 					if err != nil || string(got) != strings.ToUpper(body) {
 						t.Fatalf("%d bytes of %d, %v", len(got), size, err)
@@ -148,11 +149,8 @@ func TestSlowHandshake(t *testing.T) {
 	authority := certificatetest.New(t)
 	app := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	p := startPipe(t, app, HTTP, secured(t, authority), func(cfg *Config) { cfg.HandshakeTimeout = 300 * time.Millisecond })
-	silent, slow := dialPipe(t, p), dialPipe(t, p)
-	awaitActivity(t, p, 2, 0)
-	slow.send("\x16\x03\x01") // the beginning of a record
-	awaitActivity(t, p, 2, 1)
-	_ = slow.rest() // ended by the timeout
+	silent, slow := dialPipe(t, p), dialPipe(t, p, "\x16\x03\x01") // the beginning of a record
+	_ = slow.rest()                                                // ended by the timeout
 	silent.wantEnd()
 	awaitActivity(t, p, 0, 0)
 	if n := failedHandshakes(p, tlsserver.Timeout); n != 2 {
@@ -161,6 +159,7 @@ func TestSlowHandshake(t *testing.T) {
 	// The report of a last call does not take a handshake for a request.
 	p = startPipe(t, app, HTTP, secured(t, authority))
 	slow = dialPipe(t, p)
+	awaitActivity(t, p, 1, 0)
 	slow.send("\x16\x03\x01")
 	awaitActivity(t, p, 1, 1)
 	if was, _ := p.LastCall(ctx, 0); len(was) != 1 || was[0].Protocol != "tls" || was[0].Ending != "fin" {
@@ -275,7 +274,7 @@ func TestWebSocketOverTLS(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ws, _, err := websocket.Dial(ctx, "wss://"+p.Addr(0).String()+"/chat", &websocket.DialOptions{HTTPClient: &client})
-	must(t, err)
+	must.Do(t, err)
 	defer ws.CloseNow()
 	say(t, ws, "hello")
 	say(t, ws, string(fill(1, 30000)))
@@ -300,7 +299,7 @@ func TestCutOverTLS(t *testing.T) {
 	_, _ = io.WriteString(c, get("/"))
 	r := bufio.NewReader(c)
 	resp, err := http.ReadResponse(r, nil)
-	must(t, err)
+	must.Do(t, err)
 	part(t, resp, 4)
 	wantEndings(t, lastCall(t, p, patience)(), "truncated")
 	if _, err := io.ReadAll(resp.Body); err == nil {

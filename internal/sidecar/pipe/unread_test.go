@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
 // What an app can write to a client that does not read is bounded, as without a sidecar: an app that streams, such as a
@@ -22,7 +24,7 @@ func TestUnreadResponse(t *testing.T) {
 	)
 	direct := fillUnread(t, "", func(app net.Addr) {
 		c, err := net.Dial("tcp", app.String())
-		must(t, err)
+		must.Do(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_, _ = io.WriteString(c, get("/"))
 	})
@@ -77,7 +79,7 @@ func TestDrainWithAnUnreadStream(t *testing.T) {
 		respond(f, nextRequest(f), false, ":status", "200")
 		var frames bytes.Buffer
 		for part := http2.NewFramer(&frames, nil); frames.Len() < 16<<20; {
-			must(t, part.WriteData(1, false, make([]byte, 16<<10)))
+			must.Do(t, part.WriteData(1, false, make([]byte, 16<<10)))
 		}
 		n := 0
 		for err := error(nil); err == nil; {
@@ -100,7 +102,7 @@ func TestDrainWithAnUnreadStream(t *testing.T) {
 	}()
 	select {
 	case err := <-drained:
-		must(t, err)
+		must.Do(t, err)
 	case <-time.After(patience):
 		t.Error("the drain waits for the client")
 	}

@@ -1,8 +1,6 @@
 package pipe
 
 import (
-	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -79,8 +77,8 @@ func (u *up) run() (ended, again bool) {
 	}
 	u.dropBlock()
 	u.c.holdsNothing()
-	if u.mode == undecided && errors.Is(u.err, io.EOF) && u.buf != nil && u.buf.R < u.buf.W && !u.c.hasEnded() {
-		u.passAsBytes() // all that the client sends are first bytes that do not decide
+	if u.endsWithin() {
+		u.passAsBytes()
 	}
 	if u.mode == opaque {
 		return false, true

@@ -56,6 +56,18 @@ func (u *up) whyUnreachable() event {
 	return onUnreachable
 }
 
+// endsWithin reports whether all that the client has sent and the app has not are first bytes that do not decide, or a
+// part of a head: the app answers them as without a sidecar.
+func (u *up) endsWithin() bool {
+	c := u.c
+	if !errors.Is(u.err, io.EOF) || u.buf == nil || u.buf.R == u.buf.W || c.hasEnded() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return u.mode == undecided || u.isAtHead() && c.app != nil && c.queue.len() == 0 && !c.rejoins
+}
+
 // clientEnded handles the end of the client's output: a half-close for the app if a response is due, else the end.
 func (u *up) clientEnded() {
 	c := u.c
@@ -132,6 +144,10 @@ func (u *up) clientTimedOut() bool {
 	case u.timed:
 		u.clearDeadline()
 		if u.endAwaitFirst() {
+			if c.app == nil && c.in.Protocol == Auto && !c.overLimit {
+				c.resetUnreached()
+				return false
+			}
 			c.endBy(onClientGone)
 			return true
 		}

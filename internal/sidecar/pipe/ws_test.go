@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/wire/ws"
@@ -73,7 +74,7 @@ func dialChat(t *testing.T, p *Pipe) *websocket.Conn {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	ws, _, err := websocket.Dial(ctx, "ws://"+p.Addr(0).String()+"/chat?room=1", nil)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = ws.CloseNow() })
 	say(t, ws, "hello")
 	return ws
@@ -84,7 +85,7 @@ func say(t *testing.T, ws *websocket.Conn, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	must(t, ws.Write(ctx, websocket.MessageText, []byte(text)))
+	must.Do(t, ws.Write(ctx, websocket.MessageText, []byte(text)))
 	if _, b, err := ws.Read(ctx); err != nil || string(b) != text {
 		t.Fatalf("got %.60q, %v; want %.60q", b, err, text)
 	}
@@ -124,34 +125,19 @@ func wantEndings(t *testing.T, left []drain.Conversation, endings ...string) {
 	}
 }
 
-func TestWebSocketLastCall(t *testing.T) {
-	for _, tt := range []struct {
-		code   int
-		status websocket.StatusCode
-		ending string
-	}{{0, websocket.StatusGoingAway, "close 1001"}, {1012, websocket.StatusServiceRestart, "close 1012"}} {
-		t.Run(tt.ending, func(t *testing.T) {
-			app := startChat(t)
-			p := startPipe(t, app, HTTP, func(c *Config) { c.WebSocketCode = tt.code })
-			ws := dialChat(t, p)
-			_ = p.Drain(ctx)
-			_ = p.CloseIdle(ctx, 0)
-			awaitActivity(t, p, 1, 1)
-			say(t, ws, strings.Repeat("still here ", 2000))
-
-			report := lastCall(t, p, patience) // far longer than it takes
-			_, _, err := ws.Read(context.Background())
-			if got := websocket.CloseStatus(err); got != tt.status {
-				t.Errorf("the client sees %v; want status %d", err, tt.status)
-			}
-			app.wantEnd(t, tt.status)
-			left := report()
-			if len(left) != 1 || left[0].Ending != tt.ending || left[0].Protocol != "websocket" || left[0].Request != "GET /chat?room=1" {
-				t.Errorf("report %+v", left)
-			}
-			closePipe(t, p)
-		})
+// The configured code of the close frames reaches both sides and the report.
+func TestWebSocketCode(t *testing.T) {
+	app := startChat(t)
+	p := startPipe(t, app, HTTP, func(c *Config) { c.WebSocketCode = ws.CloseServiceRestart })
+	client := dialChat(t, p)
+	report := lastCall(t, p, patience) // far longer than it takes
+	_, _, err := client.Read(context.Background())
+	if got := websocket.CloseStatus(err); got != websocket.StatusServiceRestart {
+		t.Errorf("the client sees %v", err)
 	}
+	app.wantEnd(t, websocket.StatusServiceRestart)
+	wantEndings(t, report(), "close 1012")
+	closePipe(t, p)
 }
 
 // With CloseEarly clients are sent elsewhere while there is time: nothing is left
@@ -184,7 +170,7 @@ func TestWebSocketResume(t *testing.T) {
 	_ = p.Drain(ctx)
 	_ = p.CloseIdle(ctx, 0)
 	awaitCloseRequested(t, p)
-	must(t, p.Resume(ctx))
+	must.Do(t, p.Resume(ctx))
 	app.send("llo" + wstest.Frame(0x81, "again"))
 	c.expect("llo" + wstest.Frame(0x81, "again"))
 	awaitActivity(t, p, 1, 1)
@@ -198,11 +184,13 @@ func awaitCloseRequested(t *testing.T, p *Pipe) {
 	}
 }
 
+const wsRequest = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
 const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 // dialSocket is a WebSocket's client of which the test writes every byte.
 func dialSocket(t *testing.T, p *Pipe) *client {
-	c := dialPipe(t, p, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	c := dialPipe(t, p, wsRequest)
 	c.switches()
 	awaitActivity(t, p, 1, 1)
 	return c
@@ -234,13 +222,19 @@ func TestWebSocketBoundaries(t *testing.T) {
 		answers       bool   // whether it answers a close frame
 		ending        string
 	}{
-		{"between messages", wstest.Frame(0x81, "hi"), "", wstest.Frame(0x81, "hi") + wstest.Frame(0x88, goingAway), true, "close 1001"},
-		{"within a frame that ends", "\x81\x05he", "llo", wstest.Frame(0x81, "hello") + wstest.Frame(0x88, goingAway), true, "close 1001"},
-		{"what follows the boundary is not sent", "\x81\x05he", "llo" + wstest.Frame(0x81, "late"), wstest.Frame(0x81, "hello") + wstest.Frame(0x88, goingAway), true, "close 1001"},
-		{"within a message that ends", wstest.Frame(0x01, "he"), wstest.Frame(0x80, "llo"), wstest.Frame(0x01, "he") + wstest.Frame(0x80, "llo") + wstest.Frame(0x88, goingAway), true, "close 1001"},
-		{"within a message that does not end", wstest.Frame(0x01, "he"), wstest.Frame(0x00, "ll"), wstest.Frame(0x01, "he") + wstest.Frame(0x00, "ll") + wstest.Frame(0x88, goingAway), true, "close 1001"},
+		{"between messages", wstest.Frame(0x81, "hi"), "", wstest.Frame(0x81, "hi") + wstest.Frame(0x88, goingAway),
+			true, "close 1001"},
+		{"within a frame that ends", "\x81\x05he", "llo", wstest.Frame(0x81, "hello") + wstest.Frame(0x88, goingAway),
+			true, "close 1001"},
+		{"what follows the boundary is not sent", "\x81\x05he", "llo" + wstest.Frame(0x81, "late"),
+			wstest.Frame(0x81, "hello") + wstest.Frame(0x88, goingAway), true, "close 1001"},
+		{"within a message that ends", wstest.Frame(0x01, "he"), wstest.Frame(0x80, "llo"), wstest.Frame(0x01, "he") +
+			wstest.Frame(0x80, "llo") + wstest.Frame(0x88, goingAway), true, "close 1001"},
+		{"within a message that does not end", wstest.Frame(0x01, "he"), wstest.Frame(0x00, "ll"),
+			wstest.Frame(0x01, "he") + wstest.Frame(0x00, "ll") + wstest.Frame(0x88, goingAway), true, "close 1001"},
 		{"within a frame that does not end", "\x81\x05he", "", "\x81\x05he", false, "truncated"},
-		{"a client that does not answer", wstest.Frame(0x81, "hi"), "", wstest.Frame(0x81, "hi") + wstest.Frame(0x88, goingAway), false, "close 1001"},
+		{"a client that does not answer", wstest.Frame(0x81, "hi"), "", wstest.Frame(0x81, "hi") +
+			wstest.Frame(0x88, goingAway), false, "close 1001"},
 		{"no frames at all", "nonsense", "", "nonsense", false, "truncated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -260,9 +254,14 @@ func TestWebSocketBoundaries(t *testing.T) {
 				c.send(answer)
 			}
 			c.wantEnd()
-			wantEndings(t, report(), tt.ending)
+			left := report()
+			wantEndings(t, left, tt.ending)
+			if left[0].Protocol != "websocket" || left[0].Request != "GET /ws" {
+				t.Errorf("report %+v", left)
+			}
 			got := <-app.got // a close frame, by the client or by us
-			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, wstest.Masked(0x81, "ahead")) || tail != "88 "+goingAway || len(got) != len(wstest.Masked(0x81, "ahead"))+len(answer) {
+			if tail := unmasked(got, len(goingAway)); !strings.HasPrefix(got, wstest.Masked(0x81, "ahead")) ||
+				tail != "88 "+goingAway || len(got) != len(wstest.Masked(0x81, "ahead"))+len(answer) {
 				t.Errorf("the app got %q", got)
 			}
 			closePipe(t, p)
@@ -343,9 +342,9 @@ func TestWebSocketEndsBetweenMessages(t *testing.T) {
 		ln := nettest.Listen(t, "127.0.0.1:0")
 		defer ln.Close()
 		p, conn := startClient(t, ln.Addr(), HTTP)
-		_, _ = io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+wstest.Masked(0x81, "ahead"))
+		_, _ = io.WriteString(conn, wsRequest+wstest.Masked(0x81, "ahead"))
 		app, err := ln.Accept()
-		must(t, err)
+		must.Do(t, err)
 		defer app.Close()
 		_ = app.SetDeadline(time.Now().Add(patience))
 		fromClient := bufio.NewReader(app)

@@ -77,14 +77,13 @@ type HookKind string
 
 const (
 	NoHook     HookKind = "none"
-	SleepHook  HookKind = "sleep"      // Kubernetes' own, or an exec that only sleeps
-	DrainHook  HookKind = "drain"      // lastcall wait: until no request is in flight
-	AppEndHook HookKind = "app's end"  // lastcall wait --sidecar: until the apps have ended
-	NotifyHook HookKind = "notify"     // starts a proxy's drain and returns at once: Istio's native sidecar
-	LoopHook   HookKind = "loop"       // waits in a shell's loop, such as over netstat
-	ScriptHook HookKind = "script"     // another program, of unknown duration
-	HTTPHook   HookKind = "http"       // an HTTP request to the app, of unknown duration
-	TCPHook    HookKind = "tcp socket" // fails in all versions of Kubernetes
+	SleepHook  HookKind = "sleep"     // Kubernetes' own, or an exec that only sleeps
+	DrainHook  HookKind = "drain"     // lastcall wait: until no request is in flight
+	AppEndHook HookKind = "app's end" // lastcall wait --sidecar: until the apps have ended
+	NotifyHook HookKind = "notify"    // starts a proxy's drain and returns at once: Istio's native sidecar
+	LoopHook   HookKind = "loop"      // waits in a shell's loop, such as over netstat
+	ScriptHook HookKind = "script"    // another program, of unknown duration
+	HTTPHook   HookKind = "http"      // an HTTP request to the app, of unknown duration
 )
 
 // Hook is a container's preStop.

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -22,10 +23,14 @@ func (c *Child) Group() []int {
 	if syscall.Kill(-c.Pid(), 0) == syscall.ESRCH {
 		return nil
 	}
-	var out []int
+	return Group(c.Pid())
+}
+
+// Group are the living processes of a process group.
+func Group(id int) (out []int) {
 	all, _ := living()
 	for pid, stat := range all {
-		if stat[2] == strconv.Itoa(c.Pid()) {
+		if stat[2] == strconv.Itoa(id) {
 			out = append(out, pid)
 		}
 	}
@@ -67,6 +72,17 @@ func Others() (n int, err error) {
 	return n, err
 }
 
+// Family are a process and its descendants.
+func Family(pid int) (out []int) {
+	all, _ := living()
+	for one := range all {
+		if descends(one, pid, all) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
 // descends reports whether a process is another one, or its descendant.
 func descends(pid, from int, all map[int][]string) bool {
 	for range 100 {
@@ -98,6 +114,22 @@ func (c *Child) GroupDone(ctx context.Context) <-chan struct{} {
 		_ = poll.Until(ctx, groupPoll, func() bool { return len(c.Group()) == 0 })
 	}()
 	return done
+}
+
+// AwaitExit returns when the process of a descriptor without blocking (PIDFD_NONBLOCK) has exited, or with ctx's error.
+// It holds no thread.
+func AwaitExit(ctx context.Context, pidfd *os.File) error {
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = conn.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return err != unix.EINTR && n != 0
+	})
+	return cmp.Or(ctx.Err(), err)
 }
 
 // Handles reports whether a process has a handler for a signal, or blocks it for signalfd, by SigCgt and SigBlk of
@@ -138,7 +170,8 @@ func ReloadsAtTerm(pid int) bool {
 // isNamed reports whether a process is a program by its name, or an interpreter that runs it.
 func isNamed(pid int, is func(name string) bool) bool {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	words := strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 || r == ' ' }) // npm writes "npm start" there
+	// npm writes "npm start" there.
+	words := strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 || r == ' ' })
 	return slices.ContainsFunc(words[:min(2, len(words))], func(word string) bool { return is(filepath.Base(word)) })
 }
 

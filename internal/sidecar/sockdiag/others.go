@@ -63,6 +63,15 @@ func (t *Table) OfOtherContainers() (int, error) {
 	return len(all), err
 }
 
+// Inodes are those of the sockets of processes.
+func Inodes(pids []int) map[uint32]bool {
+	out := make(map[uint32]bool)
+	for _, pid := range pids {
+		_ = AddInodes(out, "/proc/"+strconv.Itoa(pid)) // it may have ended
+	}
+	return out
+}
+
 // AddInodes adds the sockets among the descriptors of a process, a folder such as /proc/1. It needs the user of the
 // process, or CAP_SYS_PTRACE.
 func AddInodes(own map[uint32]bool, process string) error {

@@ -57,8 +57,8 @@ type Socket struct {
 	// SegmentsReceived and SegmentsSent are the segments with data, without retransmissions, and MSS is the largest
 	// that is sent. 0 where the kernel does not count them.
 	SegmentsReceived, SegmentsSent, MSS uint32
-	// EmptyReceived and EmptySent are the segments without data. Of an accepted connection, the client's SYN and the end
-	// of its handshake are among those received.
+	// EmptyReceived and EmptySent are the segments without data. Of an accepted connection, the client's SYN and the
+	// end of its handshake are among those received.
 	EmptyReceived, EmptySent uint32
 
 	// The time since data arrived, data was sent and an acknowledgement arrived, with the resolution of the kernel's
@@ -66,6 +66,28 @@ type Socket struct {
 	LastReceived, LastSent, LastAcked time.Duration
 
 	Ended time.Time // when Watch received the report of its end; zero in a table
+}
+
+// Ends are the two ends of a connection, which name it also when its socket is another one: that of TIME_WAIT.
+type Ends struct{ Local, Remote netip.AddrPort }
+
+// Ends returns them.
+func (s *Socket) Ends() Ends { return Ends{s.Local, s.Remote} }
+
+// DataReceived are the bytes from the peer without its FIN, as far as the state shows the FIN.
+func (s *Socket) DataReceived() uint64 {
+	if s.State == CloseWait {
+		return s.Received - min(s.Received, 1)
+	}
+	return s.Received
+}
+
+// Unread are the bytes that the owner has not read, without the peer's FIN.
+func (s *Socket) Unread() uint32 {
+	if s.State == CloseWait {
+		return s.ReadQueue - min(s.ReadQueue, 1)
+	}
+	return s.ReadQueue
 }
 
 // Table is an open connection to the kernel, for one goroutine at a time.
@@ -112,6 +134,16 @@ func (t *Table) Sockets(states States, ports []uint16) ([]Socket, error) {
 // All lists the TCP sockets of the namespace in one of states, whatever their port.
 func (t *Table) All(states States) ([]Socket, error) { return t.list(states, nil, nil) }
 
+// ClosedHere are the connections that this side closed first, and that the kernel has not forgotten since.
+func (t *Table) ClosedHere() (map[Ends]bool, error) {
+	sockets, err := t.All(Of(TimeWait, FinWait2))
+	out := make(map[Ends]bool, len(sockets))
+	for _, s := range sockets {
+		out[s.Ends()] = true
+	}
+	return out, err
+}
+
 func (t *Table) list(states States, ports []uint16, filter []byte) (out []Socket, err error) {
 	t.sequence++
 	err = t.execute(request(states, filter, t.sequence), func(answer []byte) {
@@ -127,7 +159,7 @@ func (t *Table) list(states States, ports []uint16, filter []byte) (out []Socket
 	return out, nil
 }
 
-// answers hold one of the kernel's, which are at most so large.
+// answers hold one of the kernel's, which are at most so large, or a file of counters.
 var answers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // execute sends a request for a dump, and calls on for each part of the dump.

@@ -89,13 +89,7 @@ func (s *sighting) since() time.Time {
 // ledger infers the app's activity from looks at the kernel's table. It is not safe for concurrent use and has no
 // clock: callers pass the time.
 type ledger struct {
-	ignored     []netip.Prefix
-	opaque      bool // all ports
-	opaquePorts []uint16
-	muxedPorts  []uint16
-	proxyEnds   bool // linkerd's proxy ends its clients' connections
-	idleGrace   time.Duration
-	streamPause time.Duration
+	Options
 
 	seen     map[uint64]*sighting // open ones
 	ended    map[uint64]bool      // closed by the app, not yet by the kernel
@@ -109,17 +103,14 @@ type ledger struct {
 
 func newLedger(o Options) *ledger {
 	return &ledger{
-		ignored: o.IgnoreFrom, opaque: o.Opaque, opaquePorts: o.OpaquePorts, idleGrace: o.IdleGrace,
-		streamPause: o.StreamPause,
-		seen:        make(map[uint64]*sighting), ended: make(map[uint64]bool), answered: make(map[uint16]time.Time),
-		muxedPorts: o.MuxedPorts,
-		proxyEnds:  o.LinkerdShutdown,
+		Options: o,
+		seen:    make(map[uint64]*sighting), ended: make(map[uint64]bool), answered: make(map[uint16]time.Time),
 	}
 }
 
 func (g *ledger) ignores(s sockdiag.Socket) bool {
 	from := s.Remote.Addr()
-	return slices.ContainsFunc(g.ignored, func(p netip.Prefix) bool { return p.Contains(from) })
+	return slices.ContainsFunc(g.IgnoreFrom, func(p netip.Prefix) bool { return p.Contains(from) })
 }
 
 // destroyed adds the sockets that the kernel reports as destroyed, before the look that no longer shows them. On a busy
@@ -186,11 +177,7 @@ func (g *ledger) end(s sockdiag.Socket, known bool, now time.Time) {
 
 // follow determines which side sent last on an open connection.
 func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known bool) {
-	received, written, unread := s.Received, s.Acked+uint64(s.WriteQueue), s.ReadQueue
-	if s.State == sockdiag.CloseWait { // the client's FIN counts as one
-		received -= min(received, 1)
-		unread -= min(unread, 1)
-	}
+	received, written := s.DataReceived(), s.Acked+uint64(s.WriteQueue)
 	came, went := received != was.received, written != was.written
 	before := was.turn
 	switch {
@@ -218,7 +205,7 @@ func (g *ledger) follow(was *sighting, s sockdiag.Socket, now time.Time, known b
 	was.received, was.written = received, written
 	was.spoke = now.Add(-min(s.LastReceived, s.LastSent))
 	was.weigh(s)
-	was.reason = g.judge(was, unread, s.WriteQueue, now)
+	was.reason = g.judge(was, s.Unread(), s.WriteQueue, now)
 }
 
 // follow determines whether the response is streaming: in more segments than its bytes and two writes need, the last of
@@ -243,20 +230,25 @@ func (s *sighting) follow(k sockdiag.Socket, written uint64, asks bool) {
 // fast response, or a response and the next request. In the second case the next request has already acknowledged the
 // response, so no separate ACK follows, unless the client sent that request before it read the response.
 func (s *sighting) weigh(k sockdiag.Socket) {
-	const delayed = 500 * time.Millisecond // RFC 9293, 3.8.6.3; later ones are keep-alives
-	later := k.LastReceived - k.LastAcked
-	if (s.turn == unclear || s.turn == likely) && later > 0 && later <= delayed {
+	if (s.turn == unclear || s.turn == likely) && isAcknowledged(k) {
 		s.turn = app
 	}
+}
+
+// isAcknowledged reports whether the client has sent an acknowledgement by itself.
+func isAcknowledged(k sockdiag.Socket) bool {
+	const delayed = 500 * time.Millisecond // RFC 9293, 3.8.6.3; later ones are keep-alives
+	later := k.LastReceived - k.LastAcked
+	return later > 0 && later <= delayed
 }
 
 // judge returns why a connection is busy. Moved, Doubted and Paused pass with time. On HTTP/2, clients may send last
 // without a request: they acknowledge settings.
 func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason {
-	muxed := slices.Contains(g.muxedPorts, c.local.Port())
+	muxed := slices.Contains(g.MuxedPorts, c.local.Port())
 	c.answered = g.answered[c.local.Port()].After(c.spoke.Add(20 * time.Millisecond)) // the kernel's clock is coarse
 	switch {
-	case g.opaque, slices.Contains(g.opaquePorts, c.local.Port()) && !(c.answered && muxed):
+	case g.Opaque, slices.Contains(g.OpaquePorts, c.local.Port()) && !(c.answered && muxed):
 		return Opaque
 	case unread > 0:
 		return Unread
@@ -270,7 +262,7 @@ func (g *ledger) judge(c *sighting, unread, unsent uint32, now time.Time) Reason
 		return Moved
 	case now.Before(c.spoke.Add(doubt[c.turn])):
 		return Doubted
-	case c.streams && now.Before(c.spoke.Add(g.streamPause)):
+	case c.streams && now.Before(c.spoke.Add(g.StreamPause)):
 		return Paused
 	}
 	return Idle
@@ -281,9 +273,9 @@ var doubt = map[turn]time.Duration{unclear: doubtTime, likely: hunchTime}
 
 func (g *ledger) grace() time.Duration {
 	if g.closed {
-		return min(g.idleGrace, breath)
+		return min(g.IdleGrace, breath)
 	}
-	return g.idleGrace
+	return g.IdleGrace
 }
 
 // next is when the first connection becomes idle by time alone; zero when none does.
@@ -296,7 +288,7 @@ func (g *ledger) next() (next time.Time) {
 		case Doubted:
 			at = c.spoke.Add(doubt[c.turn])
 		case Paused:
-			at = c.spoke.Add(g.streamPause)
+			at = c.spoke.Add(g.StreamPause)
 		default:
 			continue
 		}
@@ -358,7 +350,7 @@ func (g *ledger) activity() drain.Activity {
 			a.Busy++
 		}
 	}
-	if !g.proxyEnds {
+	if !g.LinkerdShutdown { // by which linkerd's proxy ends its clients' connections
 		a.Opaque = a.Busy // the app ends its own, whatever they carry
 	}
 	return a

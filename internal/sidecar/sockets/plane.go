@@ -191,7 +191,7 @@ func (p *Plane) sockets(s sockdiag.States) ([]sockdiag.Socket, error) {
 	}
 	_ = p.table.Close()
 	p.fallBack(err)
-	p.ledger.opaque = true
+	p.ledger.Opaque = true
 	return p.table.Sockets(s, p.o.Ports)
 }
 

@@ -133,14 +133,39 @@ func readAcks(ports []uint16) (acks, error) {
 	return acksOf(sockets), nil
 }
 
-// InStride reads tables such as /proc/net/tcp, of any network namespace. answers reports whether the app's answers on a
-// connection have carried the acknowledgements: see readAcks. Without them, and if exact, an established connection
-// that has been silent for 40 ms has no answer.
-func InStride(ports []uint16, tables ...io.Reader) (answers func(local, remote netip.AddrPort) (answered, exact bool),
-	err error) {
+// Acks are open tables such as /proc/net/tcp, of the network namespace in which they were opened.
+type Acks []*os.File
+
+// OpenAcks opens the tables in the namespace of the calling thread.
+func OpenAcks() (a Acks, err error) {
+	for _, name := range []string{"tcp", "tcp6"} {
+		file, err := os.Open("/proc/thread-self/net/" + name)
+		if err == nil {
+			a = append(a, file)
+		} else if name == "tcp" { // otherwise there is no IPv6
+			return nil, fmt.Errorf("open the kernel's socket table: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// Close ends them.
+func (a Acks) Close() {
+	for _, file := range a {
+		_ = file.Close() // it was only read
+	}
+}
+
+// maxTable bounds a table of sockets, bytes: 150 for each.
+const maxTable = 64 << 20
+
+// InStride reads the tables. answers reports, of a connection that has been silent for 60 ms, whether the app has
+// answered: the client has acknowledged an answer by itself, or the app's answers have carried the acknowledgements
+// (see readAcks). Otherwise it has not if that is exact.
+func (a Acks) InStride(ports []uint16) (answers func(sockdiag.Socket) (answered, exact bool), err error) {
 	var sockets []procSocket
-	for _, table := range tables {
-		if sockets, err = scanProc(sockets, table, ports); err != nil {
+	for _, file := range a {
+		if sockets, err = scanProc(sockets, io.NewSectionReader(file, 0, maxTable), ports); err != nil {
 			return nil, fmt.Errorf("read the kernel's socket table: %w", err)
 		}
 	}
@@ -149,9 +174,9 @@ func InStride(ports []uint16, tables ...io.Reader) (answers func(local, remote n
 	for _, s := range sockets {
 		established[s.ends] = s.state == sockdiag.Established
 	}
-	return func(local, remote netip.AddrPort) (answered, exact bool) {
-		e := ends{local, remote}
-		return h.inStride[e], h.exact && established[e]
+	return func(s sockdiag.Socket) (answered, exact bool) {
+		e := ends{s.Local, s.Remote}
+		return h.inStride[e] || isAcknowledged(s), h.exact && established[e]
 	}, nil
 }
 

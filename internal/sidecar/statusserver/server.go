@@ -109,9 +109,13 @@ func (l *listener) Accept() (net.Conn, error) {
 	if t, ok := c.(*net.TCPConn); ok {
 		_, _ = t.SetWriteBuffer(sendBuffer), t.SetReadBuffer(receiveBuffer)
 	}
+	return l.hold(c), nil
+}
+
+func (l *listener) hold(c net.Conn) *conn {
 	held := &conn{Conn: c, of: l}
 	held.move(l.open)
-	return held, nil
+	return held
 }
 
 // conn is a connection of a listener with a limit.
@@ -144,6 +148,14 @@ func (c *conn) Close() error {
 	c.slot.Release()
 	c.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// CloseWrite is for net/http, which half-closes before it closes.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 // Hold keeps the connection of a request that waits without a deadline, in the share of requests from the same pod:

@@ -120,29 +120,8 @@ func (g *Slot) Release() {
 // Admit bounds the open connections of a server that accepts them itself: it returns the connection to serve. At the
 // limit the oldest one of the address with the most is ended, so a new one is always served.
 func Admit(limit int) func(net.Conn) net.Conn {
-	open := NewSlots(limit)
-	return func(c net.Conn) net.Conn {
-		return &admitted{c, open.Take(c.RemoteAddr().String(), 1, func() { _ = c.Close() })}
-	}
-}
-
-type admitted struct {
-	net.Conn
-	slot *Slot
-}
-
-// Close implements net.Conn.
-func (c *admitted) Close() error {
-	c.slot.Release()
-	return c.Conn.Close()
-}
-
-// CloseWrite is for net/http, which half-closes before it closes.
-func (c *admitted) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
+	l := &listener{open: NewSlots(limit)}
+	return func(c net.Conn) net.Conn { return l.hold(c) }
 }
 
 const (
@@ -154,25 +133,15 @@ const (
 )
 
 // Scrapes bounds the concurrent scrapes of h, and the time of each to the scraper's timeout. If there is one too many,
-// the oldest of the address with the most is ended.
+// the oldest of the address with the most is cancelled, and its connection closed, which ends a write that waits for
+// the peer.
 func Scrapes(h http.Handler) http.Handler {
-	bounded := atMost(maxScrapes, h)
+	under := NewSlots(maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), min(maxScrapeTime, max(WriteTime, ScrapeTimeout(r))))
 		defer cancel()
 		until, _ := ctx.Deadline()
 		_ = http.NewResponseController(w).SetWriteDeadline(until)
-		bounded.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
-// atMost bounds the number of concurrent requests. One that has to go is cancelled, and its connection closed, which
-// ends a write that waits for the peer.
-func atMost(limit int, h http.Handler) http.Handler {
-	under := NewSlots(limit)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
 		conn, _ := ctx.Value(connKey{}).(net.Conn)
 		defer under.Take(r.RemoteAddr, 1, func() {
 			if cancel(); conn != nil {

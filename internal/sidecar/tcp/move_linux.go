@@ -37,8 +37,14 @@ func Splice(to, from *Socket, n int64) (moved int64, err error) {
 	m := splicing{}
 	defer func() { p.release(m.in > 0) }()
 	for moved < n {
-		m.in, m.most = 0, min(n-moved, pipeSize)
-		if err := from.WhenReadable(func(fd uintptr) bool { return m.some(int(fd), p.w) }); err != nil || m.err != nil {
+		m.in, m.n, m.most = 0, 0, min(n-moved, pipeSize)
+		if err := from.WhenReadable(func(fd uintptr) bool {
+			done := m.some(int(fd), p.w)
+			if m.n == 0 && m.err == nil && isUrgent(fd) {
+				m.err = errUrgent
+			}
+			return done || m.err != nil
+		}); err != nil || m.err != nil {
 			return moved, errors.Join(err, m.err)
 		}
 		if m.in = m.n; m.in == 0 {
@@ -58,6 +64,16 @@ func Splice(to, from *Socket, n int64) (moved int64, err error) {
 		}
 	}
 	return moved, nil
+}
+
+// errUrgent is that of splice(2), which does not pass the place of urgent data: it is read. A program may use the byte
+// (RFC 9293, 3.8.5) as telnet, FTP and Oracle's clients do, and one that does not gets none.
+var errUrgent = errors.New("urgent data")
+
+// isUrgent reports whether the next byte is urgent.
+func isUrgent(fd uintptr) bool {
+	at, err := unix.IoctlGetInt(int(fd), unix.SIOCATMARK)
+	return err == nil && at != 0
 }
 
 // splicing is a step of Splice.
@@ -118,10 +134,14 @@ func (p pipe) release(hasBytes bool) {
 
 // Move forwards from's bytes to to until from ends: by splice(2) if many have come and both are plain, else by a
 // buffer. While nothing comes it holds neither a buffer nor splice's two pipes, which take two more descriptors each.
-// It returns how many bytes, and nil for an orderly end. came, unless nil, is called before bytes are forwarded.
+// Urgent data stays urgent. It returns how many bytes, and nil for an orderly end. came, unless nil, is called before
+// bytes are forwarded.
 func Move(to, from *Socket, came func(n int64)) (moved int64, err error) {
 	m := mover{to: to, from: from, came: came, plain: to.tls == nil && from.tls == nil}
 	defer m.free()
+	if m.plain {
+		_ = from.control(func(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
+	}
 	for {
 		m.ready = 0
 		if err := from.WhenReadable(m.some); err != nil {
@@ -135,7 +155,7 @@ func Move(to, from *Socket, came func(n int64)) (moved int64, err error) {
 		}
 		n, err := Splice(to, from, m.ready)
 		m.moved += n
-		if err != nil {
+		if err != nil && !errors.Is(err, errUrgent) {
 			return m.moved, err
 		}
 	}
@@ -168,7 +188,8 @@ func (m *mover) free() {
 // some forwards the bytes that have arrived. It returns false to wait for more.
 func (m *mover) some(fd uintptr) bool {
 	for {
-		if m.large && m.plain {
+		urgent := m.plain && isUrgent(fd)
+		if m.large && m.plain && !urgent {
 			if n, err := unix.IoctlGetInt(int(fd), unix.SIOCINQ); err == nil && n >= spliceReady {
 				m.free()
 				m.ready = int64(n)
@@ -178,7 +199,11 @@ func (m *mover) some(fd uintptr) bool {
 		if m.buf == nil {
 			m.buf = GetBuffer(m.large)
 		}
-		n, errno := m.from.Receive(fd, m.buf.B)
+		into := m.buf.B
+		if urgent {
+			into = into[:1]
+		}
+		n, errno := m.from.Receive(fd, into)
 		switch {
 		case errno == syscall.EAGAIN: // wait without a buffer
 			m.free()
@@ -192,7 +217,13 @@ func (m *mover) some(fd uintptr) bool {
 		if m.came != nil {
 			m.came(int64(n))
 		}
-		if err := m.to.Send(m.buf.B[:n], false); err != nil {
+		var err error
+		if urgent {
+			err = m.to.send(into[:n], unix.MSG_OOB)
+		} else {
+			err = m.to.Send(into[:n], false)
+		}
+		if err != nil {
 			m.err = SendError{err}
 			return true
 		}

@@ -36,10 +36,10 @@ type Socket struct {
 
 // output is a write in progress.
 type output struct {
-	left []byte
-	more bool
-	err  error
-	rest func(fd uintptr) bool // Socket.sendRest, made once
+	left  []byte
+	flags uintptr
+	err   error
+	rest  func(fd uintptr) bool // Socket.sendRest, made once
 }
 
 // NewSocket takes over the descriptor of a connection that does not block.
@@ -55,7 +55,15 @@ func (s *Socket) Send(p []byte, more bool) error {
 
 // SendClear is Send below TLS.
 func (s *Socket) SendClear(p []byte, more bool) error {
-	s.out.left, s.out.more, s.out.err = p, more, nil
+	flags := uintptr(0)
+	if more {
+		flags = unix.MSG_MORE
+	}
+	return s.send(p, flags)
+}
+
+func (s *Socket) send(p []byte, flags uintptr) error {
+	s.out.left, s.out.flags, s.out.err = p, flags|unix.MSG_NOSIGNAL, nil
 	done := false
 	if err := s.control(func(fd int) { done = s.sendRest(uintptr(fd)) }); err != nil || done {
 		return errors.Join(err, s.out.err)
@@ -76,13 +84,9 @@ func (s *Socket) SendClear(p []byte, more bool) error {
 // sendRest returns false to wait for room.
 func (s *Socket) sendRest(fd uintptr) bool {
 	o := &s.out
-	flags := uintptr(unix.MSG_NOSIGNAL)
-	if o.more {
-		flags |= unix.MSG_MORE
-	}
 	for len(o.left) > 0 {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&o.left[0])), uintptr(len(o.left)),
-			flags, 0, 0)
+			o.flags, 0, 0)
 		switch errno {
 		case 0:
 			o.left = o.left[n:]

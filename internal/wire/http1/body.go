@@ -18,6 +18,8 @@ type Body struct {
 	state  chunkState
 	seen   int32 // digits of the chunk size, or bytes of the trailer section
 	excess int32 // bytes of chunk lines beyond a reasonable overhead
+
+	isResponse bool // whose client has a limit of its own for trailers
 }
 
 // DataSink receives the content of a body, without its framing, piece by piece. It must not retain p.

@@ -27,7 +27,7 @@ const (
 	// maxSizeDigits is how many digits a chunk size has at most. It must fit an int64.
 	maxSizeDigits = 16
 
-	// maxTrailers bounds a trailer section, bytes.
+	// maxTrailers bounds a trailer section of a request, bytes.
 	maxTrailers = 16 << 10
 
 	// maxExcess bounds the overhead of a body's chunk lines, bytes. Each chunk is granted 16 bytes and twice the size of
@@ -198,7 +198,7 @@ func (b *Body) advanceTrailers(p []byte) (n int, done bool, err error) {
 		}
 		switch {
 		case b.state == trailerName:
-			if b.seen++; b.seen > maxTrailers {
+			if b.seen++; b.seen > maxTrailers && !b.isResponse {
 				return n, false, ErrTrailerTooLarge
 			}
 			if c == ':' {
@@ -211,7 +211,7 @@ func (b *Body) advanceTrailers(p []byte) (n int, done bool, err error) {
 			if n += m; !ok {
 				return n, false, ErrTrailer
 			}
-			if b.seen += int32(m); b.seen > maxTrailers {
+			if b.seen += int32(m); b.seen > maxTrailers && !b.isResponse {
 				return n, false, ErrTrailerTooLarge
 			}
 			if n == len(p) {

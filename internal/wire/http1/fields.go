@@ -18,7 +18,7 @@ func (h *Head) parseFields(b []byte) error {
 			break
 		}
 		colon := bytes.IndexByte(line, ':')
-		if colon < 1 || !IsToken(line[:colon]) {
+		if colon < 1 || !IsToken(line[:colon]) && (h.Status == 0 || !isLooseName(line[:colon])) {
 			return Malformed("a field's name is not a token followed by a colon")
 		}
 		name, value := line[:colon], line[colon+1:]

@@ -68,7 +68,7 @@ func ParseRequest(b []byte) (h Head, err error) {
 		return h, Malformed("Transfer-Encoding in an HTTP/1.0 request")
 	case h.hasCoding && h.hasLength:
 		return h, Malformed("both Content-Length and Transfer-Encoding")
-	case h.IsConnect && (h.hasCoding || h.hasLength):
+	case h.IsConnect && (h.hasCoding || h.Body.Left > 0):
 		return h, Malformed("a CONNECT request with a body")
 	case h.Body.Kind == LengthBody && h.Body.Left == 0:
 		h.Body.Kind = NoBody
@@ -150,9 +150,24 @@ func (h *Head) ResponseBody(isHead bool) Body {
 		if h.Body.Kind == LengthBody && h.Body.Left == 0 {
 			return Body{}
 		}
+		h.Body.isResponse = true
 		return h.Body
 	}
 	return Body{Kind: CloseBody}
+}
+
+// Tunnel is the status of the response after which the connection is no longer HTTP: 200 stands for all of 2xx. 0: it
+// stays HTTP. A PUT without a length that expects 100 (Continue) is a stream of Icecast, as ffmpeg sends it.
+func (h *Head) Tunnel() int {
+	switch {
+	case h.IsConnect:
+		return http.StatusOK
+	case h.Upgrade:
+		return http.StatusSwitchingProtocols
+	case h.Expects && string(h.Method) == "PUT" && !h.hasLength && !h.hasCoding:
+		return http.StatusContinue
+	}
+	return 0
 }
 
 func (h *Head) parseVersion(b []byte) bool {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/wire/http1/http1test"
 	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
 )
@@ -23,7 +24,8 @@ func TestParseRequest(t *testing.T) {
 		{name: "no fields", head: "GET / HTTP/1.0\r\n\r\n"},
 		{name: "length", head: "POST /a HTTP/1.1\r\nContent-Length: 12\r\n\r\n", kind: LengthBody, left: 12},
 		{name: "length zero", head: "POST /a HTTP/1.1\r\ncontent-length:0\r\n\r\n"},
-		{name: "length with tabs around", head: "POST /a HTTP/1.1\r\ncontent-length:\t 7 \t\r\n\r\n", kind: LengthBody, left: 7},
+		{name: "length with tabs around", head: "POST /a HTTP/1.1\r\ncontent-length:\t 7 \t\r\n\r\n",
+			kind: LengthBody, left: 7},
 		{name: "chunked", head: "POST /a HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", kind: ChunkedBody},
 		{name: "empty value", head: "GET / HTTP/1.1\r\nX:\r\n\r\n"},
 		{name: "high bytes in a value", head: "GET / HTTP/1.1\r\nX: \xff\xfe\r\n\r\n"},
@@ -94,7 +96,8 @@ func TestParseResponse(t *testing.T) {
 		{name: "100", head: "HTTP/1.1 100 Continue\r\n\r\n"},
 		{name: "gzip, chunked", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", kind: ChunkedBody},
 		{name: "gzip alone", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", kind: CloseBody},
-		{name: "both lengths", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n", bad: true},
+		{name: "both lengths", head: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+			bad: true},
 		{name: "status of two digits", head: "HTTP/1.1 20 OK\r\n\r\n", bad: true},
 		{name: "status 099", head: "HTTP/1.1 099 OK\r\n\r\n", bad: true},
 		{name: "no HTTP", head: "SSH-2.0-OpenSSH_9.7 or the like\r\n\r\n", bad: true},
@@ -118,10 +121,13 @@ func TestParseResponse(t *testing.T) {
 func TestAppendClosing(t *testing.T) {
 	for _, tt := range []struct{ name, head, want string }{
 		{"no option", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
-		{"keep-alive", "HTTP/1.1 200 OK\r\nConnection: Keep-Alive\r\nKeep-Alive: timeout=5\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
-		{"other options stay", "HTTP/1.1 200 OK\r\nConnection: x-hop, keep-alive\r\nX-Hop: 1\r\n\r\n", "HTTP/1.1 200 OK\r\nX-Hop: 1\r\nconnection: x-hop, close\r\n\r\n"},
+		{"keep-alive", "HTTP/1.1 200 OK\r\nConnection: Keep-Alive\r\nKeep-Alive: timeout=5\r\nA: b\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nA: b\r\nconnection: close\r\n\r\n"},
+		{"other options stay", "HTTP/1.1 200 OK\r\nConnection: x-hop, keep-alive\r\nX-Hop: 1\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nX-Hop: 1\r\nconnection: x-hop, close\r\n\r\n"},
 		{"no fields", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"},
-		{"the status line is no field", "HTTP/1.1 200 keep-alive: 1\r\n\r\n", "HTTP/1.1 200 keep-alive: 1\r\nconnection: close\r\n\r\n"},
+		{"the status line is no field", "HTTP/1.1 200 keep-alive: 1\r\n\r\n",
+			"HTTP/1.1 200 keep-alive: 1\r\nconnection: close\r\n\r\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := string(AppendClosing(nil, []byte(tt.head))); got != tt.want {
@@ -152,8 +158,11 @@ func TestChunkedBody(t *testing.T) {
 		{name: "bare LF after data", body: "3\r\nabc\n", err: ErrChunkEnd},
 		{name: "bare LF in trailers", body: "0\r\nA: b\n\r\n", err: ErrTrailer},
 		{name: "endless extension", body: "3;" + strings.Repeat("x", maxExcess+2) + "\r\n", err: ErrChunkLine},
-		{name: "many extensions", body: strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\na\r\n", 20), err: ErrChunkLine},
-		{name: "long extensions of long chunks", body: strings.Repeat("400;"+strings.Repeat("x", 1000)+"\r\n"+strings.Repeat("a", 1024)+"\r\n", 50) + "0\r\n\r\n"},
+		{name: "many extensions", body: strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\na\r\n", 20),
+			err: ErrChunkLine},
+		{name: "long extensions of long chunks",
+			body: strings.Repeat("400;"+strings.Repeat("x", 1000)+"\r\n"+strings.Repeat("a", 1024)+"\r\n", 50) +
+				"0\r\n\r\n"},
 		{name: "white space before the extension", body: "3 \t;x\r\nabc\r\n0 \r\n\r\n"},
 		{name: "white space within the size", body: "3 3\r\nabc", err: ErrChunkSize},
 		{name: "endless white space", body: "3" + strings.Repeat(" ", maxExcess+2), err: ErrChunkLine},
@@ -161,7 +170,8 @@ func TestChunkedBody(t *testing.T) {
 		{name: "folded trailer", body: "0\r\nA: b\r\n c\r\n\r\n", err: ErrTrailer},
 		{name: "trailer without a colon", body: "0\r\nAbc\r\n\r\n", err: ErrTrailer},
 		{name: "space before a trailer's colon", body: "0\r\nA : b\r\n\r\n", err: ErrTrailer},
-		{name: "endless trailers", body: "0\r\n" + strings.Repeat("A: b\r\n", maxTrailers/4+1), err: ErrTrailerTooLarge},
+		{name: "endless trailers", body: "0\r\n" + strings.Repeat("A: b\r\n", maxTrailers/4+1),
+			err: ErrTrailerTooLarge},
 		{name: "endless trailer name", body: "0\r\n" + strings.Repeat("A", maxTrailers+1), err: ErrTrailerTooLarge},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,6 +188,16 @@ func TestChunkedBody(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The trailers of a response have the limit of its client.
+func TestTrailersOfAResponse(t *testing.T) {
+	h, err := ParseResponse([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"))
+	must.Do(t, err)
+	body, trailers := h.ResponseBody(false), "0\r\n"+strings.Repeat("A: b\r\n", maxTrailers)+"\r\n"
+	if n, done, err := feed(&body, []byte(trailers), 1000); n != len(trailers) || !done || err != nil {
+		t.Errorf("%d of %d bytes, done %v, error %v", n, len(trailers), done, err)
 	}
 }
 
@@ -217,9 +237,11 @@ func chunkedInPieces(t *testing.T, p []byte, step uint8) {
 
 func TestAppendResponse(t *testing.T) {
 	now := time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
-	const head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\ncontent-type: text/plain\r\ndate: Sun, 22 Nov 2026 05:00:00 GMT\r\n" +
+	const head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\ncontent-type: text/plain\r\n" +
+		"date: Sun, 22 Nov 2026 05:00:00 GMT\r\n" +
 		"server: x\r\nconnection: close\r\n\r\n"
-	if got := string(AppendResponse([]byte("before "), 503, "server: x\r\n", "gone", false, now)); got != "before "+head+"gone" {
+	if got := string(AppendResponse([]byte("before "), 503, "server: x\r\n", "gone", false,
+		now)); got != "before "+head+"gone" {
 		t.Errorf("%q", got)
 	}
 	if got := string(AppendResponse(nil, 503, "server: x\r\n", "gone", true, now)); got != head {
@@ -236,57 +258,5 @@ func TestParseStatus(t *testing.T) {
 		if got := ParseStatus([]byte(value)); got != want {
 			t.Errorf("%q: %d, want %d", value, got, want)
 		}
-	}
-}
-
-// heads as curl and browsers send them, and as nginx answers.
-const (
-	requestHead = "GET /api/items/42?full=true HTTP/1.1\r\nHost: shop.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0\r\n" +
-		"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br\r\n" +
-		"Connection: keep-alive\r\nCookie: session=0123456789abcdef0123456789abcdef\r\nX-Request-Id: 6f1c2d3e-0000-4000-8000-000000000000\r\n\r\n"
-	responseHead = "HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Sat, 22 Nov 2026 04:00:00 GMT\r\nContent-Type: application/json\r\n" +
-		"Transfer-Encoding: chunked\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\nVary: Accept-Encoding\r\nCache-Control: no-store\r\n\r\n"
-)
-
-var chunkedBody = strings.Repeat("1f4\r\n"+strings.Repeat("x", 0x1f4)+"\r\n", 8) + "0\r\n\r\n"
-
-func BenchmarkRequestHead(b *testing.B)  { benchmarkHead(b, requestHead, ParseRequest) }
-func BenchmarkResponseHead(b *testing.B) { benchmarkHead(b, responseHead, ParseResponse) }
-
-func benchmarkHead[T any](b *testing.B, text string, parse func([]byte) (T, error)) {
-	head := []byte(text)
-	b.SetBytes(int64(len(head)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := parse(head); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkChunked(b *testing.B) { benchmarkChunks(b, chunkedBody) }
-
-func BenchmarkSmallChunks(b *testing.B) {
-	benchmarkChunks(b, strings.Repeat("5\r\nhello\r\n", 100)+"0\r\n\r\n")
-}
-
-func benchmarkChunks(b *testing.B, text string) {
-	body := []byte(text)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		f := Body{Kind: ChunkedBody}
-		if _, done, err := f.Advance(body, nil); !done || err != nil {
-			b.Fatal(done, err)
-		}
-	}
-}
-
-func BenchmarkAppendClosing(b *testing.B) {
-	head := []byte(responseHead)
-	var out []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		out = AppendClosing(out[:0], head)
 	}
 }

@@ -46,7 +46,7 @@ func MendResponse(dst, head []byte) ([]byte, error) {
 			continue
 		}
 		name, value, ok := bytes.Cut(line, []byte(":"))
-		if name = bytes.TrimRight(name, " \t"); !ok || !IsToken(name) {
+		if name = bytes.TrimRight(name, " \t"); !ok || !isLooseName(name) {
 			return nil, Malformed("a field's name is not a token followed by a colon")
 		}
 		fields = append(fields, name, slices.Clip(Trim(value)))
@@ -69,6 +69,8 @@ func MendResponse(dst, head []byte) ([]byte, error) {
 // appendFraming appends the fields that show the end of the body, and the end of the head.
 func appendFraming(dst []byte, lengths, codings [][]byte) ([]byte, error) {
 	isChunked := func(i int) bool { return EqualFold(codings[i], "chunked") }
+	// It means no coding (RFC 2616, 3.6).
+	codings = slices.DeleteFunc(codings, func(coding []byte) bool { return EqualFold(coding, "identity") })
 	for n := len(codings); n > 1 && isChunked(n-1) && isChunked(n-2); n-- {
 		codings = codings[:n-1]
 	}

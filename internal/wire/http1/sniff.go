@@ -46,7 +46,7 @@ const maxWord = 24
 func sniffPart(text []byte) Guess {
 	word, target, isWhole := bytes.Cut(text, []byte(" "))
 	switch {
-	case len(word) > maxWord, len(word) > 0 && !IsToken(word):
+	case len(word) > maxWord, len(word) > 0 && !IsToken(word), bytes.IndexByte(target, 0) >= 0: // as in Git's
 		return NotHTTP
 	case isMethod(word, isWhole), isUpperCase(word), isWhole && len(target) > 0 && target[0] == '/':
 		return Undecided

@@ -20,6 +20,17 @@ func IsToken(b []byte) bool {
 	return len(b) > 0
 }
 
+// isLooseName reports whether clients may take b for the name of a field: white space within, as in "Cache Control",
+// and all but control characters.
+func isLooseName(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return len(b) > 0 && len(Trim(b)) == len(b)
+}
+
 // EqualFold reports whether b equals lower, which must be in lower case, without regard to ASCII case.
 func EqualFold(b []byte, lower string) bool {
 	if len(b) != len(lower) {

@@ -9,15 +9,14 @@ import (
 	"testing"
 
 	nethttp2 "golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/lastcall-dev/lastcall/internal/wire/http2/http2test"
 	"github.com/lastcall-dev/lastcall/internal/wire/stormtest"
 )
 
 // FuzzFrames reads bytes as frames, as x/net's Framer does: both find the same frames at the same places. The Framer
-// refuses what the Follower refuses, floods excepted. What only the Framer refuses is passed on unchanged for the app to
-// judge, and moves no boundary: it is always a frame whose payload the Follower skips.
+// refuses what the Follower refuses, floods excepted. What only the Framer refuses is passed on unchanged for the app
+// to judge, and moves no boundary: it is always a frame whose payload the Follower skips.
 func FuzzFrames(f *testing.F) {
 	for _, seed := range http2test.Seeds() {
 		f.Add(seed)
@@ -60,7 +59,8 @@ func framesAsFramer(t *testing.T, p []byte) {
 		switch {
 		case refused && (theirs != nil || errors.As(err, &flood)):
 			return
-		case refused && header.Type == Settings && header.Length > 6*maxSettings, refused && header.Type == GoAway && header.Length > maxGoAway:
+		case refused && header.Type == Settings && header.Length > 6*maxSettings, refused && header.Type == GoAway &&
+			header.Length > maxGoAway:
 			return
 		case refused:
 			t.Fatalf("frame %d, %+v: %v; the Framer takes it", i, header, err)
@@ -141,60 +141,3 @@ func (r *recorder) WindowUpdate(stream, increment uint32) {
 	fmt.Fprintf(r, "w%d+%d", stream, increment)
 }
 func (r *recorder) GoAway(last uint32) { fmt.Fprint(r, "g", last) }
-
-// ignore is an Events and a FieldSink that does nothing.
-type ignore struct{}
-
-func (ignore) Headers(uint32, []byte, bool) error       { return nil }
-func (ignore) PushPromise(uint32, uint32, []byte) error { return nil }
-func (ignore) Data(FrameHeader, []byte)                 {}
-func (ignore) EndStream(uint32)                         {}
-func (ignore) Reset(uint32) error                       { return nil }
-func (ignore) Settings([]byte)                          {}
-func (ignore) SettingsAck()                             {}
-func (ignore) WindowUpdate(uint32, uint32)              {}
-func (ignore) PingAck()                                 {}
-func (ignore) GoAway(uint32)                            {}
-func (ignore) Field(FieldName, []byte)                  {}
-
-// responses returns 32 responses as nginx sends them, and their header blocks.
-func responses() (frames []byte, blocks [][]byte) {
-	var out, block bytes.Buffer
-	framer, encoder := nethttp2.NewFramer(&out, nil), hpack.NewEncoder(&block)
-	for i := range uint32(32) {
-		block.Reset()
-		for _, f := range [][2]string{{":status", "200"}, {"server", "nginx/1.22.1"}, {"content-type", "application/json"}, {"content-length", "55"}} {
-			_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
-		}
-		blocks = append(blocks, bytes.Clone(block.Bytes()))
-		_ = framer.WriteHeaders(nethttp2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block.Bytes(), EndHeaders: true})
-		_ = framer.WriteData(2*i+1, true, make([]byte, 55))
-	}
-	return out.Bytes(), blocks
-}
-
-func BenchmarkFollow(b *testing.B) {
-	frames, _ := responses()
-	f := Follower{MaxBlock: 64 << 10}
-	var events Events = ignore{}
-	b.SetBytes(int64(len(frames)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if n, err := f.Follow(frames, events); n != len(frames) || err != nil {
-			b.Fatal(n, err)
-		}
-	}
-}
-
-func BenchmarkDecode(b *testing.B) {
-	_, blocks := responses()
-	d := NewDecoder(someFields)
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, block := range blocks {
-			if err := d.Decode(block, DefaultTableSize, ignore{}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-}

@@ -121,7 +121,7 @@ var implementations = []struct {
 	{Orderly, false, []setting{{1, 0}, {2, 0}, {4, 1<<31 - 1}}},      // nginx: ngx_http_proxy_v2_module.c
 	{Orderly, false, []setting{{3, 100}, {6, 1 << 16}}},              // SwiftNIO: nioDefaultSettings
 	{Orderly, true, []setting{{4, 1 << 24}}},                         // OkHttp
-	{Orderly, true, []setting{{6, 8192}}},                            // Netty: Reactor Netty, Vert.x
+	{Orderly, false, []setting{{6, 8192}}},                           // Netty: Reactor Netty, Vert.x
 	{Orderly, true, []setting{{2, 0}, {4, 65535}}},                   // .NET: Http2Connection.cs
 	{Orderly, true, []setting{{3, 100}, {4, 65535}}},                 // nghttp
 	{Orderly, true, nil}, // Node's node:http2

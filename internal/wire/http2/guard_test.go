@@ -103,6 +103,7 @@ func TestClientBySettings(t *testing.T) {
 		"OkHttp 4.12.0":         {[]setting{{4, 1 << 24}}, Orderly},
 		"Apache HttpClient 5.4": {[]setting{{1, 8192}, {2, 1}, {3, 250}, {4, 65535}, {5, 65536}, {6, 1<<24 - 1}}, Abrupt},
 		"Reactor Netty 1.2.1":   {[]setting{{6, 8192}}, Orderly},
+		"Reactor Netty 1.3.7":   {[]setting{{3, 100}, {6, 8192}}, Orderly},
 		"Vert.x 4.5.14":         {[]setting{{6, 8192}}, Orderly},
 		"Jetty 12.0.16":         {[]setting{{3, 32}, {4, 8 << 20}}, Abrupt},
 		"nghttp 1.52.0":         {[]setting{{3, 100}, {4, 65535}}, Orderly},

@@ -18,7 +18,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/rehearse/cluster"
 	"github.com/lastcall-dev/lastcall/kube/workload"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
-	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 )
 
 // clusterFlags locate a cluster and a namespace in it.
@@ -98,22 +97,23 @@ The exit code is 1 if a request was lost or the rollout was not complete.`
 func rehearseCluster() *cobra.Command {
 	var (
 		o      cluster.Options
-		load   command.LoadFlags
 		from   clusterFlags
 		site   string
 		yes    bool
 		output cli.Format
 	)
 	cmd := &cobra.Command{
-		Use:     "cluster KIND/NAME",
-		Short:   "Show which requests a workload in your cluster loses in a rollout",
-		Long:    rehearseClusterHelp,
-		Example: "  lastcallctl rehearse cluster deploy/web -n shop \\\n    --url https://shop.example.com --request 'GET /'",
-		Args:    oneWorkload,
+		Use:   "cluster KIND/NAME",
+		Short: "Show which requests a workload in your cluster loses in a rollout",
+		Long:  rehearseClusterHelp,
+		Example: `  lastcallctl rehearse cluster deploy/web -n shop \
+    --url https://shop.example.com --request 'GET /'`,
+		Args: oneWorkload,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			errs := []error{load.Parse()}
+			var errs []error
 			if site == "" {
-				errs = append(errs, errors.New("missing --url: the address of the service, as https://shop.example.com"))
+				err = errors.New("missing --url: the address of the service, as https://shop.example.com")
+				errs = append(errs, err)
 			} else if o.URL, err = url.Parse(site); err != nil {
 				errs = append(errs, fmt.Errorf("--url: %w", err))
 			}
@@ -126,8 +126,7 @@ func rehearseCluster() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Options = load.Options
-			return command.Measure(cmd, output, func(ctx context.Context, _ string) (*outcome.Result, error) {
+			return command.Measure(cmd, output, func(ctx context.Context) (command.Result, error) {
 				o.Confirm = func(plan []string) error {
 					messages := cmd.ErrOrStderr()
 					fmt.Fprintf(messages, "On the cluster at %s, this rehearsal will\n", host)
@@ -142,8 +141,9 @@ func rehearseCluster() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&site, "url", "",
-		"`URL` of the service as its clients reach it: http or https, with the path that precedes those of the requests")
-	load.Register(flags)
+		"`URL` of the service as its clients reach it: http or https, "+
+			"with the path that precedes those of the requests")
+	command.LoadFlags(flags, &o.Options)
 	flags.BoolVar(&o.Insecure, "insecure", false, "accept any certificate of --url")
 	flags.DurationVar(&o.Limit, "limit", cluster.DefaultLimit, "how long the rollout may take")
 	flags.BoolVarP(&yes, "yes", "y", false, "do not ask for the confirmation")

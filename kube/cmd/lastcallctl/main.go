@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/kube/manifest"
+	"github.com/lastcall-dev/lastcall/kube/rehearse"
 	"github.com/lastcall-dev/lastcall/rehearsal/command"
 )
 
@@ -30,7 +31,7 @@ func root() *cobra.Command {
 	}
 	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand())
 	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand(), planCommand())
-	cli.AddGroup(root, "This machine:", rehearseCommand(), command.HTTPBin())
+	cli.AddGroup(root, "This machine:", command.Rehearse(rehearse.Manifest, rehearseCluster()), command.HTTPBin())
 	return root
 }
 

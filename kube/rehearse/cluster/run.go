@@ -61,8 +61,9 @@ func (o *Options) check() error {
 	if slices.Contains(inject.SystemNamespaces, o.Workload.Namespace) {
 		bad("%s is in namespace %s, which is Kubernetes' own", o.Workload, o.Workload.Namespace)
 	}
-	if o.URL.Scheme != "http" && o.URL.Scheme != "https" || o.URL.Host == "" || o.URL.RawQuery != "" || o.URL.User != nil {
-		bad("--url is %s: must be http://HOST[:PORT][/PATH] or https://…, without a query or password", o.URL.Redacted())
+	u := o.URL
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+		bad("--url is %s: must be http://HOST[:PORT][/PATH] or https://…, without a query or password", u.Redacted())
 	}
 	if o.Limit < 10*time.Second || o.Limit > 24*time.Hour {
 		bad("--limit is %v: must be 10s to 24h", o.Limit)
@@ -101,7 +102,9 @@ func (o *Options) client() *traffic.Client {
 	at := o.address()
 	c := &traffic.Client{ClusterIP: true, Timeout: o.Timeout, Targets: func() []string { return []string{at} }}
 	if o.URL.Scheme == "https" {
-		c.TLS = &tls.Config{ServerName: o.URL.Hostname(), InsecureSkipVerify: o.Insecure, NextProtos: []string{"http/1.1"}}
+		c.TLS = &tls.Config{
+			ServerName: o.URL.Hostname(), InsecureSkipVerify: o.Insecure, NextProtos: []string{"http/1.1"},
+		}
 	}
 	return c
 }

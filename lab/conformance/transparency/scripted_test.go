@@ -93,6 +93,9 @@ var scripts = []script{
 	{"chunked twice", followed, []step{head, send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"), rest}, ""},
 	{"a folded line", followed, []step{head, send("HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok"), again}, ""},
 	{"white space before a colon", followed, []step{head, send("HTTP/1.1 200 OK\r\nX : a\r\nContent-Length: 2\r\n\r\nok"), again}, ""},
+	{"a coding of identity", followed, []step{head, send("HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\nok"), again}, ""},
+	{"a name of two words", followed, []step{head, send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache Control: none\r\n\r\nok"), again}, ""},
+	{"a head of 100,000 bytes", get, []step{head, send("HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("x", 2000)+"\r\n", 50) + "Content-Length: 2\r\n\r\nok"), again}, ""},
 	{"no HTTP at all", get, []step{head, send("hello\r\n\r\n"), rest}, ""},
 
 	// Uploads.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // talk is one side of a connection, of which the test has every byte.
@@ -142,6 +144,23 @@ func shut(t *talk) error { return t.conn.Close() }
 func reset(t *talk) error {
 	_ = t.conn.SetLinger(0)
 	return t.conn.Close()
+}
+
+// urgent sends a byte of urgent data, which inLine lets the other side read as any other.
+func urgent(t *talk) error {
+	return t.control(func(fd int) error { return unix.Sendto(fd, []byte("!"), unix.MSG_OOB, nil) })
+}
+
+func inLine(t *talk) error {
+	return t.control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
+}
+
+func (t *talk) control(f func(fd int) error) error {
+	raw, err := t.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return errors.Join(raw.Control(func(fd uintptr) { err = f(int(fd)) }), err)
 }
 
 // pause is part of the behaviour: what one side does a while after another thing.

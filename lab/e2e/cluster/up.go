@@ -96,15 +96,8 @@ func (l layout) prepare() error {
 	if err := l.writeFiles(token); err != nil {
 		return err
 	}
-	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge}}
-	if err := netlink.LinkAdd(link); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make the bridge %s: %w", bridge, err)
-	}
-	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(nodeIP), Mask: net.CIDRMask(24, 32)}}
-	if err := netlink.AddrReplace(link, address); err != nil {
-		return fmt.Errorf("give the bridge %s the address %s: %w", bridge, nodeIP, err)
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
+	link, err := makeBridge()
+	if err != nil {
 		return err
 	}
 	// Until kube-proxy has a Service's rules, its packets would leave the machine by the default route, and another server
@@ -114,6 +107,28 @@ func (l layout) prepare() error {
 		return err
 	}
 	return netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: reachable, Scope: netlink.SCOPE_LINK})
+}
+
+// makeBridge makes the bridge of the pods, with the node's address. Its MAC address is set to the one that it has: the
+// kernel would otherwise give it the lowest of its ports'. When that pod left, packets of other pods would go to an
+// address that nothing has, until they resolve it again, and what a pod sends before its own end would be lost.
+func makeBridge() (netlink.Link, error) {
+	attributes := netlink.LinkAttrs{Name: bridge}
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes}); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("make the bridge %s: %w", bridge, err)
+	}
+	link, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return nil, fmt.Errorf("find the bridge %s: %w", bridge, err)
+	}
+	if err := netlink.LinkSetHardwareAddr(link, link.Attrs().HardwareAddr); err != nil {
+		return nil, fmt.Errorf("keep the MAC address of the bridge %s: %w", bridge, err)
+	}
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(nodeIP), Mask: net.CIDRMask(24, 32)}}
+	if err := netlink.AddrReplace(link, address); err != nil {
+		return nil, fmt.Errorf("give the bridge %s the address %s: %w", bridge, nodeIP, err)
+	}
+	return link, netlink.LinkSetUp(link)
 }
 
 func (l layout) startStore(ctx context.Context, _ string) error {

@@ -22,9 +22,6 @@ import (
 // patience is how long anything may take that is to come soon.
 const patience = 90 * time.Second
 
-// system is where lastcall is installed.
-const system = nodetest.System
-
 // The node, with Istio on it, that all tests share.
 var (
 	client  *kubernetes.Clientset

@@ -48,7 +48,8 @@ func ApplyObserver(t *testing.T, root, tag, text, by string) {
 			out, _ := Kubectl("", "--namespace", ObserverNamespace, "logs", "daemonset/lastcall-observer", "--tail", "50")
 			t.Logf("the observer:\n%s", out)
 		}
-		_, _ = Kubectl(manifests, "delete", "--namespace", ObserverNamespace, "-f", "-")
+		// With its pod: the next test would follow the log of this one.
+		_, _ = Kubectl(manifests, "delete", "--namespace", ObserverNamespace, "--cascade", "foreground", "-f", "-")
 	})
 	must.Do(t, Release(ObserverNamespace, "privileged", manifests))
 }

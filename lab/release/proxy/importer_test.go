@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/url"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/must"
@@ -16,12 +18,12 @@ import (
 // oldest is the oldest version of Go that the library supports.
 const oldest = "go1.25.5"
 
-// TestImporter is a program of another module that gets this working tree as a released version, from a module proxy of
-// files. Its go.mod gains x/net and what x/net needs, but nothing that the sidecar or Kubernetes' clients need; it builds
-// with the oldest Go, and on every system.
+// TestImporter is a program of another module that gets this working tree as a released version, from a proxy of files.
+// Its go.mod gains x/net and what x/net needs, but nothing that the sidecar or Kubernetes' clients need; it builds
+// with the oldest Go, and finds its packages on every system, for which make lint compiles them. TestReadme builds one
+// with this Go.
 func TestImporter(t *testing.T) {
-	proxy, released := packed(t)
-	compilers := map[string]string{"this Go": "go"}
+	compiler := "go"
 	if !testing.Short() {
 		cmd := exec.Command("go", "env", "GOROOT")
 		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "GOTOOLCHAIN="+oldest)
@@ -29,49 +31,51 @@ func TestImporter(t *testing.T) {
 		if err != nil {
 			t.Skipf("%s is unavailable: %v", oldest, err)
 		}
-		compilers[oldest] = filepath.Join(strings.TrimSpace(string(root)), "bin", "go")
+		compiler = filepath.Join(strings.TrimSpace(string(root)), "bin", "go")
 	}
-	cache := t.TempDir() // of its own: the version's content is that of today
-	for name, compiler := range compilers {
-		t.Run(name+": the library", func(t *testing.T) {
-			p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, released: released, cache: cache}
-			p.get(t, modulePath, mainHTTP)
-			p.check(t, []string{modulePath})
-			p.write(t, "main_test.go", testPlanes)
-			p.run(t, "mod", "tidy")
-			p.check(t, []string{modulePath, "golang.org/x/net", "golang.org/x/text"})
-			p.run(t, "vet", "./...")
-			if testing.Short() || name == oldest {
-				return
-			}
-			for _, system := range []string{"darwin", "windows"} {
-				p.env = []string{"GOOS=" + system, "CGO_ENABLED=0"}
-				p.run(t, "build", "-o", os.DevNull, ".")
-			}
-		})
-		if name == oldest || testing.Short() {
-			t.Run(name+": grpcdrain", func(t *testing.T) {
-				p := importer{dir: t.TempDir(), compiler: compiler, proxy: proxy, released: released, cache: cache}
-				p.get(t, modulePath+"/grpcdrain", mainGRPC)
-				p.check(t, nil)
-				p.env = []string{"MINIMUM_DRAIN_DURATION=0s"}
-				p.run(t, "run", ".")
-			})
+	t.Run("the library", func(t *testing.T) {
+		p := newImporter(t, compiler)
+		p.get(t, modulePath, mainHTTP)
+		p.check(t, []string{modulePath})
+		p.write(t, "main_test.go", testPlanes)
+		p.run(t, "mod", "tidy")
+		p.check(t, []string{modulePath, "golang.org/x/net", "golang.org/x/text"})
+		p.run(t, "vet", "./...")
+		for _, system := range []string{"darwin", "windows"} {
+			p.env = []string{"GOOS=" + system}
+			p.run(t, "list", "-deps", "-test", "./...")
 		}
-	}
+	})
+	t.Run("grpcdrain", func(t *testing.T) {
+		p := newImporter(t, compiler)
+		p.get(t, modulePath+"/grpcdrain", mainGRPC)
+		p.check(t, nil)
+		p.env = []string{"MINIMUM_DRAIN_DURATION=0s"}
+		p.run(t, "run", ".")
+	})
 }
 
-// packed is a proxy with this working tree.
-func packed(t *testing.T) (proxy, released string) {
-	t.Helper()
-	modules, released, err := published("../../..")
-	must.Do(t, err)
-	proxy = t.TempDir()
-	for _, m := range modules {
-		must.Do(t, m.pack(proxy, released))
+// shared has the proxy, and a module cache of its own, because the version's content is that of today.
+var shared string
+
+func TestMain(m *testing.M) {
+	var err error
+	if shared, err = os.MkdirTemp("", "proxy"); err != nil {
+		panic(err)
 	}
-	return proxy, released
+	code := m.Run()
+	_ = os.RemoveAll(shared)
+	os.Exit(code)
 }
+
+// packed puts this working tree into the proxy and returns its version.
+var packed = sync.OnceValues(func() (string, error) {
+	modules, released, err := published("../../..")
+	for _, m := range modules {
+		err = errors.Join(err, m.pack(filepath.Join(shared, "proxy"), released))
+	}
+	return released, err
+})
 
 const mainHTTP = `package main
 
@@ -120,7 +124,8 @@ import (
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	plane := grpcdrain.New(func(opts ...grpc.ServerOption) *grpc.Server { return grpc.NewServer(opts...) }, grpcdrain.Options{})
+	server := func(opts ...grpc.ServerOption) *grpc.Server { return grpc.NewServer(opts...) }
+	plane := grpcdrain.New(server, grpcdrain.Options{})
 	if _, err := lastcall.Serve(ctx, &http.Server{Addr: "127.0.0.1:0"}, lastcall.With(plane)); err != nil {
 		log.Fatal(err)
 	}
@@ -131,6 +136,14 @@ func main() {
 type importer struct {
 	dir, compiler, proxy, released, cache string
 	env                                   []string
+}
+
+func newImporter(t *testing.T, compiler string) importer {
+	t.Helper()
+	released, err := packed()
+	must.Do(t, err)
+	return importer{dir: t.TempDir(), compiler: compiler, released: released,
+		proxy: filepath.Join(shared, "proxy"), cache: filepath.Join(shared, "modules")}
 }
 
 // get gets a module for a program that imports it, and builds it.
@@ -163,8 +176,11 @@ func (p *importer) command(t *testing.T, name string, args ...string) *exec.Cmd 
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = p.dir
-	cmd.Env = append(os.Environ(), "GOPROXY="+fileURL(p.proxy)+","+fileURL(filepath.Join(env(t, "GOMODCACHE"), "cache", "download"))+","+env(t, "GOPROXY"),
-		"GOFLAGS=-mod=mod -modcacherw -trimpath", "GOMODCACHE="+p.cache, "GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOROOT=")
+	downloaded := filepath.Join(env(t, "GOMODCACHE"), "cache", "download")
+	cmd.Env = append(os.Environ(),
+		"GOPROXY="+fileURL(p.proxy)+","+fileURL(downloaded)+","+env(t, "GOPROXY"), "GOMODCACHE="+p.cache,
+		"GOFLAGS=-mod=mod -modcacherw -trimpath", "CGO_ENABLED=0",
+		"GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOROOT=")
 	cmd.Env = append(cmd.Env, p.env...)
 	return cmd
 }
@@ -193,7 +209,7 @@ func (p *importer) check(t *testing.T, needs []string) {
 	}
 	for line := range strings.Lines(p.run(t, "list", "-m", "-f", "{{.Path}}", "all")) {
 		name := strings.TrimSpace(line)
-		if name != modulePath && name != "example.com/importer" && !strings.HasPrefix(name, "golang.org/x/") {
+		if name != modulePath && !strings.HasPrefix(name, "example.com/") && !strings.HasPrefix(name, "golang.org/x/") {
 			t.Errorf("the importer's version of %s may be raised", name)
 		}
 	}

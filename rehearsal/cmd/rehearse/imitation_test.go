@@ -57,15 +57,15 @@ type result struct {
 
 // runRehearse runs the program; start starts it.
 func runRehearse(start func(*exec.Cmd) error, args ...string) (r result, err error) {
-	var out bytes.Buffer
+	var out, log bytes.Buffer
 	cmd := exec.Command("rehearse", append([]string{"-o", "json"}, args...)...)
-	cmd.Stdout = &out
+	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := start(cmd); err != nil {
 		return r, err
 	}
-	_ = cmd.Wait() // exit 1 is for rows that are not as expected
+	ended := cmd.Wait() // exit 1 is for rows that are not as expected
 	if err = json.Unmarshal(out.Bytes(), &r); err != nil {
-		err = fmt.Errorf("%v: %w: %q", args, err, out.Bytes())
+		err = fmt.Errorf("%v: %w: %w: %q\n%s", args, ended, err, out.Bytes(), log.Bytes())
 	}
 	return r, err
 }

@@ -13,7 +13,7 @@ import (
 var version = ""
 
 func main() {
-	root := command.Rehearse(command.Service(nil))
+	root := command.Rehearse(nil)
 	root.AddCommand(command.HTTPBin())
 	os.Exit(cli.Main(root, cli.Version(version)))
 }
