@@ -88,11 +88,8 @@ func turnOf(s sockdiag.Socket, was *connection) turn {
 	return unclear
 }
 
-// came reports whether the client has sent data since c was seen.
-func (c *connection) came(s sockdiag.Socket) bool {
-	grew := s.DataReceived() - c.DataReceived()
-	return s.DataReceived() > c.DataReceived() && (grew > 1 || s.State != closed) // which may have its FIN
-}
+// came reports whether the client has sent data since c was seen. One byte may be its FIN.
+func (c *connection) came(s sockdiag.Socket) bool { return s.DataReceived() > c.DataReceived()+1 }
 
 // closed is the state of a destroyed socket (TCP_CLOSE).
 const closed = sockdiag.State(7)

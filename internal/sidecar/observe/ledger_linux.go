@@ -135,9 +135,11 @@ func (g *ledger) meet(s sockdiag.Socket, isInner bool, now time.Time) {
 
 // see adds what another look shows of a connection.
 func (g *ledger) see(c *connection, s sockdiag.Socket, now time.Time) {
-	if grew := s.DataReceived() - c.DataReceived(); s.DataReceived() > c.DataReceived() {
+	s.DropLateFIN(c.DataReceived())
+	if c.came(s) {
 		c.active = g.begun
-		c.isOpaque = c.isOpaque || c.turn == app && isShort(grew, s.SegmentsReceived-c.SegmentsReceived)
+		segments := s.SegmentsReceived - c.SegmentsReceived
+		c.isOpaque = c.isOpaque || c.turn == app && isShort(s.DataReceived()-c.DataReceived(), segments)
 	}
 	c.grow(s, now)
 	c.turn = turnOf(s, c)

@@ -231,6 +231,31 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestLateFIN: the kernel reads the state of a socket before its counters, so a look may count a FIN that the state does
+// not show. It is no request.
+func TestLateFIN(t *testing.T) {
+	for _, state := range []sockdiag.State{sockdiag.Established, sockdiag.FinWait1, sockdiag.FinWait2} {
+		g, s := newLedger(Options{}), sockdiag.Socket{State: sockdiag.Established, Remote: mustRemote, Inode: 1,
+			Received: 40, SegmentsReceived: 1, Sent: 20, SegmentsSent: 1}
+		g.ports[s.Local.Port()] = true
+		g.look([]sockdiag.Socket{s}, time.Unix(1e9, 0))
+		c := g.open[0]
+		s.State, s.Received, s.ReadQueue = state, 41, 1
+		if g.look([]sockdiag.Socket{s}, time.Unix(1e9, 1)); c.turn != app || c.busy() {
+			t.Errorf("state %v: turn %v, busy %v", state, c.turn, c.busy())
+		}
+		end := s
+		if end.State, end.Acked = closed, 21; state == sockdiag.Established {
+			end.State = sockdiag.CloseWait // the app closes later
+			g.look([]sockdiag.Socket{end}, time.Unix(1e9, 2))
+			end.State = closed
+		}
+		if e, _ := g.destroyed(end, func() bool { return true }); e.outcome != answered {
+			t.Errorf("state %v: outcome %v", state, e.outcome)
+		}
+	}
+}
+
 // TestProbes: of refused connections, as many may be probes as can have come, unless the node shows them all.
 func TestProbes(t *testing.T) {
 	began := time.Unix(1e9, 0)

@@ -76,15 +76,28 @@ func (s *Socket) Ends() Ends { return Ends{s.Local, s.Remote} }
 
 // DataReceived are the bytes from the peer without its FIN, as far as the state shows the FIN.
 func (s *Socket) DataReceived() uint64 {
-	if s.State == CloseWait {
+	if s.hasFIN() {
 		return s.Received - min(s.Received, 1)
 	}
 	return s.Received
 }
 
+// hasFIN reports whether the state shows that the peer's FIN has come.
+func (s *Socket) hasFIN() bool { return s.State == CloseWait || s.State == LastAck || s.State == Closing }
+
+// DropLateFIN takes a FIN from the counters that came after the kernel had read the state of s, and before it read the
+// counters (inet_sk_diag_fill and tcp_get_info). before are the DataReceived of an earlier look. It also hides a single
+// byte of data, until the next one comes.
+func (s *Socket) DropLateFIN(before uint64) {
+	if !s.hasFIN() && s.Received == before+1 {
+		s.Received--
+		s.ReadQueue -= min(s.ReadQueue, 1)
+	}
+}
+
 // Unread are the bytes that the owner has not read, without the peer's FIN.
 func (s *Socket) Unread() uint32 {
-	if s.State == CloseWait {
+	if s.hasFIN() {
 		return s.ReadQueue - min(s.ReadQueue, 1)
 	}
 	return s.ReadQueue

@@ -151,6 +151,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			g.seen[s.Cookie] = was
 			g.arrived(s)
 		}
+		s.DropLateFIN(was.received)
 		g.follow(was, s, now, known)
 	}
 	g.gone(present)

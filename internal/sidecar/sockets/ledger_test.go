@@ -108,6 +108,8 @@ func TestReasons(t *testing.T) {
 
 		{"the client has ended after its answer, and the app has not seen it", Idle,
 			[]any{"asks", second, "answers, is seen", 2 * second, "half-closes, is unread"}}, // its FIN
+		{"the client has ended after its answer, and the kernel counts its FIN before the state", Idle, []any{"asks",
+			second, "answers, is seen", 2 * second, "its FIN is counted before the state shows it"}},
 		{"the client has ended its part and waits for the answer", ClientLast, []any{"asks, half-closes", long}},
 		{"the client came and went without a word", Idle, []any{"half-closes, is unread", 2 * second}},
 		{"the app has ended, the client has not got everything", Unsent, []any{"asks, answers, app closes, is unsent", long}},
@@ -354,6 +356,7 @@ func (c *fakeConn) plays(more map[string]func(), steps ...any) {
 		"is unsent":    func() { c.WriteQueue = 5000 },
 		"app closes":   func() { c.State = sockdiag.FinWait1 },
 		"owes its FIN": func() { c.WriteQueue = 1 },
+		"its FIN is counted before the state shows it": func() { c.Received, c.ReadQueue = c.Received+1, 1 },
 	}
 	maps.Copy(does, more)
 	for _, step := range steps {
