@@ -83,7 +83,9 @@ func (s *Socket) DataReceived() uint64 {
 }
 
 // hasFIN reports whether the state shows that the peer's FIN has come.
-func (s *Socket) hasFIN() bool { return s.State == CloseWait || s.State == LastAck || s.State == Closing }
+func (s *Socket) hasFIN() bool {
+	return s.State == CloseWait || s.State == LastAck || s.State == Closing
+}
 
 // DropLateFIN takes a FIN from the counters that came after the kernel had read the state of s, and before it read the
 // counters (inet_sk_diag_fill and tcp_get_info). before are the DataReceived of an earlier look. It also hides a single
