@@ -85,9 +85,6 @@ const (
 	// last bytes (RFC 9112, 9.6). Envoy's delayed_close_timeout is 1 s.
 	lingerTime = time.Second
 
-	// uploadTime is the same for a client within a request's body.
-	uploadTime = 30 * time.Second
-
 	// firstRequestTime is how long a connection that comes while idle ones are closed has for its first request.
 	firstRequestTime = time.Second
 

@@ -205,16 +205,6 @@ type queue struct {
 	charged int // bytes of it that the budget counts
 }
 
-const (
-	// maxQueued is how many requests of a connection wait for the app at most. The client's next request stays in its
-	// socket until the queue is half empty. Few clients pipeline, and those send a few requests ahead. A full queue
-	// takes 12 KiB and the request lines.
-	maxQueued = 64
-
-	// maxQueuedBytes bounds the request lines and access log fields in a queue. One request is queued whatever it holds.
-	maxQueuedBytes = 64 << 10
-)
-
 func (q *queue) len() int { return len(q.slots) }
 
 // at is request i, counted from the oldest.

@@ -139,6 +139,9 @@ func (c *conn) sendEndAnd(linger func()) {
 	c.mu.Unlock()
 }
 
+// uploadTime is how long a client has for the rest of a request's body that is answered already.
+const uploadTime = 30 * time.Second
+
 // linger closes the connection to the app, and gives the client time to close after our FIN. A client within a
 // request's body gets the time to send it: a reset would keep it from reading the response (RFC 9112, 9.6).
 func (c *conn) linger() {

@@ -57,6 +57,20 @@ const (
 	DefaultKeepAlive        = 15 * time.Second // net.ListenConfig's
 )
 
+// Limits without a flag.
+const (
+	// maxQueued is how many requests of a connection wait for the app at most. The client's next request stays in its
+	// socket until the queue is half empty. Few clients pipeline, and those send a few requests ahead. A full queue
+	// takes 12 KiB and the request lines.
+	maxQueued = 64
+
+	// maxQueuedBytes bounds request lines and access log fields in a queue. One request is queued whatever it holds.
+	maxQueuedBytes = 64 << 10
+
+	// maxOverLimit is how many connections of a listener may wait for their 503; more are closed without one.
+	maxOverLimit = 64
+)
+
 func (l *Limits) setDefaults() {
 	l.MaxHead = cmp.Or(l.MaxHead, DefaultMaxHead)
 	l.MaxFields = cmp.Or(l.MaxFields, DefaultMaxFields)

@@ -222,6 +222,3 @@ func (p *Pipe) Listeners() []Listener {
 // are closed. The replies are limited, too.
 
 var errOverLimit = errors.New("connection limit reached")
-
-// maxOverLimit is how many connections of a listener may wait for their 503; more are closed without one.
-const maxOverLimit = 64
