@@ -32,7 +32,7 @@ func WithMinimumDrain(d time.Duration) Option {
 }
 
 // WithQuietTime sets how long no connection or request may have arrived before the draining phase ends. It extends the
-// minimum drain, up to a third of the grace period. The default is 2 s, or LASTCALL_QUIET_TIME.
+// minimum drain, up to [drain.Config.DrainCap]. The default is 2 s, or LASTCALL_QUIET_TIME.
 func WithQuietTime(d time.Duration) Option {
 	return func(s *settings) { s.config.QuietTime = d }
 }

@@ -91,8 +91,7 @@ func command() *cobra.Command {
 			"serve as before for this long after SIGTERM, until the replicas that replace this one are ready")
 		flags.DurationVar(&f.minimum, "minimum-drain", 5*time.Second, "then accept new connections for at least this long")
 		flags.DurationVar(&f.quiet, "quiet-time", drain.DefaultQuietTime,
-			"end the draining phase once no connection has arrived for this long; "+
-				"extends the minimum, up to a third of the rest of --grace")
+			"end the draining phase once no connection has arrived for this long; extends the minimum")
 		flags.DurationVar(&f.grace, "grace", 30*time.Second,
 			"the pod's grace period; remaining reviews are ended 2s before its end")
 	})
