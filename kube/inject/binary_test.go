@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
 // TestBinaryPath: images have files that are called /lastcall, such as one whose entry point is lastcall run. No volume
@@ -31,14 +29,6 @@ func TestBinaryPath(t *testing.T) {
 		if len(app.VolumeMounts) != 1 || !strings.HasPrefix(hook[0], app.VolumeMounts[0].MountPath+"/") ||
 			slices.ContainsFunc(app.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == program }) {
 			t.Errorf("%s: %q, %+v", name, hook, app.VolumeMounts)
-		}
-
-		// A manifest that an earlier version has injected is not injected twice.
-		hook[0] = formerBinary
-		again, _ := Pod(got, c.o)
-		if now := apps(&again.Spec)[0].Lifecycle.PreStop.Exec.Command; slices.Contains(now, "--") ||
-			pod.Find(&again.Spec, containerCopy) == nil && c.proxy == Sockets {
-			t.Errorf("%s: the hook of the earlier version becomes %q", name, now)
 		}
 	}
 }

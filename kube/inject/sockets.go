@@ -18,9 +18,6 @@ import (
 // binary is the path of lastcall in the app's containers without a sidecar.
 const binary = mountBinary + "/lastcall"
 
-// formerBinary is the path in manifests that an earlier version has injected.
-const formerBinary = "/lastcall/lastcall"
-
 // addSockets gives each app with ports a preStop that watches their connections. An init container copies the binary,
 // because the image may not even have a shell.
 func (j *injection) addSockets() error {
@@ -240,8 +237,7 @@ func isPlaneHook(h *corev1.LifecycleHandler) bool {
 }
 
 func isExecHook(h *corev1.LifecycleHandler) bool {
-	return h != nil && h.Exec != nil && len(h.Exec.Command) > 1 &&
-		(h.Exec.Command[0] == binary || h.Exec.Command[0] == formerBinary)
+	return h != nil && h.Exec != nil && len(h.Exec.Command) > 1 && h.Exec.Command[0] == binary
 }
 
 // tcpPorts lists the TCP ports of a container, separated by commas.
