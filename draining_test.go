@@ -230,11 +230,34 @@ func TestServerClose(t *testing.T) {
 	}
 }
 
+// TestSignalledBefore: a client that has connected before the program serves is answered, although SIGTERM has come, too.
+func TestSignalledBefore(t *testing.T) {
+	for range 50 {
+		ln := loopback(t)
+		c, err := net.Dial("tcp", ln.Addr().String())
+		must.Do(t, err)
+		_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: app\r\n\r\n")
+		must.Do(t, err)
+		signals := make(chan drain.Signal, 1)
+		signals <- drain.Terminate
+		_, err = Serve(t.Context(), &http.Server{Handler: http.NotFoundHandler()}, WithListener(ln),
+			WithSignals(signals), WithMinimumDrain(0), WithQuietTime(0), WithIdleGrace(0), WithLogger(slog.New(slog.DiscardHandler)))
+		must.Do(t, err)
+		if all, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 404") {
+			t.Errorf("the client gets %q, %v", all, err)
+		}
+		_ = c.Close()
+	}
+}
+
 // TestHalfHead: a request of which only a part of the head arrives ends after the idle grace, and is reported as one that
 // met the end of an idle connection.
 func TestHalfHead(t *testing.T) {
-	p := serving(t, &http.Server{})
+	ln := readListener{loopback(t).(*net.TCPListener), make(chan struct{}, 1)}
+	p := serving(t, &http.Server{}, WithListener(ln))
+	p.address = ln.Addr().String()
 	in := p.get(t, "GET / HTTP/1.1\r\nHost: app\r\n")
+	<-ln.read
 	p.signals <- drain.Terminate
 	if all, err := io.ReadAll(in); err != nil || len(all) > 0 {
 		t.Errorf("the client gets %q, %v", all, err)
@@ -243,6 +266,31 @@ func TestHalfHead(t *testing.T) {
 	if r := p.report; r.Verdict != drain.Clean || r.Raced != 1 || len(r.Open) > 0 {
 		t.Errorf("%+v", r)
 	}
+}
+
+// readListener reports that the server has read from a connection.
+type readListener struct {
+	*net.TCPListener
+	read chan struct{}
+}
+
+func (l readListener) Accept() (net.Conn, error) {
+	c, err := l.AcceptTCP()
+	return &readConn{c, l.read}, err
+}
+
+type readConn struct {
+	*net.TCPConn
+	read chan struct{}
+}
+
+func (c *readConn) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	select {
+	case c.read <- struct{}{}:
+	default:
+	}
+	return n, err
 }
 
 // TestSideServer: requests of a side server do not delay the end, and are answered until it.

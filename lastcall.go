@@ -167,6 +167,21 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	uncounted := func(r *http.Request) bool {
 		return httpdrain.IsHealthCheck(r) || s.uncounted != nil && s.uncounted(r)
 	}
+	begun := make(chan struct{}, len(s.listeners)) // the plane has a listener, or its Serve has returned
+	begins := func() {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+	}
+	base := server.BaseContext
+	server.BaseContext = func(ln net.Listener) context.Context {
+		begins()
+		if base != nil {
+			return base(ln)
+		}
+		return context.Background()
+	}
 	plane := httpdrain.New(server, httpdrain.Options{Answer: s.answer, Uncounted: uncounted,
 		OnShutdown: func() { requests.Send(drain.ShutdownCalled) }})
 	serve := plane.Serve
@@ -182,7 +197,10 @@ func (s *settings) serve(ctx context.Context, server *http.Server) (Report, erro
 	}
 	var serving sync.WaitGroup
 	for i, ln := range s.listeners {
-		serving.Go(func() { errs[i] = serve(ln) })
+		serving.Go(func() { errs[i] = serve(ln); begins() })
+	}
+	for range s.listeners { // a drain without them would reset the clients in their queues
+		<-begun
 	}
 	report, err := s.run(ctx, append([]drain.DataPlane{plane}, s.others...), requests)
 	plane.Kill() // does nothing after a drain
