@@ -110,7 +110,8 @@ var implementations = []struct {
 }{
 	{Abrupt, false, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},    // hyper-h2 (httpx, grpclib): the default values
 	{Abrupt, false, []setting{{1, 16384}, {4, 1 << 24}, {5, 16384}}}, // java.net.http; orderly after Java 17
-	{Abrupt, false, []setting{{2, 0}, {4, 1 << 18}}},                 // undici, with allowH2
+	{Abrupt, true, []setting{{2, 0}, {4, 1 << 18}}},                  // undici, with allowH2; orderly since version 8
+	{Abrupt, true, []setting{{2, 0}, {4, 65535}, {5, 16384}}},        // Helidon
 	{Abrupt, true, []setting{{3, 32}, {4, 8 << 20}}},                 // Jetty
 	{Abrupt, false, []setting{{1, 8192}, {2, 1}, {3, 250}}},          // Apache HttpClient 5: it fails the next requests
 	{Orderly, false, []setting{{2, 0}, {3, 100}}},                    // curl
@@ -121,7 +122,9 @@ var implementations = []struct {
 	{Orderly, false, []setting{{1, 0}, {2, 0}, {4, 1<<31 - 1}}},      // nginx: ngx_http_proxy_v2_module.c
 	{Orderly, false, []setting{{3, 100}, {6, 1 << 16}}},              // SwiftNIO: nioDefaultSettings
 	{Orderly, true, []setting{{4, 1 << 24}}},                         // OkHttp
-	{Orderly, false, []setting{{6, 8192}}},                           // Netty: Reactor Netty, Vert.x
+	{Orderly, true, []setting{{4, 1 << 20}}},                         // Vert.x 5
+	{Orderly, true, []setting{{2, 0}, {4, 1 << 25}}},                 // http2-wrapper: got
+	{Orderly, false, []setting{{6, 8192}}},                           // Netty: Reactor Netty, Armeria, Vert.x 4
 	{Orderly, true, []setting{{2, 0}, {4, 65535}}},                   // .NET: Http2Connection.cs
 	{Orderly, true, []setting{{3, 100}, {4, 65535}}},                 // nghttp
 	{Orderly, true, nil}, // Node's node:http2
@@ -131,9 +134,6 @@ var implementations = []struct {
 func ClientBySettings(payload []byte) Client {
 	sent := make([]setting, 0, maxSettings)
 	for id, value := range EachSetting(payload) {
-		if id == settingEnableConnectProtocol {
-			return Orderly // without meaning in a client's (RFC 8441, 3): Envoy and HAProxy, which are proxies
-		}
 		sent = append(sent, setting{id, value})
 	}
 	for _, i := range implementations {
@@ -143,6 +143,9 @@ func ClientBySettings(payload []byte) Client {
 		if !slices.ContainsFunc(i.settings, func(s setting) bool { return !slices.Contains(sent, s) }) {
 			return i.client
 		}
+	}
+	if slices.ContainsFunc(sent, func(s setting) bool { return s.id == settingEnableConnectProtocol }) {
+		return Orderly // without meaning in a client's (RFC 8441, 3): Envoy, HAProxy; hyper-h2 has a row
 	}
 	return 0
 }
