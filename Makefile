@@ -93,7 +93,8 @@ PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/a
 test: ## all tests with the race detector; downloads their peers, lists skipped tests
 	@lab/peers/install -q
 	@$(if $(RACE),,echo 'WITHOUT the race detector: there is no C compiler here' >&2)
-	@$(WITH_PEERS) $(SIGNALS) go tool gotestsum --format standard-quiet --post-run-command lab/noskips -- $(RACE) $(or $(PKG),$(ALL))
+	@# The race detector would hold the process of each package for a second at its end; make flaky leaves it that second.
+	@$(WITH_PEERS) export GORACE="$${GORACE:-atexit_sleep_ms=0}"; $(SIGNALS) go tool gotestsum --format standard-quiet --post-run-command lab/noskips -- $(RACE) $(or $(PKG),$(ALL))
 	@$(if $(PKG),,go test -count=1 ./lab/chart/...)
 
 flaky: build ## every package TIMES (20) times with the race detector, alone and next to LOAD (20) busy loops
