@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	wirehttp2 "github.com/lastcall-dev/lastcall/internal/wire/http2"
 )
@@ -193,7 +194,7 @@ func TestH2NothingAfterTheLastGoodbye(t *testing.T) {
 var (
 	hyper = []http2.Setting{{ID: 1, Val: 4096}, {ID: 4, Val: 65535}, {ID: 5, Val: 16384}}
 	curl  = []http2.Setting{{ID: 3, Val: 100}, {ID: 2, Val: 0}}
-	other = []http2.Setting{{ID: 4, Val: 1 << 20}}
+	other = []http2.Setting{{ID: 4, Val: 1 << 22}}
 )
 
 // A client that fails open requests at a GOAWAY gets only the last one, between its requests; one that is not recognized gets
@@ -218,6 +219,7 @@ func TestH2GoAwayByClient(t *testing.T) {
 			g := startGate(t)
 			p := startPipe(t, g, HTTP)
 			r := dialRaw(t, p, tt.settings...)
+			must.Do(t, r.WriteSettings(other...)) // as grpclib does: the first ones count
 			r.request(1, true, append([]string{":path", "/a"}, tt.fields...)...)
 			<-g.requests
 			awaitActivity(t, p, 1, 1)

@@ -90,7 +90,7 @@ func (v upVisitor) Reset(id uint32) error {
 func (v upVisitor) Settings(values []byte) {
 	v.c.h2.ofClient.Announce(values)
 	v.c.h2.windows.Announce(values)
-	if v.c.h2.last == 0 {
+	if v.c.h2.last == 0 && v.c.h2.closing.Client == 0 { // grpclib and libcurl's copies of browsers send two
 		v.c.h2.closing.Client = http2.ClientBySettings(values)
 	}
 }
