@@ -108,7 +108,7 @@ var implementations = []struct {
 	alone    bool // there are no other settings
 	settings []setting
 }{
-	{Abrupt, false, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},    // hyper-h2 (httpx, grpclib): the default values
+	{Abrupt, false, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},    // hyper-h2 (httpx, grpclib), hackney: defaults
 	{Abrupt, false, []setting{{1, 16384}, {4, 1 << 24}, {5, 16384}}}, // java.net.http; orderly after Java 17
 	{Abrupt, true, []setting{{2, 0}, {4, 1 << 18}}},                  // undici, with allowH2; orderly since version 8
 	{Abrupt, true, []setting{{2, 0}, {4, 65535}, {5, 16384}}},        // Helidon
