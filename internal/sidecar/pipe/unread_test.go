@@ -39,6 +39,7 @@ func TestUnreadResponse(t *testing.T) {
 		"tunnel": {Auto, upgrade, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := fillUnread(t, tt.head, func(app net.Addr) {
 				_, c := startClient(t, app, tt.protocol)
 				c.send(tt.ask)
@@ -73,6 +74,7 @@ func fillUnread(t *testing.T, head string, ask func(app net.Addr)) (wrote int64)
 // A client of HTTP/2 that does not read holds up neither the drain nor the closing of idle connections. It gets the
 // GOAWAY when it reads again.
 func TestDrainWithAnUnreadStream(t *testing.T) {
+	t.Parallel()
 	full := make(chan struct{})
 	p, c := startRaw(t, startApp(t, func(app net.Conn) {
 		f := serveFrames(app)
