@@ -106,16 +106,26 @@ func TestAllAtOnce(t *testing.T) {
 		n.changes.Delete(exited(pod, 1))
 	}
 	lost := make(map[string]bool)
-	for ended := 0; ended < pods; {
-		r := n.next()
+	count := func(r Termination) {
 		if known(t, r) {
 			if lost[r.Pod] {
 				t.Errorf("%s: its lost request is counted twice", r.Pod)
 			}
 			lost[r.Pod] = true
 		}
+	}
+	for ended := 0; ended < pods; {
+		r := n.next()
+		count(r)
 		if !r.Restart { // else the news came too late on this machine: its container ended, and then the pod
 			ended++
+		}
+	}
+	for stop(); len(n.reports) > 0; { // of such containers, too
+		if r := n.next(); r.Restart {
+			count(r)
+		} else {
+			t.Errorf("also reported: %+v", r)
 		}
 	}
 	seen := len(lost)
@@ -123,8 +133,6 @@ func TestAllAtOnce(t *testing.T) {
 	if seen < pods/2 {
 		t.Errorf("only %d of %d lost requests were counted", seen, pods)
 	}
-	stop()
-	n.none()
 }
 
 // TestShortLife: a pod whose termination takes 10 ms, right after its start.
