@@ -23,6 +23,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/signals"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/systemd"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
@@ -183,7 +184,7 @@ func (f *agentFlags) options(cmd *cobra.Command, isRun bool) (o agent.Options, c
 		// of connections and for the program itself.
 		debug.SetMemoryLimit(memory / 8 * 5)
 	}
-	if o.Status.Probes, err = agent.ParseProbes(os.Getenv(meshconfig.VariableProbes)); err != nil {
+	if o.Status.Probes, err = probe.ParseAll(os.Getenv(meshconfig.VariableProbes)); err != nil {
 		return o, nil, usage(err)
 	}
 	if o.Pipe.H2, err = f.h2.limits(); err != nil {

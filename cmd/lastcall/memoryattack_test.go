@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"io"
@@ -49,7 +50,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	head := "GET / HTTP/1.1\r\nHost: app\r\nX: " + strings.Repeat("x", 58<<10)
 	block := h2Block(1)
 	log := []string{"--access-log", "/dev/null"}
-	turns := make(chan struct{}, 2) // two sidecars at a time: both wait for their clocks, and each takes 9000 descriptors
+	turns := make(chan struct{}, 2) // two sidecars at a time: both wait for their clocks, and each takes 7000 descriptors
 	for _, attack := range []attack{
 		{name: "heads", bytes: head},
 		{name: "heads of one byte", options: ",protocol=http", bytes: "G"},
@@ -93,7 +94,7 @@ type attack struct {
 	inTLS         bool
 }
 
-// run attacks a sidecar: half of the connections come while it serves, the others while it drains.
+// run attacks a sidecar: all connections come while it serves, and half as many more while it drains.
 func (attack attack) run(t *testing.T, authority *certificatetest.Authority) {
 	t.Helper()
 	cmd := exec.Command(programtest.Build(t))
@@ -150,13 +151,19 @@ func (attack attack) run(t *testing.T, authority *certificatetest.Authority) {
 	}
 	began := time.Now()
 	var conns []net.Conn
+	most := int64(attackConnections)
+	if len(attack.bytes) >= 8<<10 {
+		most = heavyConnections
+	}
+	most = cmp.Or(int64(attack.connections), most)
 	for _, isDraining := range []bool{false, true} {
 		if isDraining {
+			most /= 2
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			polltest.Eventually(t, "the drain is announced", func() bool { return announced.Load() > 0 || t.Failed() })
 			fresh.Store(0)
 		}
-		conns = append(conns, openAttack(t, a.address, attack, &fresh)...)
+		conns = append(conns, openAttack(t, a.address, attack, most, &fresh)...)
 		before := answered.Load()
 		polltest.Eventually(t, "another client's requests are answered afterwards", func() bool {
 			return answered.Load() >= before+20 || t.Failed()
@@ -207,23 +214,15 @@ func h2Logged(n, bytes int) string {
 	return out.String()
 }
 
-// openAttack opens half of the connections and sends the bytes on each, as far as the peer takes them.
+// openAttack opens the connections and sends the bytes on each, as far as the peer takes them.
 //
 // While another client connects once, a part of the connections that fit come: with all of them in that time, as on a
 // machine with an idle processor, its handshake would be the oldest.
-func openAttack(t *testing.T, address string, a attack, others *atomic.Int64) []net.Conn {
+func openAttack(t *testing.T, address string, a attack, most int64, others *atomic.Int64) []net.Conn {
 	t.Helper()
 	var mu sync.Mutex
 	var conns []net.Conn
 	var attackers sync.WaitGroup
-	most := int64(attackConnections)
-	if len(a.bytes) >= 8<<10 {
-		most = heavyConnections
-	}
-	if a.connections > 0 {
-		most = int64(a.connections)
-	}
-	most /= 2
 	var next atomic.Int64
 	for range 16 {
 		attackers.Go(func() {

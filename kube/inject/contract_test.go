@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/agent"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -27,7 +27,7 @@ func TestAgentReadsWhatIsWritten(t *testing.T) {
 		t.Errorf("%v", env)
 	}
 	probers, _ := pod.Variable(sidecar, meshconfig.VariableProbes)
-	probes, err := agent.ParseProbes(unescape(probers))
+	probes, err := probe.ParseAll(unescape(probers))
 	if err != nil || len(probes) != 3 {
 		t.Errorf("%d probes, %v", len(probes), err)
 	}

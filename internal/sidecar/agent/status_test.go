@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 )
 
 func TestProbes(t *testing.T) {
@@ -42,7 +43,7 @@ func TestProbes(t *testing.T) {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	_, closed, _ := net.SplitHostPort(freeAddress(t))
 
-	p, err := ParseProbes(strings.NewReplacer("PORT", port, "CLOSED", closed).Replace(`{
+	all, err := probe.ParseAll(strings.NewReplacer("PORT", port, "CLOSED", closed).Replace(`{
 		"/app-health/app/readyz": {"httpGet": {"path": "/up", "port": PORT, "httpHeaders": [{"name": "Host", "value": "shop"}, {"name": "X-Probe", "value": "1"}]}},
 		"/app-health/app/livez": {"httpGet": {"path": "down", "port": "PORT"}, "timeoutSeconds": 2},
 		"/app-health/tcp/livez": {"tcpSocket": {"port": PORT}},
@@ -51,6 +52,7 @@ func TestProbes(t *testing.T) {
 		"/app-health/gone/readyz": {"grpc": {"port": CLOSED}}
 	}`))
 	must.Do(t, err)
+	p := Probes(all)
 	for path, want := range map[string]int{
 		"/app-health/app/readyz":  200,
 		"/app-health/app/livez":   503,
@@ -65,21 +67,6 @@ func TestProbes(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("%s: %d %s; want %d", path, w.Code, w.Body, want)
 		}
-	}
-}
-
-func TestParseProbesRefuses(t *testing.T) {
-	for text, want := range map[string]string{
-		"{": "must be {", `{"/a": {}}`: "0 of httpGet",
-		`{"/a": {"tcpSocket": {"port": "http"}}}`: "must be a number",
-		`{"/a": {"tcpSocket": {"port": 0}}}`:      "must be a number",
-	} {
-		if _, err := ParseProbes(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want %q", text, err, want)
-		}
-	}
-	if p, err := ParseProbes(""); p != nil || err != nil {
-		t.Error(p, err)
 	}
 }
 
