@@ -108,27 +108,28 @@ var implementations = []struct {
 	alone    bool // there are no other settings
 	settings []setting
 }{
-	{Abrupt, false, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},          // hyper-h2 (httpx, grpclib), hackney: defaults
-	{Abrupt, false, []setting{{1, 16384}, {4, 1 << 24}, {5, 16384}}},       // java.net.http; orderly after Java 17
-	{Abrupt, true, []setting{{2, 0}, {4, 1 << 18}}},                        // undici, with allowH2; orderly since version 8
-	{Abrupt, true, []setting{{2, 0}, {4, 65535}, {5, 16384}}},              // Helidon
-	{Abrupt, true, []setting{{3, 32}, {4, 8 << 20}}},                       // Jetty
-	{Abrupt, false, []setting{{1, 8192}, {2, 1}, {3, 250}}},                // Apache HttpClient 5: it fails the next requests
-	{Orderly, false, []setting{{2, 0}, {3, 100}}},                          // curl
-	{Orderly, false, []setting{{2, 0}, {4, 4 << 20}, {6, 10 << 20}}},       // net/http
-	{Orderly, false, []setting{{1, 1 << 16}, {4, 6 << 20}}},                // Chromium
-	{Orderly, false, []setting{{1, 1 << 16}, {4, 1 << 17}}},                // Firefox
-	{Orderly, false, []setting{{2, 0}, {4, 2 << 20}, {5, 16384}}},          // Rust's hyper, reqwest
-	{Orderly, true, []setting{{2, 0}, {4, 65535}, {5, 16384}, {6, 16384}}}, // hyper with an adaptive window
-	{Orderly, false, []setting{{1, 0}, {2, 0}, {4, 1<<31 - 1}}},            // nginx: ngx_http_proxy_v2_module.c
-	{Orderly, false, []setting{{3, 100}, {6, 1 << 16}}},                    // SwiftNIO: nioDefaultSettings
-	{Orderly, true, []setting{{4, 1 << 24}}},                               // OkHttp
-	{Orderly, true, []setting{{4, 1 << 20}}},                               // Vert.x 5
-	{Orderly, true, []setting{{2, 0}, {4, 1 << 25}}},                       // http2-wrapper: got
-	{Orderly, false, []setting{{6, 8192}}},                                 // Netty: Reactor Netty, Armeria, Vert.x 4
-	{Orderly, true, []setting{{2, 0}, {4, 65535}}},                         // .NET: Http2Connection.cs
-	{Orderly, true, []setting{{3, 100}, {4, 65535}}},                       // nghttp
-	{Orderly, true, nil}, // Node's node:http2
+	{Abrupt, false, []setting{{1, 4096}, {4, 65535}, {5, 16384}}},    // hyper-h2 (httpx, grpclib), hackney: defaults
+	{Abrupt, false, []setting{{1, 16384}, {4, 1 << 24}, {5, 16384}}}, // java.net.http; orderly after Java 17
+	{Abrupt, true, []setting{{2, 0}, {4, 1 << 18}}},                  // undici, with allowH2; orderly since version 8
+	{Abrupt, true, []setting{{2, 0}, {4, 65535}, {5, 16384}}},        // Helidon
+	{Abrupt, true, []setting{{3, 32}, {4, 8 << 20}}},                 // Jetty
+	{Abrupt, false, []setting{{1, 8192}, {2, 1}, {3, 250}}},          // Apache HttpClient 5: it fails the next requests
+	{Orderly, false, []setting{{2, 0}, {3, 100}}},                    // curl
+	{Orderly, false, []setting{{2, 0}, {4, 4 << 20}, {6, 10 << 20}}}, // net/http
+	{Orderly, false, []setting{{1, 1 << 16}, {4, 6 << 20}}},          // Chromium
+	{Orderly, false, []setting{{1, 1 << 16}, {4, 1 << 17}}},          // Firefox
+	{Orderly, false, []setting{{2, 0}, {4, 2 << 20}, {5, 16384}}},    // Rust's hyper, reqwest
+	// hyper with an adaptive window:
+	{Orderly, true, []setting{{2, 0}, {4, 65535}, {5, 16384}, {6, 16384}}},
+	{Orderly, false, []setting{{1, 0}, {2, 0}, {4, 1<<31 - 1}}}, // nginx: ngx_http_proxy_v2_module.c
+	{Orderly, false, []setting{{3, 100}, {6, 1 << 16}}},         // SwiftNIO: nioDefaultSettings
+	{Orderly, true, []setting{{4, 1 << 24}}},                    // OkHttp
+	{Orderly, true, []setting{{4, 1 << 20}}},                    // Vert.x 5
+	{Orderly, true, []setting{{2, 0}, {4, 1 << 25}}},            // http2-wrapper: got
+	{Orderly, false, []setting{{6, 8192}}},                      // Netty: Reactor Netty, Armeria, Vert.x 4
+	{Orderly, true, []setting{{2, 0}, {4, 65535}}},              // .NET: Http2Connection.cs
+	{Orderly, true, []setting{{3, 100}, {4, 65535}}},            // nghttp
+	{Orderly, true, nil},                                        // Node's node:http2
 }
 
 // ClientBySettings returns the kind of a client by the payload of its first SETTINGS frame.
