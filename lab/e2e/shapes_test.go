@@ -126,7 +126,7 @@ var shapes = []shape{
 		spec: `containers: [{` + front + `, lifecycle: {preStop: {sleep: {seconds: 3}}}}, {` + behind + `, lifecycle: {preStop: {sleep: {seconds: 5}}}}]`},
 	{name: "lastcall in front of both", spec: graceOf("14", `containers: [{`+front+`}, {`+behind+`}]`), inject: true, app: "exits"},
 	{name: "lastcall and a sidecar that ignores", inject: true, does: does("exits", "logs", "ignores"),
-		spec: graceOf("10", `initContainers: [{name: logs, image: "logs:1", restartPolicy: Always}], containers: [{`+web+`}]`)},
+		spec: graceOf("12", `initContainers: [{name: logs, image: "logs:1", restartPolicy: Always}], containers: [{`+web+`}]`)},
 	{name: "lastcall with Envoy", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, more: `lastcall.dev/proxy: envoy`, app: "exits"},
 	{name: "lastcall as Istio", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, more: `lastcall.dev/compat: istio`,
 		app: "finishes", does: does("finishes")},
