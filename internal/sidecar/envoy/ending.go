@@ -32,7 +32,7 @@ func (p *Plane) Open(_ context.Context, most int) ([]drain.Conversation, error) 
 		return nil, err
 	}
 	sockets = slices.DeleteFunc(sockets, func(s sockdiag.Socket) bool {
-		ended := s.State != sockdiag.Established && s.State != sockdiag.CloseWait
+		ended := s.HasClosed()
 		return !p.layout.counts(s.Local) || ended && !undelivered(s)
 	})
 	slices.SortStableFunc(sockets, func(a, b sockdiag.Socket) int {

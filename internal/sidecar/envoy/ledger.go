@@ -91,7 +91,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		if !g.layout.counts(s.Local) {
 			continue
 		}
-		if s.State != sockdiag.Established && s.State != sockdiag.CloseWait {
+		if s.HasClosed() {
 			if undelivered(s) {
 				g.open++
 				g.certain++

@@ -301,7 +301,5 @@ func (g *ledger) destroyed(s sockdiag.Socket, appFirst func() bool) (e ending, i
 
 // isClosing reports whether the app has closed connections whose end the kernel still has to report.
 func (g *ledger) isClosing() bool {
-	return g.has(func(c *connection) bool {
-		return c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.missed > 0
-	})
+	return g.has(func(c *connection) bool { return c.HasClosed() || c.missed > 0 })
 }

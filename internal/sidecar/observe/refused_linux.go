@@ -116,8 +116,7 @@ type halfClosed struct {
 // isOpen reports whether neither the table nor the report of a destroyed socket shows a FIN of its peer. was is the
 // last sighting.
 func isOpen(was, s sockdiag.Socket) bool {
-	return was.Received == s.Received &&
-		(was.State == sockdiag.Established || was.State == sockdiag.FinWait1 || was.State == sockdiag.FinWait2)
+	return was.Received == s.Received && !was.HasFIN()
 }
 
 // noteHalfClosed notes a destroyed socket that may have left a small one. was is the last sighting, or nil: an app that

@@ -76,22 +76,25 @@ func (s *Socket) Ends() Ends { return Ends{s.Local, s.Remote} }
 
 // DataReceived are the bytes from the peer without its FIN, as far as the state shows the FIN.
 func (s *Socket) DataReceived() uint64 {
-	if s.hasFIN() {
+	if s.HasFIN() {
 		return s.Received - min(s.Received, 1)
 	}
 	return s.Received
 }
 
-// hasFIN reports whether the state shows that the peer's FIN has come.
-func (s *Socket) hasFIN() bool {
+// HasFIN reports whether the state of a connection shows that the peer's FIN has come.
+func (s *Socket) HasFIN() bool {
 	return s.State == CloseWait || s.State == LastAck || s.State == Closing
 }
+
+// HasClosed reports whether the owner of a connection has closed it.
+func (s *Socket) HasClosed() bool { return s.State != Established && s.State != CloseWait }
 
 // DropLateFIN takes a FIN from the counters that came after the kernel had read the state of s, and before it read the
 // counters (inet_sk_diag_fill and tcp_get_info). before are the DataReceived of an earlier look. It also hides a single
 // byte of data, until the next one comes.
 func (s *Socket) DropLateFIN(before uint64) {
-	if !s.hasFIN() && s.Received == before+1 {
+	if !s.HasFIN() && s.Received == before+1 {
 		s.Received--
 		s.ReadQueue -= min(s.ReadQueue, 1)
 	}
@@ -99,7 +102,7 @@ func (s *Socket) DropLateFIN(before uint64) {
 
 // Unread are the bytes that the owner has not read, without the peer's FIN.
 func (s *Socket) Unread() uint32 {
-	if s.hasFIN() {
+	if s.HasFIN() {
 		return s.ReadQueue - min(s.ReadQueue, 1)
 	}
 	return s.ReadQueue

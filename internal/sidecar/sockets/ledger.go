@@ -142,7 +142,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		}
 		present[s.Cookie] = true
 		was, known := g.seen[s.Cookie]
-		if s.State != sockdiag.Established && s.State != sockdiag.CloseWait {
+		if s.HasClosed() {
 			g.end(s, known, now)
 			continue
 		}
