@@ -295,9 +295,9 @@ func (c *readConn) Read(b []byte) (int, error) {
 
 // TestSideServer: requests of a side server do not delay the end, and are answered until it.
 func TestSideServer(t *testing.T) {
-	ln := loopback(t)
-	address := ln.Addr().String()
-	_ = ln.Close()
+	ln := loopback(t) // its port has no listener at the next address, nor gets one from another test
+	defer ln.Close()
+	address := strings.Replace(ln.Addr().String(), "127.0.0.1", "127.0.0.2", 1)
 	scraping := make(chan struct{}, 1)
 	side := &http.Server{Addr: address, ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/trace" {

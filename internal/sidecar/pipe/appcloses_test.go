@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 const okBody = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -373,7 +371,7 @@ func TestReportOfAppThatGoes(t *testing.T) {
 			t.Parallel()
 			var app net.Addr = startClosingApp(t, false, max(0, answers))
 			if answers < 0 {
-				app = net.TCPAddrFromAddrPort(netip.MustParseAddrPort(nettest.FreeAddress(t, "127.0.0.1")))
+				app = refused(t)
 			}
 			p := startPipe(t, app, HTTP)
 			cfg := drain.DefaultConfig()

@@ -66,9 +66,7 @@ func TestDial(t *testing.T) {
 }
 
 func TestDialFails(t *testing.T) {
-	free := nettest.Listen(t, "127.0.0.1:0")
-	refuses := free.Addr().String()
-	_ = free.Close()
+	refuses := nettest.FreeAddress(t, "127.0.0.1")
 	_, err := Dial(t.Context(), refuses, Patience{Most: patience})
 	if want := "dial tcp " + refuses + ": connect: connection refused"; err == nil || err.Error() != want || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("refused: %v; want %s", err, want)

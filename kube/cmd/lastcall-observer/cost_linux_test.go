@@ -283,9 +283,7 @@ func observing(t *testing.T, program string, s *server, proc string) (process in
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ln := nettest.Listen(t, "127.0.0.1:0")
-	address = ln.Addr().String()
-	_ = ln.Close()
+	address = nettest.FreeAddress(t, "127.0.0.1")
 	cmd := exec.Command("setpriv", "--bounding-set", "-all,+sys_admin,+sys_ptrace", program, "--node", "node", "--kubeconfig", config, "--proc", proc, "--events=false", "--listen", address)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
