@@ -43,6 +43,9 @@ func parseListener(s string) (in pipe.Inbound, err error) {
 			return in, err
 		}
 	}
+	if reaches(app, listen) {
+		return in, errors.New("the app's address is the listener itself: connections would loop")
+	}
 	for option := range strings.SplitSeq(options, ",") {
 		if option == "" {
 			continue
@@ -67,6 +70,18 @@ func parseListener(s string) (in pipe.Inbound, err error) {
 		err = in.TLS.Check()
 	}
 	return in, err
+}
+
+// reaches reports whether a connection to the app's address arrives at the listener.
+func reaches(app, listen string) bool {
+	to, port, _ := net.SplitHostPort(app)
+	at, own, _ := net.SplitHostPort(listen)
+	toIP, atIP := net.ParseIP(to), net.ParseIP(at)
+	if to == "" || to == "localhost" || toIP.IsUnspecified() { // connect(2) takes this machine's loopback address
+		toIP = net.IPv4(127, 0, 0, 1)
+	}
+	everywhere := at == "" || atIP.IsUnspecified()
+	return port == own && port != "0" && (everywhere && toIP.IsLoopback() || at == to || atIP != nil && atIP.Equal(toIP))
 }
 
 // parseProtocol parses "auto", "http", "tcp", "postgres" or "redis".

@@ -16,6 +16,9 @@ func TestParseInbound(t *testing.T) {
 	for in, want := range map[string]pipe.Inbound{
 		"127.0.0.1:15006=127.0.0.1:8080": {Listen: "127.0.0.1:15006", App: "127.0.0.1:8080"},
 		"[::1]:1=[::1]:80,protocol=http": {Listen: "[::1]:1", App: "[::1]:80", Protocol: pipe.HTTP},
+		"10.0.0.7:80=127.0.0.1:80":       {Listen: "10.0.0.7:80", App: "127.0.0.1:80"},
+		"127.0.0.1:0=127.0.0.1:0":        {Listen: "127.0.0.1:0", App: "127.0.0.1:0"},
+		":80=web:80":                     {Listen: ":80", App: "web:80"},
 		":1=:2,protocol=tcp":             {Listen: ":1", App: ":2", Protocol: pipe.TCP},
 		":1=:2,protocol=postgres":        {Listen: ":1", App: ":2", Protocol: pipe.Postgres},
 		":1=:2,protocol=redis":           {Listen: ":1", App: ":2", Protocol: pipe.Redis},
@@ -35,6 +38,10 @@ func TestParseInboundRefuses(t *testing.T) {
 	for want, texts := range map[string][]string{
 		"missing =":    {"127.0.0.1:15006"},
 		"missing port": {"15006=127.0.0.1:8080"},
+		"would loop": {
+			"127.0.0.1:80=127.0.0.1:80", ":80=127.0.0.2:80", "[::]:80=localhost:80", "0.0.0.0:80=:80", "127.0.0.1:80=:80",
+			"127.0.0.1:80=[::]:80", "web:80=web:80",
+		},
 		"must be auto, http, tcp, postgres or redis": {":1=:2,protocol=udp"},
 		`unknown option "proto"`:                     {":1=:2,proto=http"},
 		"name":                                       {"", "a b", "a.b", "a:b", "ü", strings.Repeat("x", 61)},
