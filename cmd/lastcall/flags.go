@@ -30,9 +30,10 @@ type agentFlags struct {
 	stop          stopFlags
 }
 
-const inboundUsage = "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, such as :8000=127.0.0.1:8080,protocol=http; may be repeated. " +
-	"Options: protocol=auto|http|tcp|postgres|redis, name=NAME, max-connections=N; " +
-	"to terminate TLS tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.3"
+var inboundUsage = "inbound listener and the app's address, `LISTEN=APP[,OPTION…]`, such as " +
+	":8000=127.0.0.1:8080,protocol=http; may be repeated. Options: protocol=" + protocolChoice + ", name=NAME, " +
+	"max-connections=N; to terminate TLS tls-cert=FILE,tls-key=FILE, and with them tls-client-ca=FILE, " +
+	"tls-alpn=h2+http/1.1, tls-min-version=1.3"
 
 // register registers the flags in groups. own registers those that only agent or only run has.
 func (f *agentFlags) register(flags *pflag.FlagSet, own func(*pflag.FlagSet)) {

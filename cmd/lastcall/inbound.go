@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/freeport"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/pipe"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/tlsserver"
@@ -17,16 +18,17 @@ import (
 
 // parseInbound parses LISTEN=APP and its options, each after a comma:
 //
-//	protocol=auto|http|tcp|postgres|redis
+//	protocol=NAME, one of pipe.Protocols
 //	name=NAME
 //	max-connections=N
 //	tls-cert=FILE and tls-key=FILE, with tls-client-ca=FILE, tls-alpn=h2+http/1.1, tls-min-version=1.2|1.3
 func parseInbound(s string) (pipe.Inbound, error) {
 	in, err := parseListener(s)
 	if err != nil {
-		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=auto|http|tcp|postgres|redis]"+
+		return pipe.Inbound{}, fmt.Errorf("inbound %q: %w; must be LISTEN=APP[,protocol=%s]"+
 			"[,name=NAME][,max-connections=N][,tls-cert=FILE,tls-key=FILE[,tls-client-ca=FILE][,tls-alpn=h2+http/1.1]"+
-			"[,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http", s, err)
+			"[,tls-min-version=1.2|1.3]], for example 127.0.0.1:15006=127.0.0.1:8080,protocol=http",
+			s, err, protocolChoice)
 	}
 	return in, nil
 }
@@ -84,14 +86,15 @@ func reaches(app, listen string) bool {
 	return port == own && port != "0" && (everywhere && toIP.IsLoopback() || at == to || atIP != nil && atIP.Equal(toIP))
 }
 
-// parseProtocol parses "auto", "http", "tcp", "postgres" or "redis".
+var protocolChoice = strings.Join(pipe.Protocols, "|")
+
+// parseProtocol parses a name of pipe.Protocols.
 func parseProtocol(s string) (pipe.Protocol, error) {
-	for _, p := range []pipe.Protocol{pipe.Auto, pipe.HTTP, pipe.TCP, pipe.Postgres, pipe.Redis} {
-		if s == p.String() {
-			return p, nil
-		}
+	i := slices.Index(pipe.Protocols, s)
+	if i < 0 {
+		return pipe.Auto, fmt.Errorf("protocol %q: must be %s", s, cli.Or(pipe.Protocols))
 	}
-	return pipe.Auto, fmt.Errorf("protocol %q: must be auto, http, tcp, postgres or redis", s)
+	return pipe.Protocol(i), nil
 }
 
 // maxConnections parses a number; 0 is no limit.

@@ -31,12 +31,13 @@ const (
 	Redis
 )
 
-var protocolNames = [...]string{"auto", "http", "tcp", "postgres", "redis"}
+// Protocols has the names of the protocols, as options have them, in the order of the constants.
+var Protocols = []string{"auto", "http", "tcp", "postgres", "redis"}
 
 // IsHTTP reports whether requests of HTTP are expected, rather than bytes of another protocol.
 func (p Protocol) IsHTTP() bool { return p == Auto || p == HTTP }
 
-func (p Protocol) String() string { return protocolNames[p] }
+func (p Protocol) String() string { return Protocols[p] }
 
 // Inbound is a listener and the app that it forwards to.
 type Inbound struct {

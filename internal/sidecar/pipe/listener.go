@@ -151,11 +151,12 @@ func (p *Pipe) serve(l *listener, client *tcp.Socket) {
 
 func (l *listener) beginLocked(c *conn) {
 	switch l.Protocol {
+	case Auto, HTTP:
 	case TCP:
 		c.mode = opaque
 		c.noteOpaque(counters.OpaqueTCP)
 		return
-	case Postgres, Redis:
+	default:
 		databases[l.Protocol-Postgres].followLocked(c)
 	}
 	if l.p.closing.holds() { // it is busy for a moment, for its first request

@@ -31,12 +31,6 @@ func (u *up) begin() bool {
 		if c.overLimit {
 			u.awaitRequest()
 		}
-	case TCP, Postgres, Redis:
-		u.mode = c.modeNow()
-		if u.dial() != nil {
-			c.resetUnreached()
-			return false
-		}
 	case Auto:
 		if !c.overLimit && c.in.tls == nil && c.client.Unread() > 0 {
 			u.owes = true // the client spoke first, and may have sent a whole request
@@ -47,6 +41,12 @@ func (u *up) begin() bool {
 			u.awaitRequest()
 		}
 		c.setArriving(false)
+	default:
+		u.mode = c.modeNow()
+		if u.dial() != nil {
+			c.resetUnreached()
+			return false
+		}
 	}
 	return true
 }
