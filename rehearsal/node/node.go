@@ -1,3 +1,20 @@
+// Package node makes this machine a Kubernetes node, for rehearsals: pods are real processes on loopback, and a kubelet
+// terminates them by Kubernetes' rules.
+//
+// Promises:
+//
+//   - When Close returns, all processes of Start have ended, with the processes in their groups, whatever they do with
+//     signals.
+//   - If this process is killed, its children are killed (PR_SET_PDEATHSIG).
+//   - No other process gets a signal: a process is signalled only between its start and its wait4.
+//
+// The parts of a node:
+//
+//	container        a process in a process group of its own
+//	its PID 1        the process; when it ends, the rest of its group is killed,
+//	                 as the kernel does with a PID namespace
+//	pod's network    ports of loopback that belong to this pod alone
+//	kubelet          Terminate
 package node
 
 import (
@@ -5,15 +22,21 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/freeport"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
 
 // Command is a program to start.
@@ -242,4 +265,33 @@ func become(program string, args []string) error {
 		return fmt.Errorf("set the parent-death signal: %w", err)
 	}
 	return syscall.Exec(program, args, os.Environ())
+}
+
+// NextPort returns a free TCP port. It is reserved until the node is closed: seconds pass before the port's server
+// listens.
+func (n *Node) NextPort() (int, error) {
+	port, release, err := freeport.Reserve("127.0.0.1")
+	if err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ports = append(n.ports, release)
+	return port, nil
+}
+
+// Loopback is the address of a port.
+func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// Established counts the connections of each local TCP port: for a server's port, its clients.
+func Established() (map[int]int, error) {
+	all, err := sockets.All(sockdiag.Of(sockdiag.Established))
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[int]int)
+	for _, s := range all {
+		out[int(s.Local.Port())]++
+	}
+	return out, nil
 }

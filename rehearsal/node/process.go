@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/sockets"
 )
 
 // Process is a started process: a container's PID 1, or a tool.
@@ -197,4 +199,21 @@ func (p *Process) Within(c Command) Command {
 	}
 	c.Args = append(append(enter, "--mount", "--pid", "--wd", "--"), c.Args...)
 	return c
+}
+
+// Listening counts the listening TCP sockets of the processes in p's group, as `netstat -plnt` shows them in a
+// container.
+func (p *Process) Listening() (int, error) {
+	held := sockdiag.Inodes(process.Group(p.PID()))
+	all, err := sockets.All(sockdiag.Of(sockdiag.Listen))
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, s := range all {
+		if held[s.Inode] {
+			n++
+		}
+	}
+	return n, nil
 }
