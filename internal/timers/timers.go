@@ -35,6 +35,9 @@ const (
 	EnvoyEnd = time.Second
 )
 
+// DefaultRestartWait is how long a client waits for an app that restarts, in the data plane and in the kernel's rules.
+const DefaultRestartWait = 10 * time.Second
+
 // What the variables accept, for error messages: "must be …".
 const (
 	GracePeriodFormat = "whole seconds without a unit, 1 to 2147483647, such as 30"

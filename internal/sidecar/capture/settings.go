@@ -10,6 +10,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 )
 
 // Setting is one setting of the capture.
@@ -79,8 +80,10 @@ var Settings = []Setting{
 			return nil
 		},
 	}, {
-		Flag: "restart-wait", Annotations: []string{"lastcall.dev/restart-wait"}, Default: "10s",
-		Help: "`time` since its latest connection for which a port without a listener is captured: its app may restart",
+		Flag: "restart-wait", Annotations: []string{"lastcall.dev/restart-wait"},
+		Default: timers.DefaultRestartWait.String(),
+		Help: "`time` since its latest connection for which a port without a listener is captured: " +
+			"its app may restart",
 		set: func(c *Config, text string) (err error) {
 			if c.RestartWait, err = time.ParseDuration(text); err != nil || c.RestartWait < 0 {
 				return wrong(acceptsTime, text)
