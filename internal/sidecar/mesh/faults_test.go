@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -112,10 +113,7 @@ func TestAdminHangs(t *testing.T) {
 
 // In an IPv6 pod Istio's Envoy has its admin API on ::1.
 func TestAdminOnIPv6(t *testing.T) {
-	ln, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skip(err)
-	}
+	ln := nettest.Listen(t, nettest.FreeAddress(t, "::1")) // of [::1]:0, 127.0.0.1 may have a listener
 	posted := make(chan string, 1)
 	nettest.Serve(t, ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Method + " " + r.URL.Path }))
 	h := &Hook{o: Options{PilotAgent: ln.Addr().(*net.TCPAddr).AddrPort().Port()}}
@@ -161,7 +159,7 @@ func TestDeadlineAfterFallback(t *testing.T) {
 
 // The connections of app containers end with them, and are counted.
 func TestRendezvous(t *testing.T) {
-	const name = "@lastcall.dev/test-hooks"
+	name := fmt.Sprint("@lastcall.dev/test-hooks-", os.Getpid())
 	if err := connectToSidecar(name).leave(nil); err != nil { // it returned before the sidecar's hook began, which sees its sockets
 		t.Error(err)
 	}
@@ -205,7 +203,7 @@ func TestRendezvous(t *testing.T) {
 
 // A process of the pod cannot make the sidecar's hook hold connections without a bound.
 func TestRendezvousIsBounded(t *testing.T) {
-	const name = "@lastcall.dev/test-bounded"
+	name := fmt.Sprint("@lastcall.dev/test-bounded-", os.Getpid())
 	h := acceptContainers(name, slog.New(slog.DiscardHandler))
 	defer h.close()
 	for i := range 2 * maxContainers {

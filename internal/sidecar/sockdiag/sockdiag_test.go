@@ -13,6 +13,7 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,6 +67,9 @@ func awaitGone(t *testing.T, w *Watch) {
 func TestSockets(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
 		t.Run(address, func(t *testing.T) {
+			if address == "[::1]:0" { // 127.0.0.1 may have another test's connections at the port that the kernel chooses
+				address = nettest.FreeAddress(t, "::1")
+			}
 			table := table(t)
 			ln, port := listen(t, address)
 			_, other := listen(t, "127.0.0.1:0")

@@ -173,6 +173,9 @@ func TestRealRequest(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
 		t.Run(address, func(t *testing.T) {
 			t.Parallel()
+			if address == "[::1]:0" { // 127.0.0.1 may have another test's connections at the port that the kernel chooses
+				address = nettest.FreeAddress(t, "::1")
+			}
 			s := startServer(t, address)
 			for range 5 { // a pool: quickly answered, in one jiffy of the kernel's
 				c := dial(t, s.address)

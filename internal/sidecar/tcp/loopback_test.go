@@ -1,20 +1,17 @@
 package tcp
 
 import (
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/lastcall-dev/lastcall/internal/must"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
 func TestDialLoopback(t *testing.T) {
-	ln6, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skip("there is no IPv6: ", err)
-	}
-	_, port, _ := net.SplitHostPort(ln6.Addr().String())
-	address := net.JoinHostPort("127.0.0.1", port)
+	at6 := nettest.FreeAddress(t, "::1") // a port of [::1]:0 may have another test's listener at 127.0.0.1
+	address := strings.Replace(at6, "[::1]", "127.0.0.1", 1)
+	ln6 := nettest.Listen(t, at6)
 	c, err := DialLoopback(t.Context(), "tcp", address)
 	must.Do(t, err)
 	if got := c.RemoteAddr().String(); got != ln6.Addr().String() {
@@ -22,10 +19,7 @@ func TestDialLoopback(t *testing.T) {
 	}
 	_ = c.Close()
 
-	ln4, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Skip("another program has the port: ", err)
-	}
+	ln4 := nettest.Listen(t, address)
 	c, err = DialLoopback(t.Context(), "tcp", address)
 	must.Do(t, err)
 	if got := c.RemoteAddr().String(); got != address {
