@@ -92,7 +92,11 @@ func TestH2LastMessages(t *testing.T) {
 				return ok && (d.StreamID == 3 || !strings.Contains(tt.name, "wait") &&
 					!strings.Contains(tt.name, "itself"))
 			})
-			report := lastCall(t, p, time.Second)
+			window := patience
+			if tt.after == nil {
+				window = time.Second
+			}
+			report := lastCall(t, p, window)
 			awaitFinishing(t, p)
 			close(called)
 			var got []string

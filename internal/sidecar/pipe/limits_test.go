@@ -117,12 +117,13 @@ func TestResponseTimeout(t *testing.T) {
 		{"half a response", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345", "12345"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			app := startApp(t, func(conn net.Conn) {
 				readHead(bufio.NewReader(conn))
 				_, _ = io.WriteString(conn, c.answer)
 				_, _ = conn.Read(make([]byte, 1))
 			})
-			p, client := startClient(t, app, HTTP, func(cfg *Config) { cfg.ResponseTimeout = 300 * time.Millisecond })
+			p, client := startClient(t, app, HTTP, func(cfg *Config) { cfg.ResponseTimeout = time.Second })
 			idle := dialPipe(t, p)
 			client.send(get("/"))
 			if got := client.rest(); !strings.Contains(got, c.want) {

@@ -212,7 +212,7 @@ func TestEndsWithAFullQueue(t *testing.T) {
 			app := startSlowApp(t)
 			p := startPipe(t, app, Auto, func(cfg *Config) {
 				if how == "response timeout" {
-					cfg.ResponseTimeout = 200 * time.Millisecond
+					cfg.ResponseTimeout = time.Second // enough to fill the queue
 				}
 			})
 			c := fillQueue(t, p, app, more)

@@ -15,7 +15,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 )
 
-// container is an app that can be replaced on its port, as the kubelet restarts one.
+// container is an app that can be replaced on its port, as the kubelet restarts one. The kernel gives a port of :0 to the next
+// listener in between.
 type container struct {
 	net.Addr
 	kill func()
@@ -37,7 +38,7 @@ func awaitWaiting(t *testing.T, p *Pipe, n int) { t.Helper(); awaitActivity(t, p
 func TestRestart(t *testing.T) {
 	for _, protocol := range []Protocol{Auto, HTTP, TCP} {
 		t.Run(protocol.String(), func(t *testing.T) {
-			old := startContainer(t, "127.0.0.1:0", "old")
+			old := startContainer(t, nettest.FreeAddress(t, "127.0.0.1"), "old")
 			p := startPipe(t, old, protocol)
 			r := p.BeginRestart(nil, time.Hour)
 			defer r.End()
@@ -65,7 +66,7 @@ func TestRestart(t *testing.T) {
 // TestRestartFindsApp has no word of the end of the restart: the app is tried again.
 func TestRestartFindsApp(t *testing.T) {
 	t.Parallel()
-	old := startContainer(t, "127.0.0.1:0", "old")
+	old := startContainer(t, nettest.FreeAddress(t, "127.0.0.1"), "old")
 	p := startPipe(t, old, HTTP)
 	r := p.BeginRestart(nil, time.Hour)
 	defer r.End()
@@ -115,7 +116,7 @@ func TestAppStarts(t *testing.T) {
 
 // TestRestartTakesTooLong checks that clients get a Retry-After.
 func TestRestartTakesTooLong(t *testing.T) {
-	old := startContainer(t, "127.0.0.1:0", "old")
+	old := startContainer(t, nettest.FreeAddress(t, "127.0.0.1"), "old")
 	old.kill()
 	p := startPipe(t, old, Auto)
 	r := p.BeginRestart(nil, 10*time.Millisecond)
