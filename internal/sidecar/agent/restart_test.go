@@ -163,7 +163,7 @@ func TestRestart(t *testing.T) {
 		go func() { _ = app.Serve(ln) }()
 		return ln.Addr().String()
 	}
-	address := serve("127.0.0.1:0")
+	address := serve(freeAddress(t)) // the kernel gives a port of :0 to the next listener in between
 	r := start(t, nil, func(o *Options) {
 		o.Status.HookToken, o.Status.SidecarToken, o.Pod.Sidecar = "app0", "sidecar0", NativeSidecar
 		o.Pipe.Inbound[0].App, o.Pipe.Inbound[0].Protocol = address, pipe.HTTP
