@@ -56,7 +56,6 @@ func (r *Result) Fails(failOn string) bool {
 type workload struct {
 	*manifest.Workload
 	*linting
-	object   *manifest.Object
 	backends []*backends // that it is one of
 
 	replicas    int         // in its manifest
@@ -301,7 +300,7 @@ func newSelection(namespace string, selector map[string]string, labelled map[lab
 	}
 	for _, w := range among {
 		if selects.Matches(labels.Set(w.Pod.Labels)) {
-			file, folder := w.object.File, path.Dir(w.object.File.Name)
+			file, folder := w.Object.File, path.Dir(w.Object.File.Name)
 			if s.inFile[file] == nil {
 				s.inFile[file] = newBackends()
 			}
@@ -327,7 +326,7 @@ func (s *selection) nearby(o *manifest.Object, hasTwins bool) *backends {
 		return inFile
 	case inFolder != nil:
 		first, last := inFolder.workloads[0], inFolder.workloads[len(inFolder.workloads)-1]
-		if first.object.File != last.object.File {
+		if first.Object.File != last.Object.File {
 			return nil // variants of one application, such as tests have: which one is meant is unknown
 		}
 		return inFolder

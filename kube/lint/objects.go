@@ -69,7 +69,7 @@ func (e *examination) readWorkloads(o *manifest.Object) {
 	}
 	_ = o.Decode(&spec) // Workloads has read the pods; the rest is optional
 	for _, base := range all {
-		w := &workload{Workload: base, object: o, replicas: int(ptr.Deref(spec.Spec.Replicas, 1))}
+		w := &workload{Workload: base, replicas: int(ptr.Deref(spec.Spec.Replicas, 1))}
 		w.isRecreated = spec.Spec.Strategy.Type == "Recreate"
 		namespace := e.namespaces[o.Namespace]
 		namespace.Name = o.Namespace
@@ -137,7 +137,7 @@ func (e *examination) readScaler(o *manifest.Object) {
 	isMeant := false
 	for _, w := range slices.Clone(e.named[[2]string{o.Namespace, ref.Name}]) {
 		is := w.Kind == ref.Kind && w.Name == ref.Name || slices.Contains(w.takenBy, ref)
-		if !is || !areNear(w.object, o) {
+		if !is || !areNear(w.Object, o) {
 			continue
 		}
 		isMeant = true

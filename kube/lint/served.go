@@ -34,11 +34,11 @@ func (e *examination) examineWorkload(w *workload) {
 			w.find("LC007", Error, "spec.containers["+c.Name+"].lifecycle", "is refused: %s", pod.KnativeNote)
 		}
 	}
-	for _, s := range w.Strays(w.object) {
+	for _, s := range w.Strays() {
 		w.findings = append(w.findings, Finding{ID: "LC007", Severity: Warning, Path: s.Path, Text: s.Text, isOfObject: true})
 	}
 	w.aboveTemplate()
-	e.found(w.object, w.String(), w, w.findings...)
+	e.found(w.Object, w.String(), w, w.findings...)
 }
 
 // aboveTemplate: annotations and labels of a pod's end that the workload has, and its pods do not.
@@ -53,8 +53,8 @@ func (w *workload) aboveTemplate() {
 			}
 		}
 	}
-	check("labels", w.object.Labels, w.Pod.Labels)
-	check("annotations", w.object.Annotations, w.Pod.Annotations)
+	check("labels", w.Object.Labels, w.Pod.Labels)
+	check("annotations", w.Object.Annotations, w.Pod.Annotations)
 }
 
 // isForRequests reports whether users' requests reach the Service.

@@ -140,7 +140,7 @@ var ends = map[string]string{
 }
 
 // Strays are the fields below the pod template that are misspelt or misplaced, and those of a pod's end above it.
-func (w *Workload) Strays(o *Object) (all []Stray) {
+func (w *Workload) Strays() (all []Stray) {
 	if w.kind.form != template || w.IsKnative() {
 		return nil
 	}
@@ -161,6 +161,7 @@ func (w *Workload) Strays(o *Object) (all []Stray) {
 		}
 		all = append(all, Stray{Path: base + field.FieldPath(), Text: strayText(keys)})
 	}
+	o := w.Object
 	if o.document != nil && !control.Match(o.document.Text) {
 		all = append(all, repeated(below(o.node(), w.Path), strings.Join(w.Path, "."))...)
 	}

@@ -174,7 +174,7 @@ func FuzzParse(f *testing.F) {
 				if w.Pod == nil || o.Line(w.FieldPath("spec")) < 1 {
 					t.Errorf("%s has no pod", o)
 				}
-				_ = w.Strays(o)
+				_ = w.Strays()
 			}
 			_ = o.Unread(o.Workloads())
 		}

@@ -17,6 +17,7 @@ import (
 
 // Workload is an object with a pod in it, or one of several pods.
 type Workload struct {
+	Object    *Object
 	Kind      string
 	Group     string // of the API
 	Namespace string
@@ -95,8 +96,8 @@ func (o *Object) Workloads() (all []*Workload, err error) {
 			keys = strings.Split(path, ".")
 		}
 		err = cmp.Or(err, each(o.JSON, nil, keys, func(text []byte, at []string) error {
-			w := &Workload{Kind: o.Kind, Group: o.Group(), Namespace: o.Namespace, Name: o.Name, Path: at, kind: k,
-				text: text}
+			w := &Workload{Object: o, Kind: o.Kind, Group: o.Group(), Namespace: o.Namespace, Name: o.Name, Path: at,
+				kind: k, text: text}
 			if strings.Contains(path, "*") || len(k.paths) > 1 {
 				w.Part = part(at)
 			}
