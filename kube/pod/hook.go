@@ -136,7 +136,7 @@ func summary(h podend.Hook, steps []Step) Hook {
 	for _, s := range steps {
 		switch {
 		case s.Do == Signal && !h.Stops:
-			h.Stops, h.StopsAt, h.Stop = true, h.Duration, s.Stop
+			h.Stops, h.StopsLater, h.StopsAt, h.Stop = true, !h.IsKnown, h.Duration, s.Stop
 		case s.Do == Unknown:
 			if s.MayStop && !h.Stops && !h.MayStop {
 				h.MayStop, h.StopsAt = true, h.Duration

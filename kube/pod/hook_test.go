@@ -117,6 +117,8 @@ func TestScripts(t *testing.T) {
 		"curl -X POST localhost:8080/actuator/shutdown":               "0s unknown at 0s",
 		"curl -s -X POST localhost:15020/quitquitquit":                "0s? may stop at 0s",
 		"curl localhost:8080/deregister; sleep 9":                     "9s?",
+		"curl -X POST localhost:9901/drain_listeners; sleep 9":        "9s refuses new ones at 0s",
+		"curl -X POST localhost:9901/drain_listeners?graceful":        "0s? may stop at 0s",
 		"curl localhost:8080/deregister && sleep 9":                   "0s?",
 		"touch /tmp/drain && sleep 9":                                 "9s",
 		"/wait-shutdown":                                              "0s? may stop at 0s",

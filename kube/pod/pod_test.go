@@ -172,7 +172,8 @@ func TestReacts(t *testing.T) {
 		`image: "web:1", command: [uwsgi, --master]`:                                       "SIGTERM reloads",
 		`image: "web:1", command: [uwsgi, --ini, app.ini]`:                                 "SIGTERM unknown",
 		`image: "web:1", command: [uwsgi, --master], lifecycle: {stopSignal: SIGINT}`:      "SIGINT unknown",
-		`image: "web:1", lifecycle: {stopSignal: SIGKILL}`:                                 "SIGKILL exits",
+		`image: "kong:3"`: "SIGQUIT finishes",
+		`image: "web:1", lifecycle: {stopSignal: SIGKILL}`: "SIGKILL exits",
 	} {
 		c := containerOf(t, "name: web, "+text)
 		signal, _ := pod.StopSignal(c)

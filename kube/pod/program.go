@@ -29,7 +29,7 @@ func reacts(term, interrupt, quit podend.Reaction) map[string]podend.Reaction {
 }
 
 var servers = []server{
-	{[]string{"nginx", "openresty", "tengine"}, []string{"nginx", "nginx-unprivileged", "openresty"}, "QUIT",
+	{[]string{"nginx", "openresty", "tengine"}, []string{"nginx", "nginx-unprivileged", "openresty", "kong"}, "QUIT",
 		reacts(podend.Exits, podend.Exits, podend.Finishes)},
 	{[]string{"php-fpm"}, nil, "QUIT", reacts(podend.Exits, podend.Exits, podend.ClosesPort)},
 	// process_control_timeout decides

@@ -241,9 +241,9 @@ func isLoopback(host string) bool {
 // request reads an HTTP request.
 func (r *reading) request(host string, port int, at string, isGet bool, text string) result {
 	isOwn := host == "" || isLoopback(host) || strings.Contains(host, dynamic)
-	where := at
+	where, query := at, ""
 	if u, err := url.Parse(at); err == nil {
-		where = u.Path
+		where, query = u.Path, u.RawQuery
 	}
 	parts := strings.FieldsFunc(where, func(c rune) bool { return c == '/' })
 	isEnd := slices.ContainsFunc(parts, ends.MatchString)
@@ -259,6 +259,10 @@ func (r *reading) request(host string, port int, at string, isGet bool, text str
 			reaction = podend.Unsure
 		}
 		r.add(Step{Do: Signal, Stop: reaction, Text: text})
+		return open
+	case isOwn && !isGet && where == "/drain_listeners" && !strings.Contains(query, "graceful") &&
+		!slices.Contains(admins, port) && !r.isOthers(port): // Envoy closes its listeners at once
+		r.add(Step{Do: Signal, Stop: podend.Refuses, Text: text})
 		return open
 	}
 	r.add(Step{Do: Unknown, MayStop: isOwn && (isEnd || strings.Contains(where, "drain")), Text: text})

@@ -216,29 +216,33 @@ func fate(p *podend.Pod, arrives, takes time.Duration) Fate {
 // Best is the pod in which each thing that is unknown is as good for clients as it can be: between the courses of the
 // two lies what will happen.
 func (t *Termination) Best() *podend.Pod {
-	out := t.Pod.Stopped()
+	out := t.Pod
+	out.Containers = slices.Clone(out.Containers)
 	for i := range out.Containers {
 		k := &out.Containers[i]
-		switch k.Reaction {
-		case podend.Unsure:
-			k.Reaction = podend.Ignores
-		case podend.ClosesPort:
-			k.Reaction = podend.Finishes
-		}
-		k.Hook = best(k.Hook, out.Grace, k.Role)
+		k.Reaction, k.Hook = favourable(k.Reaction), best(k.Hook, max(out.Grace, podend.LeastPeriod), k.Role)
 		if own := k.Hook.Own; own != nil {
-			with := best(*own, out.Grace, podend.App)
+			with := best(*own, max(out.Grace, podend.LeastPeriod), podend.App)
 			k.Hook.Own = &with
 		}
 	}
-	return out
+	return out.Stopped()
+}
+
+// favourable is the best that an unknown reaction can be.
+func favourable(r podend.Reaction) podend.Reaction {
+	switch r {
+	case podend.Unsure:
+		return podend.Ignores
+	case podend.ClosesPort:
+		return podend.Finishes
+	}
+	return r
 }
 
 // best is a hook that takes as long as it can.
 func best(h podend.Hook, grace time.Duration, role podend.Role) podend.Hook {
-	if h.Stop == podend.Unsure || h.Stop == podend.ClosesPort {
-		h.Stop = "" // Stopped has made it the reaction
-	}
+	h.Stop = favourable(h.Stop)
 	isOpen := h.Kind == podend.ScriptHook || h.Kind == podend.HTTPHook ||
 		h.Kind == podend.LoopHook && role != podend.Proxy
 	if h.IsKnown || !isOpen {
@@ -248,7 +252,7 @@ func best(h podend.Hook, grace time.Duration, role podend.Role) podend.Hook {
 	if h.Duration = grace; h.Most > 0 {
 		h.Duration = min(h.Most, grace)
 	}
-	if h.MayStop = false; h.Stops {
+	if h.MayStop = false; h.StopsLater {
 		h.StopsAt += max(0, h.Duration-before)
 	}
 	h.Kind = podend.ScriptHook

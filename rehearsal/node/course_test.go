@@ -25,8 +25,10 @@ type member struct {
 func (m *member) Kill() error           { m.once.Do(func() { close(m.done) }); return nil }
 func (m *member) Done() <-chan struct{} { return m.done }
 
-func (m *member) Terminate() error {
-	switch m.Reaction {
+func (m *member) Terminate() error { return m.react(m.Reaction) }
+
+func (m *member) react(r podend.Reaction) error {
+	switch r {
 	case podend.Exits:
 		return m.Kill()
 	case podend.Finishes, podend.ServesOn:
@@ -55,7 +57,7 @@ func (m *member) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if m.Hook.Stops {
-		_ = m.Terminate()
+		_ = m.react(m.Hook.Stop)
 		if !wait(m.Hook.Duration - at) {
 			return context.Cause(ctx)
 		}
@@ -85,7 +87,7 @@ func TestCourseOfAnyPod(t *testing.T) {
 			if rapid.Bool().Draw(rt, "hook") {
 				k.Hook = podend.Hook{Kind: podend.SleepHook, Duration: seconds(rt, "sleep", 25, 11+i), IsKnown: true}
 				if k.Hook.Stops = !k.Native && rapid.Bool().Draw(rt, "stops"); k.Hook.Stops {
-					k.Hook.StopsAt = k.Hook.Duration / 2
+					k.Hook.StopsAt = min(k.Hook.Duration, p.Grace) / 2
 					k.Hook.Stop = rapid.SampledFrom(podend.Reactions()[:3]).Draw(rt, "stop")
 				}
 			}
@@ -96,7 +98,7 @@ func TestCourseOfAnyPod(t *testing.T) {
 			began := time.Now()
 			var members []Member
 			for i := len(p.Containers) - 1; i >= 0; i-- { // the manifest's order: the sidecar that ends last is first
-				m := &member{Container: p.Stopped().Containers[i], busy: busy, done: make(chan struct{}), from: began}
+				m := &member{Container: p.Containers[i], busy: busy, done: make(chan struct{}), from: began}
 				one := Member{Container: m, Native: m.Native}
 				if m.Hook.Kind == podend.SleepHook {
 					one.Hook = m

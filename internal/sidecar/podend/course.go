@@ -129,11 +129,14 @@ func (k *Container) cut(m Moments) time.Duration {
 	if k.isGoneAtOnce() || k.Reaction == Reloads {
 		return m.Signal
 	}
-	if k.Reaction == Finishes && k.Drain > 0 {
+	if k.Reaction == Finishes && k.isLimited() {
 		return min(m.Kill, m.Signal+k.Drain)
 	}
 	return m.Kill
 }
+
+// isLimited reports whether an app that finishes its requests has only its Drain for that.
+func (k *Container) isLimited() bool { return k.Drain > 0 || k.isFollowed }
 
 // isGoneAtOnce reports whether the stop signal ends it, or may do so.
 func (k *Container) isGoneAtOnce() bool {
@@ -152,8 +155,11 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 		left -= wait.Truncate(time.Second)
 	}
 	m.Kill = m.Signal + max(left, drain.LeastGrace)
-	if at, stops := p.stopsAt(k, tr); stops {
-		m.Signal = min(m.Signal, at)
+	if at, stops := p.stopsAt(k, tr); stops && at <= m.Signal {
+		if k.isFollowed {
+			k.Drain = m.Signal - at
+		}
+		m.Signal = at
 	}
 	switch k.Reaction {
 	case Exits, ClosesPort, Unsure:
@@ -163,7 +169,7 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 		if k.Role != Aside && k.Role != Sidecar { // those have no requests to finish
 			m.Gone = max(m.Signal, tr.Busy)
 		}
-		if k.Drain > 0 {
+		if k.isLimited() {
 			m.Gone = min(m.Gone, m.Signal+k.Drain)
 		}
 	case Ignores, Reloads:
@@ -175,7 +181,7 @@ func (p *Pod) moments(k *Container, tr Traffic, apps, before time.Duration) Mome
 		}
 	case Refuses:
 		m.Gone = max(m.Signal, min(tr.Busy, m.Signal+k.Drain))
-		if tr.Idle {
+		if tr.Idle || k.isFollowed { // the container has not ended
 			m.Gone = m.Signal + k.Drain
 		}
 	case PollsZero:
@@ -272,8 +278,10 @@ func (p *Pod) limit(c *Course, k *Container, m *Moments, tr Traffic) {
 		cut, by = m.Signal, k.Name+" reloads"
 	case Finishes:
 		accepts = m.Signal
-		if k.Drain > 0 && m.Signal+k.Drain < m.Kill {
-			cut, by = m.Signal+k.Drain, k.Name+"'s own time-out ends"
+		if k.isLimited() && m.Signal+k.Drain < m.Kill {
+			if cut, by = m.Signal+k.Drain, k.Name+"'s own time-out ends"; k.isFollowed {
+				by = "the stop signal of " + k.Name + " follows"
+			}
 		}
 	case Refuses:
 		accepts, cut = m.Signal, min(m.Kill, m.Signal+k.Drain)

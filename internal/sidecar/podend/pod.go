@@ -70,6 +70,8 @@ type Container struct {
 
 	// Blind, of Waits: it does not learn of the apps' end, and stays until the end of the grace period.
 	Blind bool
+
+	isFollowed bool // its own hook stops it, and the kubelet's stop signal, which follows, ends its Drain
 }
 
 // HookKind is the action of a preStop hook.
@@ -98,11 +100,11 @@ type Hook struct {
 	Own      *Hook
 	OwnFirst bool
 
-	// Stops: it ends its container's app itself, StopsAt after the deletion, and the app reacts to that with Stop.
-	// MayStop: it is unknown whether it does, from StopsAt on.
-	Stops, MayStop bool
-	StopsAt        time.Duration
-	Stop           Reaction
+	// Stops: it ends its container's app itself, StopsAt after the deletion, or also later if StopsLater, and the app
+	// reacts to that with Stop. MayStop: it is unknown whether it does, from StopsAt on.
+	Stops, StopsLater, MayStop bool
+	StopsAt                    time.Duration
+	Stop                       Reaction
 
 	Most time.Duration // how long it takes at most, if it is not IsKnown; 0: until SIGKILL
 
@@ -175,14 +177,18 @@ func WholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).
 // 0 has its hooks run for so long, then its stop signals, and 2 s later SIGKILL.
 const LeastPeriod = time.Second
 
-// Stopped is the pod as the kubelet stops it, in which each app reacts to what its own hook does to it.
+// Stopped is the pod as the kubelet stops it, in which each app reacts to what its own hook does to it. The kubelet's
+// stop signal follows, and cuts what an app still finishes that exits at it: nginx, measured, at SIGTERM after SIGQUIT,
+// and HAProxy at SIGTERM after SIGUSR1.
 func (p *Pod) Stopped() *Pod {
 	out := *p
 	out.Grace = max(p.Grace, LeastPeriod)
 	out.Containers = slices.Clone(p.Containers)
 	for i := range out.Containers {
-		if h := out.Containers[i].Hook.own(); h.Stops && h.Stop != "" {
-			out.Containers[i].Reaction = h.Stop
+		k := &out.Containers[i]
+		if h := k.Hook.own(); h.Stops && h.Stop != "" {
+			k.isFollowed = k.isFollowed || k.isGoneAtOnce() || h.Stop == Refuses
+			k.Reaction = h.Stop
 		}
 	}
 	return &out
