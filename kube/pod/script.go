@@ -191,7 +191,13 @@ func (r *reading) statement(s *syntax.Stmt) result {
 	out := r.command(s.Cmd)
 	for _, to := range s.Redirs {
 		isWrite := to.Op == syntax.RdrOut || to.Op == syntax.AppOut || to.Op == syntax.RdrAll || to.Op == syntax.AppAll
-		name := to.Word.Lit()
+		name := r.parts(to.Word.Parts)
+		if at, is := strings.CutPrefix(name, "/dev/tcp/"); is { // bash connects, and another command writes the request
+			host, _, _ := strings.Cut(at, "/")
+			isOwn := isLoopback(host) || strings.Contains(host, dynamic)
+			r.add(Step{Do: Unknown, MayStop: isOwn, Text: strings.ReplaceAll(name, dynamic, "…")})
+			out = open
+		}
 		if isWrite && !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/1/fd/") {
 			r.add(Step{Do: Runs, Text: "> " + name})
 			if out == succeeds { // if it can write there
