@@ -40,7 +40,8 @@ func TestFront(t *testing.T) {
 		`command: [node, server.js]`:                                      "",
 		`command: [sh, /start.sh]`:                                        "",
 		`command: [sh, -c, "sleep infinity"]`:                             "",
-		``:                                                                "",
+		`command: [sh, -c, "node server.js"], lifecycle: {preStop: {exec: {command: [sh, -c, "sleep 5; pkill node"]}}}`: "",
+		``: "",
 	} {
 		if got := idsOf(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: a, ports: [{containerPort: 80}]"+comma(command)+"}]}\n"); got != want {
 			t.Errorf("%s: %q, want %q", command, got, want)

@@ -180,6 +180,9 @@ func (l *linting) front(c *corev1.Container, path string) {
 	if l.job || !isApp || process == "" || pod.IsProxy(spec, c) {
 		return
 	}
+	if hook := pod.ReadHook(spec, c); hook.Stops && hook.StopsAt < l.grace {
+		return
+	}
 	text, when := "is PID 1 and does not pass "+signal+" on", "at the end of the grace period"
 	if reaction == podend.Exits {
 		text, when = "ends at "+signal+" and does not wait for the app", "at once"

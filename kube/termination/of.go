@@ -203,7 +203,9 @@ func (r *reader) react(out *Container, c *corev1.Container) {
 			r.note(why)
 		}
 	case podend.Ignores:
-		r.note(why + ": the app runs until SIGKILL")
+		if !out.Hook.Stops {
+			r.note(why + ": the app runs until SIGKILL")
+		}
 	case podend.Reloads:
 		r.note(why + ": " + c.Name + " runs until SIGKILL")
 	}
