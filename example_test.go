@@ -33,9 +33,9 @@ func ExampleServe_options() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		stop()                            // the pod is deleted while the request is in flight
-		time.Sleep(50 * time.Millisecond) // it takes a while
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		stop()                           // the pod is deleted while the request is in flight
+		<-lastcall.Draining(r.Context()) // it takes a while
 		_, _ = io.WriteString(w, "whole")
 	})
 	answered := make(chan struct{})

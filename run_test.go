@@ -79,6 +79,7 @@ func TestRun(t *testing.T) {
 		"endless: the last call":                 {clients: []dt.Client{dt.Get("/", s, time.Hour)}, signals: term, verdict: drain.Cut, ends: 28 * s, trigger: "SIGTERM", logged: "verdict=cut"},
 		"options":                                {clients: []dt.Client{dt.Get("/", s, time.Hour)}, signals: term, opts: []Option{WithGracePeriod(10 * s), WithLastCallMargin(s)}, verdict: drain.Cut, ends: 9 * s, trigger: "SIGTERM"},
 		"a second SIGTERM: the last call":        {clients: busy, signals: []signalAt{{60 * s, drain.Terminate}, {62 * s, drain.Terminate}}, verdict: drain.Cut, ends: 2 * s, trigger: "SIGTERM"},
+		"SIGTERM again within a second":          {clients: busy, signals: []signalAt{{60 * s, drain.Terminate}, {61*s - ms, drain.Terminate}}, verdict: drain.Clean, ends: 8 * s, trigger: "SIGTERM"},
 		"Ctrl-C, idle: at once":                  {clients: idle, signals: []signalAt{{60 * s, drain.Interrupt}}, verdict: drain.Clean, ends: 0, trigger: "SIGINT"},
 		"Ctrl-C, busy: the end of the request":   {clients: busy, signals: []signalAt{{60 * s, drain.Interrupt}}, verdict: drain.Clean, ends: 8 * s, trigger: "SIGINT"},
 		"drained by the hook, quiet: at once":    {clients: idle, signals: term, opts: []Option{WithDrainedByHook(true)}, verdict: drain.Clean, ends: 0, trigger: "SIGTERM", logged: "drained by the preStop hook before SIGTERM"},

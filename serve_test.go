@@ -206,7 +206,7 @@ func TestServe(t *testing.T) {
 	r.get(kept, "/", 200, false)
 
 	var slow sync.WaitGroup
-	slow.Go(func() { r.get(r.client(), "/slow?takes=1500ms", 200, true) })
+	slow.Go(func() { r.get(r.client(), "/slow?takes=3s", 200, true) })
 	r.await("in the handler")
 	r.terminate()
 	r.get(kept, "/", 200, true)       // on a connection from before
@@ -220,7 +220,7 @@ func TestServe(t *testing.T) {
 	if code != 0 || report.Verdict != drain.Clean || report.Trigger != "SIGTERM" || report.Late < 2 || len(report.Open) > 0 {
 		t.Errorf("exit %d, %+v\n%s", code, report, r.text())
 	}
-	if len(report.HeldBy) != 1 || report.HeldBy[0].Request != "GET /slow?takes=1500ms" {
+	if len(report.HeldBy) != 1 || report.HeldBy[0].Request != "GET /slow?takes=3s" {
 		t.Errorf("held by %v", report.HeldBy)
 	}
 	if _, err := net.Dial("tcp", r.address); err == nil {
@@ -244,11 +244,10 @@ func TestServeLastCall(t *testing.T) {
 				r.get(r.client(), "/slow?takes=1h", 503, true)
 			}()
 			r.await("in the handler")
-			r.terminate()
-			first := time.Now()
+			must.Do(t, r.cmd.Process.Signal(syscall.SIGTERM))
 			if env == nil {
-				must.Do(t, r.cmd.Process.Signal(syscall.SIGTERM)) // the same as the first
-				r.get(r.client(), "/", 200, true)
+				r.await("draining")
+				first := time.Now()
 				polltest.Eventually(t, "a second has passed", func() bool { return time.Since(first) > time.Second })
 				must.Do(t, r.cmd.Process.Signal(syscall.SIGTERM)) // no repeat
 			}
@@ -299,9 +298,12 @@ func TestServePreStop(t *testing.T) {
 func TestEndedBefore(t *testing.T) {
 	log := WithLogger(slog.New(slog.DiscardHandler))
 	ln := loopback(t)
+	c, err := net.Dial("tcp", ln.Addr().String())
+	must.Do(t, err)
+	defer c.Close()
 	server := &http.Server{Addr: ln.Addr().String()}
+	server.ConnState = func(net.Conn, http.ConnState) { go server.Close() } // it serves
 	want := "lastcall: serve on " + server.Addr + ": the server was shut down or served before; make a new http.Server"
-	time.AfterFunc(50*time.Millisecond, func() { _ = server.Close() })
 	if r, err := Serve(t.Context(), server, log, WithListener(ln)); err != nil || r.Trigger != "shutdown" {
 		t.Errorf("%+v, %v", r, err)
 	}
