@@ -131,7 +131,7 @@ func startBoth(t *testing.T, drainTime time.Duration) (envoy, own *side) {
 	})
 	for _, s := range []*side{envoy, own} {
 		transport := &http.Transport{MaxConnsPerHost: 1}
-		s.client = &http.Client{Transport: transport, Timeout: 5 * time.Second}
+		s.client = &http.Client{Transport: transport, Timeout: time.Minute}
 		t.Cleanup(transport.CloseIdleConnections)
 	}
 	return envoy, own

@@ -108,7 +108,7 @@ func full(t *testing.T) string {
 	must.Do(t, err)
 	address := (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: at.(*unix.SockaddrInet4).Port}).String()
 	for range 10 {
-		c, err := net.DialTimeout("tcp", address, 100*time.Millisecond)
+		c, err := net.DialTimeout("tcp", address, time.Second/2)
 		if err != nil {
 			return address
 		}
