@@ -36,7 +36,10 @@ func Reserve(host string) (port int, release func(), err error) {
 		if err != nil {
 			continue
 		}
+		// A program that starts meanwhile would hold the listeners until its exec.
+		syscall.ForkLock.RLock()
 		err = errors.Join(tryListen(net.JoinHostPort(host, number)), tryListen(":"+number))
+		syscall.ForkLock.RUnlock()
 		if err == nil {
 			held.Store(reserved, nil)
 			return port, func() { held.Delete(reserved); _ = reserved.Close() }, nil

@@ -1,9 +1,12 @@
 package freeport
 
 import (
+	"context"
 	"net"
+	"os/exec"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +17,17 @@ import (
 func TestReserve(t *testing.T) {
 	low, high := ephemeral()
 	given := make(map[int]bool)
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for range 4 { // a program has the test's descriptors until its exec
+		starting.Go(func() {
+			for ctx.Err() == nil {
+				_ = exec.Command("true").Run()
+			}
+		})
+	}
 	for range 1000 {
 		port, release, err := Reserve("127.0.0.1")
 		must.Do(t, err)
