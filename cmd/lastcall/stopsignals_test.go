@@ -104,11 +104,7 @@ func runStopped(t *testing.T, prepare func(*exec.Cmd), args ...string) *stopped 
 // request sends a request that is not answered at once, and returns when it is in flight.
 func (s *stopped) request(path string) (answer <-chan string) {
 	s.t.Helper()
-	answered := make(chan string, 1)
-	go func() { answered <- textOf("http://" + s.address + path) }()
-	status := s.cmd.Args[3] + ":" + s.cmd.Args[5]
-	awaitMetric(s.t, status, `lastcall_connections{state="busy"} 1`)
-	return answered
+	return inFlight(s.t, s.cmd.Args[3]+":"+s.cmd.Args[5], "http://"+s.address+path)
 }
 
 // endsBy stops it and sees to it that the request in flight is answered, that stopAppMain
