@@ -99,7 +99,7 @@ func TestAnnounce(t *testing.T) {
 			if tt.from != "" {
 				q := <-received
 				at, err := time.Parse(time.RFC3339Nano, q.Get("at"))
-				if in := at.Sub(sent); err != nil || q.Get("from") != tt.from || in < tt.in || in > tt.in+2*time.Second {
+				if in := at.Sub(sent); err != nil || q.Get("from") != tt.from || in < tt.in || in > tt.in+5*time.Second {
 					t.Errorf("received %v (in %v), want %s in %v", q, in, tt.from, tt.in)
 				}
 				polltest.Eventually(t, "the observer has the answer", func() bool { return testutil.CollectAndCount(n.count.deadlines) > 0 })
@@ -134,7 +134,7 @@ func TestAnnounceAgain(t *testing.T) {
 		if err != nil || q.Get("from") != from {
 			t.Fatalf("received %v, want %s", q, from)
 		}
-		return time.Until(at).Round(time.Second)
+		return time.Until(at).Round(5 * time.Second) // a busy machine notices it late
 	}
 	n.changes.Modify(deleted(pod, 25))
 	if got := in(FromDelete); got != 25*time.Second {

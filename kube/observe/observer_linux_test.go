@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = time.Minute // only a failure takes it
 
 // namespaces is a kernel that reports what a test wants, or the real one.
 type namespaces struct {
@@ -111,7 +112,7 @@ type node struct {
 	kernel  namespaces
 	changes *watch.FakeWatcher
 	list    []corev1.Pod
-	listErr error
+	listErr atomic.Value // of lists and watches
 	reports chan Termination
 	begun   begun
 	count   *Metrics
@@ -153,15 +154,17 @@ type lists struct{ cache.ListWatch }
 
 func (*lists) IsWatchListSemanticsUnSupported() bool { return true }
 
+func (n *node) err() error { err, _ := n.listErr.Load().(error); return err }
+
 // run starts an observer and returns its end.
 func (n *node) run(change ...func(*Observer)) (stop func()) {
 	ctx, cancel := context.WithCancel(n.t.Context())
 	o := &Observer{
 		Pods: &lists{cache.ListWatch{
 			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-				return &corev1.PodList{Items: n.list, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, n.listErr
+				return &corev1.PodList{Items: n.list, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, n.err()
 			},
-			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return n.changes, n.listErr },
+			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return n.changes, n.err() },
 		}},
 		Proc: n.proc, Open: n.kernel.Open, Node: "node", Report: func(t Termination) { n.reports <- t }, Count: n.count, Log: slog.New(n.begun),
 	}
@@ -496,7 +499,7 @@ func TestAPIServerAway(t *testing.T) {
 	n := newNode(t)
 	pod := running(1)
 	stop, end := n.observe(pod, "app")
-	n.listErr = errors.New("connection refused")
+	n.listErr.Store(errors.New("connection refused"))
 	n.changes.Stop()
 	end()
 	if r := n.next(); r.Verdict != advice.Unknown || r.Unknown[0] != UnknownDeadline {
