@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lastcall-dev/lastcall/internal/must"
+	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 )
 
 // containerd starts one of the test's own and returns how to ask it.
@@ -29,7 +30,7 @@ func containerd(t *testing.T) func(args ...string) string {
 	config, socket := filepath.Join(dir, "config.toml"), filepath.Join(dir, "socket")
 	text := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n", dir+"/root", dir+"/state", socket)
 	write(t, config, text, 0o644, time.Now())
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute) // of all that a test does with it
 	daemon := exec.CommandContext(ctx, "containerd", "--config", config, "--log-level", "error")
 	daemon.Cancel = func() error { return daemon.Process.Signal(syscall.SIGTERM) }
 	must.Do(t, daemon.Start())
@@ -38,14 +39,10 @@ func containerd(t *testing.T) func(args ...string) string {
 		out, err := exec.CommandContext(ctx, "ctr", append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...).CombinedOutput()
 		return string(out), err
 	}
-	for { // ctr waits for the socket, and fails where there is no file yet
-		if _, err := ask("version"); err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal("containerd did not answer within a minute")
-		}
-	}
+	polltest.NoError(t, func() error { // ctr waits for the socket, and fails where there is no file yet
+		_, err := ask("version")
+		return err
+	})
 	return func(args ...string) string {
 		t.Helper()
 		out, err := ask(args...)
