@@ -3,6 +3,7 @@ package httpbin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -22,8 +23,8 @@ const patience = 20 * time.Second
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // app runs with a request in flight: a /drip whose head has come, and which
-// has its last byte a second later.
-func app(t *testing.T, onTerm OnTerm) (addr string, stop context.CancelFunc, done <-chan error, inFlight *http.Response) {
+// has its last byte some seconds later.
+func app(t *testing.T, onTerm OnTerm, seconds int) (addr string, stop context.CancelFunc, done <-chan error, inFlight *http.Response) {
 	t.Helper()
 	ln := nettest.Listen(t, "127.0.0.1:0")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -31,7 +32,7 @@ func app(t *testing.T, onTerm OnTerm) (addr string, stop context.CancelFunc, don
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, Options{Listener: ln, OnTerm: onTerm}) }()
 	c := loadtest.Keep(t, ln.Addr().String(), patience)
-	c.Ask("/drip?delay=0&duration=1&numbytes=2")
+	c.Ask(fmt.Sprintf("/drip?delay=0&duration=%d&numbytes=2", seconds))
 	resp, err := http.ReadResponse(c.R, nil)
 	must.Do(t, err)
 	return ln.Addr().String(), cancel, ended, resp
@@ -41,7 +42,7 @@ func app(t *testing.T, onTerm OnTerm) (addr string, stop context.CancelFunc, don
 func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 	for _, onTerm := range []OnTerm{CloseListener, Drain} {
 		t.Run(string(onTerm), func(t *testing.T) {
-			addr, stop, done, resp := app(t, onTerm)
+			addr, stop, done, resp := app(t, onTerm, 1)
 			tr := &http.Transport{Protocols: new(http.Protocols)}
 			defer tr.CloseIdleConnections()
 			tr.Protocols.SetUnencryptedHTTP2(true)
@@ -71,7 +72,7 @@ func TestCloseListenerAndDrainFinishWhatIsInFlight(t *testing.T) {
 }
 
 func TestExitFinishesNothing(t *testing.T) {
-	_, stop, done, resp := app(t, Exit)
+	_, stop, done, resp := app(t, Exit, 10)
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("end: %v", err)
