@@ -133,7 +133,7 @@ var shapes = []shape{
 	{name: "native lastcall", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, app: "exits"},
 	{name: "classic lastcall", spec: graceOf("14", `containers: [{`+web+`}]`), inject: true, app: "exits", more: `lastcall.dev/sidecar: classic`},
 	{name: "lastcall and a hook", spec: graceOf("16", exec1(`[sh, -c, "sleep 3"]`)), inject: true, app: "finishes", does: does("finishes")},
-	{name: "lastcall and an endless hook", spec: graceOf("9", exec1(`[sh, -c, "while true; do sleep 1; done"]`)), inject: true, app: "exits"},
+	{name: "lastcall and an endless hook", spec: graceOf("8", exec1(`[sh, -c, "while true; do sleep 1; done"]`)), inject: true, app: "exits"},
 	{name: "lastcall and a hook of its own", spec: graceOf("14", hooked(`{sleep: {seconds: 3}}`)), inject: true, more: `lastcall.dev/pre-stop: keep`,
 		app: "finishes", does: does("finishes")},
 	{name: "classic lastcall without a hook", spec: graceOf("12", hooked(`{sleep: {seconds: 2}}`)), inject: true,

@@ -32,7 +32,7 @@ func restart(t *testing.T, gateways map[*gateway]string) map[*gateway]result {
 			loaded := make(chan result, 1)
 			go func() { loaded <- load(ctx, b, *rate) }()
 			for range *restarts {
-				if err := g.replace(ctx, t); err != nil {
+				if err := g.replace(ctx, t, &all); err != nil {
 					t.Errorf("%s: %v", g.form, err)
 					break
 				}
@@ -49,8 +49,9 @@ func restart(t *testing.T, gateways map[*gateway]string) map[*gateway]result {
 	return out
 }
 
-// replace deletes the oldest pod and waits until another one is ready. The old one may still be ending then.
-func (g *gateway) replace(ctx context.Context, t *testing.T) error {
+// replace deletes the oldest pod and waits until another one is ready. The old one may still be ending then, which all
+// waits for.
+func (g *gateway) replace(ctx context.Context, t *testing.T, all *sync.WaitGroup) error {
 	before, err := g.ready(ctx)
 	if err != nil || len(before) == 0 {
 		return fmt.Errorf("%d pods of %s are ready: %w", len(before), g.deployment, err)
@@ -65,10 +66,10 @@ func (g *gateway) replace(ctx context.Context, t *testing.T) error {
 		return err
 	}
 	deleted := time.Now()
-	go func() {
+	all.Go(func() {
 		at, report := gone(ctx, oldest)
 		t.Logf("%s: pod %s was deleted at %s, gone after %v: %s", g.form, oldest.Status.PodIP, deleted.Format("15:04:05.000"), at.Sub(deleted).Round(time.Millisecond), report)
-	}()
+	})
 	return nodetest.Await(patience, "replaced "+oldest.Name, func() error {
 		now, err := g.ready(ctx)
 		if err == nil && len(now) < len(before) {
