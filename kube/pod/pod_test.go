@@ -172,6 +172,10 @@ func TestReacts(t *testing.T) {
 		`image: "web:1", command: [uwsgi, --master]`:                                       "SIGTERM reloads",
 		`image: "web:1", command: [uwsgi, --ini, app.ini]`:                                 "SIGTERM unknown",
 		`image: "web:1", command: [uwsgi, --master], lifecycle: {stopSignal: SIGINT}`:      "SIGINT unknown",
+		`image: "nginx:1.14.2"`:                                                            "SIGTERM exits",
+		`image: "nginx:1.19.3-alpine"`:                                                     "SIGTERM exits",
+		`image: "nginx:1.19.10"`:                                                           "SIGQUIT finishes",
+		`image: "openresty/openresty:1.17.8.2-alpine"`:                                     "SIGQUIT finishes",
 		`image: "kong:3"`: "SIGQUIT finishes",
 		`image: "web:1", lifecycle: {stopSignal: SIGKILL}`: "SIGKILL exits",
 	} {

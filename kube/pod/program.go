@@ -121,6 +121,9 @@ func IsIdle(c *corev1.Container) bool {
 	return idle.MatchString(strings.Join(slices.Concat(c.Command, c.Args), " "))
 }
 
+// termNginx matches nginx's images before SIGQUIT became their stop signal, in November 2020: 1.18 was built again.
+var termNginx = regexp.MustCompile(`\bnginx(?:-unprivileged)?:1\.(?:\d|1[0-7]|19\.[0-3])(?:[.@-]|$)`)
+
 // FromLifecycle is the source of a stop signal that the manifest sets.
 const FromLifecycle = "lifecycle.stopSignal"
 
@@ -131,6 +134,9 @@ func StopSignal(c *corev1.Container) (signal, source string) {
 		return string(*c.Lifecycle.StopSignal), FromLifecycle
 	}
 	if s := serverOf(c, nil); s != nil && s.stop != "" {
+		if termNginx.MatchString(c.Image) {
+			return "SIGTERM", "image " + c.Image
+		}
 		return "SIG" + s.stop, "image " + c.Image
 	}
 	return "SIGTERM", "default"
