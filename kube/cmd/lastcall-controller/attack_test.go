@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -102,11 +101,11 @@ func (h *hook) client(from string, isHTTP2 bool) *http.Client {
 
 // review posts one and returns the response.
 func (h *hook) review(client *http.Client, body io.Reader) (*admission.AdmissionResponse, error) {
-	return h.reviewAt(client, "/inject/namespace", body)
+	return h.reviewAt(client, "/inject/namespace?timeout=5s", body)
 }
 
 func (h *hook) reviewAt(client *http.Client, path string, body io.Reader) (*admission.AdmissionResponse, error) {
-	resp, err := client.Post("https://"+h.address+path+"?timeout=5s", "application/json", body)
+	resp, err := client.Post("https://"+h.address+path, "application/json", body)
 	if err != nil {
 		return nil, err
 	}
@@ -176,13 +175,14 @@ func times(n int, f func(i int) string) string {
 func same(text string) func(int) string { return func(int) string { return text } }
 
 // TestWebhookUnderAttack sends what has killed webhooks to one that runs as in its image. It must stay small, answer
-// (or refuse) everything, and inject the pods of other clients meanwhile.
+// (or refuse) everything, and inject the pods of other clients meanwhile. Each row is another stage at which a review ends;
+// the limits of one stage are in TestScanBounds of kube/webhook.
 func TestWebhookUnderAttack(t *testing.T) {
 	t.Parallel()
 	h := startHook(t)
 	quiet := h.client("127.0.0.2", true)
 	defer quiet.CloseIdleConnections()
-	before := h.victim(t, quiet, 300, closed())
+	before := h.victim(t, quiet, 50, closed())
 	t.Logf("quiet: p50 %v, p99 %v, peak %d MiB", programtest.Quantile(before, .5), programtest.Quantile(before, .99), programtest.Peak(t, h.program)>>20)
 
 	const config = `"metadata":{"annotations":{"proxy.istio.io/config":%q}},"spec":{"containers":[{"name":"a"}]}`
@@ -201,30 +201,23 @@ func TestWebhookUnderAttack(t *testing.T) {
 		warns      string // what each answer must say; empty for any
 	}{
 		{"200,000 containers", reviewOf(times(200_000, same("{}"))), "more than 1000 elements"},
-		{"200,000 volumes", reviewOfPod(`"spec":{"volumes":[` + times(200_000, same("{}")) + `]}`), "more than 1000 elements"},
-		{"200,000 variables", reviewOf(`{"env":[` + times(200_000, same("{}")) + `]}`), "more than 1000 elements"},
-		{"40,000 names", reviewOf(times(40_000, func(i int) string { return fmt.Sprintf(`{"name":"c%d","image":"i"}`, i) })), "more than 1000 elements"},
 		{lintOf + "variables that double", strings.Replace(reviewOf(""), `{"apiVersion":"v1","kind":"Pod","spec":{"containers":[]}}`, string(doubling), 1), "add more than 128 KiB"},
-		{"5 MB", reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 5_000_000) + `"}},"spec":{}`), "more than 2162688 bytes"},
 		{"8 MB", reviewOfPod(`"metadata":{"annotations":{"a":"` + strings.Repeat("x", 8_000_000) + `"}},"spec":{}`), "more than 2162688 bytes"},
-		{"100,000 labels", reviewOfPod(`"metadata":{"labels":{` + times(100_000, func(i int) string { return fmt.Sprintf(`"l%d":"v"`, i) }) + `}},"spec":{}`), "more than 10000 values"},
-		{"100,000 deep", reviewOfPod(`"spec":` + strings.Repeat("[", 100_000)), "nested deeper than 100"},
 		{"an alias of aliases", reviewOfPod(fmt.Sprintf(config, bomb)), "YAML aliases"},
 		{"lists in an annotation", reviewOfPod(fmt.Sprintf(config, "a: ["+times(16_000, same("{}"))+"]")), "the limit is"},
 		// The most that is examined.
-		{"1,000 containers", reviewOf(times(1000, same("{}"))), ""},
 		{"4,000 containers", reviewOfPod(`"spec":{"initContainers":[` + times(1000, same("{}")) + `],"containers":[` + times(1000, same("{}")) + `],"ephemeralContainers":[` + times(1000, same("{}")) + `],"volumes":[` + times(1000, same("{}")) + `]}`), ""},
 		{"1,000 containers with all there is", reviewOf(times(1000, func(i int) string {
 			return fmt.Sprintf(`{"name":"c%d","lifecycle":{},"readinessProbe":{"httpGet":{"port":"p"}},"ports":[{"name":"p"}]}`, i)
 		})), ""},
 		{"2 MB of arguments", reviewOf(`{"name":"a","args":["` + strings.Repeat(`\u00e4`, 340_000) + `"]}`), ""},
 	} {
-		rounds, path := 4, "/inject/namespace"
-		if strings.HasPrefix(c.name, lintOf) {
-			path = "/lint"
-		}
-		if c.warns == "" {
-			rounds = 1 // they are examined one after the other, with pauses
+		path := "/inject/namespace?timeout=5s"
+		switch {
+		case strings.HasPrefix(c.name, lintOf):
+			path = "/lint?timeout=5s"
+		case c.warns == "":
+			path = "/inject/namespace?timeout=3s" // they are examined one after the other, until that time has passed
 		}
 		done := make(chan struct{})
 		var attack sync.WaitGroup
@@ -232,19 +225,17 @@ func TestWebhookUnderAttack(t *testing.T) {
 			client := h.client([]string{"127.0.0.1", "127.0.0.4"}[i%2], i%2 == 0)
 			attack.Go(func() {
 				defer client.CloseIdleConnections()
-				for range rounds {
-					r, err := h.reviewAt(client, path, bytes.NewReader([]byte(c.body)))
-					switch {
-					case err != nil && i%2 == 1:
-						// HTTP/1.1 has no way to end a body that is not wanted but with the connection: its client may
-						// miss the answer, and has more connections than it may, since each is closed in two steps.
-					case err != nil:
-						t.Errorf("%s: %v", c.name, err)
-					case !r.Allowed:
-						t.Errorf("%s: denied: %v", c.name, r.Result)
-					case c.warns != "" && (len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], c.warns) && !strings.Contains(r.Warnings[0], "too many reviews at once")):
-						t.Errorf("%s: warnings %q, want %q", c.name, r.Warnings, c.warns)
-					}
+				r, err := h.reviewAt(client, path, strings.NewReader(c.body))
+				switch {
+				case err != nil && i%2 == 1:
+					// HTTP/1.1 has no way to end a body that is not wanted but with the connection: its client may
+					// miss the answer, and has more connections than it may, since each is closed in two steps.
+				case err != nil:
+					t.Errorf("%s: %v", c.name, err)
+				case !r.Allowed:
+					t.Errorf("%s: denied: %v", c.name, r.Result)
+				case c.warns != "" && (len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], c.warns) && !strings.Contains(r.Warnings[0], "too many reviews at once")):
+					t.Errorf("%s: warnings %q, want %q", c.name, r.Warnings, c.warns)
 				}
 			})
 		}
