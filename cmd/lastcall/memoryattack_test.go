@@ -26,11 +26,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
-// attackConnections is how many connections one client opens; of those that send 8 KiB or more, heavyConnections fill
-// what the sidecar holds ten times.
+// attackConnections is how many connections one client opens; of those that send 8 KiB or more, heavyConnections are
+// more than the 853 that the sidecar holds (TestSharesOfMemory), and their bytes several times its budget.
 const (
-	attackConnections = 4500
-	heavyConnections  = 2500
+	attackConnections = 2000
+	heavyConnections  = 1000
 )
 
 // attackMemory is the limit of a sidecar's memory whatever its clients send, bytes.
@@ -38,7 +38,7 @@ const attackMemory = 64 << 20
 
 // One client opens thousands of connections and sends on each as much as may be held before a request passes. A sidecar
 // in 64 MiB lives, before and during its drain, and another client's requests are answered, on new connections and on a
-// kept one.
+// kept one. The kinds of unfinished bytes are counted one by one in TestUnfinishedIsEnded of internal/sidecar/pipe.
 //
 //	go test -run TestUnfinishedRequests -v ./cmd/lastcall
 func TestUnfinishedRequests(t *testing.T) {
@@ -47,33 +47,27 @@ func TestUnfinishedRequests(t *testing.T) {
 	secret.Write(authority.Sign("sidecar", 0), nil)
 	withTLS := ",tls-cert=" + secret.Cert() + ",tls-key=" + secret.Key()
 
-	head := "GET / HTTP/1.1\r\nHost: app\r\nX: " + strings.Repeat("x", 58<<10)
-	block := h2Block(1)
 	log := []string{"--access-log", "/dev/null"}
 	turns := make(chan struct{}, 2) // two sidecars at a time: both wait for their clocks, and each takes 7000 descriptors
 	for _, attack := range []attack{
-		{name: "heads", bytes: head},
 		{name: "heads of one byte", options: ",protocol=http", bytes: "G"},
-		{name: "header blocks of HTTP/2", bytes: h2Preface() + block},
 		{name: "header blocks of HTTP/2 behind a request, and a FIN", bytes: h2Preface() + h2Requests(1) + h2Block(3),
 			ends: true},
-		{name: "streams", bytes: h2Preface() + h2Requests(300), connections: 800},
+		{name: "streams", bytes: h2Preface() + h2Requests(300), connections: 600},
 		{name: "streams with an access log", bytes: h2Preface() + h2Requests(100), connections: 600, args: log},
-		{name: "fewer streams", bytes: h2Preface() + h2Requests(100), connections: 1200},
-		{name: "ClientHellos that pass through", bytes: record(16100, "\x01\x00\xff\xff", 16000)},
 		{name: "ClientHellos", options: withTLS, bytes: record(16004, "\x01\x00\xff\xff", 16000) +
 			record(16000, "", 16000) + record(16000, "", 16000)},
 		{name: "pipelined requests", bytes: strings.Repeat(
 			"GET /never HTTP/1.1\r\nHost: app\r\nX: "+strings.Repeat("x", 700)+"\r\n\r\n", 80)},
 		{name: "silence"},
 		{name: "streams whose log entries refer to HPACK's table", bytes: h2Preface() + h2Logged(100, 3900),
-			connections: 1200, args: log},
-		{name: "a few such streams", bytes: h2Preface() + h2Logged(3, 3900), connections: 3000, args: log},
-		{name: "one stream with a long field", bytes: h2Preface() + h2Logged(1, 15000), connections: 3000, args: log},
-		{name: "header blocks behind streams", bytes: h2Preface() + h2Logged(3, 3900) + h2Block(7), connections: 3000,
+			connections: 900, args: log},
+		{name: "a few such streams", bytes: h2Preface() + h2Logged(3, 3900), connections: 1000, args: log},
+		{name: "one stream with a long field", bytes: h2Preface() + h2Logged(1, 15000), connections: 1000, args: log},
+		{name: "header blocks behind streams", bytes: h2Preface() + h2Logged(3, 3900) + h2Block(7), connections: 1000,
 			args: log},
 		{name: "header blocks behind a stream, in TLS", options: withTLS + ",tls-alpn=h2",
-			bytes: h2Preface() + h2Requests(1) + h2Block(3), connections: 900, inTLS: true},
+			bytes: h2Preface() + h2Requests(1) + h2Block(3), connections: 500, inTLS: true},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			t.Parallel()

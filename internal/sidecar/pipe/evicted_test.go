@@ -227,7 +227,7 @@ func TestUnfinishedIsEnded(t *testing.T) {
 	}{
 		"a head":         {head, "\r\n\r\n", `^HTTP/1\.1 431 `, 64 << 10, counters.EvictedHead},
 		"a ClientHello":  {hello, "", "^$", 64 << 10, counters.EvictedHello},
-		"a header block": {block, "", "GOAWAY 0 ENHANCE_YOUR_CALM", 64 << 10, counters.EvictedHeaderBlock},
+		"a header block": {block, "", "GOAWAY 0 ENHANCE_YOUR_CALM", 64<<10 + 1, counters.EvictedHeaderBlock},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startPipe(t, startNone(t), Auto, room)
