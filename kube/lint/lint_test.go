@@ -63,6 +63,7 @@ func TestRules(t *testing.T) {
 		want      string // ID and part of the text; empty for nothing
 	}{
 		{"a hook that ends with its container", "spec: {containers: [{name: web, image: httpd, lifecycle: {preStop: {exec: {command: [/bin/sh, -c, sleep 5 && apachectl -k graceful-stop && sleep 60]}}}}]}", ""},
+		{"a quit and an endless sleep", "spec: {containers: [{name: web, image: nginx, lifecycle: {preStop: {exec: {command: [sh, -c, nginx -s quit; sleep infinity]}}}}]}", "LC035 spec.containers[web].lifecycle.preStop: ends the app at once (nginx -s quit): it refuses the connections of clients that still have its address; sleep before it"},
 		{"nothing to say", container("lifecycle: {preStop: {sleep: {seconds: 5}}}"), ""},
 		{"Kubernetes' own example", "spec: {terminationGracePeriodSeconds: 120, containers: [{name: web, image: nginx, lifecycle: {preStop: {exec: {command: [/bin/sh, -c, sleep 180]}}}}]}", "LC001 spec.containers[web].lifecycle.preStop: sleeps for 3m0s of a grace period of 2m0s"},
 		{"the sleep action", container("lifecycle: {preStop: {sleep: {seconds: 30}}}"), "LC001"},

@@ -158,7 +158,7 @@ func (l *linting) stopsItself(c *corev1.Container, where string) {
 		return
 	}
 	after := "it refuses the connections of clients that still have its address"
-	if hook.Duration > 0 {
+	if hook.Duration > 0 && hook.Duration < pod.Forever {
 		after += ", and the sleep of " + hook.Duration.String() + " comes too late"
 	}
 	l.find("LC035", Warning, where+".lifecycle.preStop",

@@ -19,14 +19,14 @@ import (
 var (
 	pure = []string{
 		":", "true", "echo", "printf", "date", "set", "unset", "export", "readonly", "local", "shift", "umask", "trap",
-		"hostname", "whoami", "id", "pwd", "ps", "seq", "basename", "dirname",
+		"hostname", "whoami", "id", "pwd", "seq", "basename", "dirname",
 	}
 	quick = []string{"touch", "rm", "mkdir", "cp", "mv", "chmod", "chown", "ln", "tee", "logger", "sync"}
 	// asks are programs whose exit depends on what they find.
 	asks = []string{
 		"test", "[", "[[", "cd", "ls", "cat", "grep", "egrep", "fgrep", "pgrep", "pidof", "awk", "sed", "cut", "tr",
 		"head", "wc", "sort", "uniq", "tail", "find", "netstat", "ss", "lsof", "which", "type", "command", "expr",
-		"jq", "ip",
+		"jq", "ip", "ps",
 	}
 	// waiting may take a time, and leave the app alone.
 	waiting      = []string{"read", "nc", "netcat", "dig", "nslookup", "ping"}

@@ -124,6 +124,7 @@ func TestScripts(t *testing.T) {
 		"echo x > /dev/tcp/consul.example.com/80; sleep 9":            "9s?",
 		"curl localhost:8080/deregister && sleep 9":                   "0s?",
 		"touch /tmp/drain && sleep 9":                                 "9s",
+		"kill $(pidof x) && while ps -p $P; do sleep 1; done":         "0s? unknown at 0s",
 		"/wait-shutdown":                                              "0s? may stop at 0s",
 		"if [ -f /x ]; then sleep 5; else sleep 5; fi":                "5s",
 		"if [ -f /x ]; then exit 0; fi; sleep 5":                      "0s?5s",
