@@ -86,6 +86,19 @@ func TestJoinOf(t *testing.T) {
 	}
 }
 
+// TestStopOfTheApp: a hook that ends an app to which the kubelet's stop signal does not pass is kept.
+func TestStopOfTheApp(t *testing.T) {
+	for _, command := range [][]string{{"sh", "-c", "node app.js"}, {"tini", "--", "sh", "-c", "node app.js"}, {"uwsgi", "--master"}} {
+		p := aPod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Command = command
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: execOf("sh", "-c", "sleep 5; killall -INT app")}
+		})
+		if got := JoinOf(p, &p.Spec.Containers[0]); got.Merge != MergeRuns {
+			t.Errorf("%q: %+v", command, got)
+		}
+	}
+}
+
 // TestMergedHook: the hook that each form of lastcall gets, the same after a second injection.
 func TestMergedHook(t *testing.T) {
 	get := &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: "bye?now", Port: intstr.FromString("http"),
