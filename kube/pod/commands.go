@@ -127,6 +127,9 @@ func (r *reading) call(args []string) result {
 		return succeeds
 	case (program == "test" || program == "[") && len(rest) >= 3:
 		return compare(rest)
+	case program == "tail" && slices.ContainsFunc(rest, func(a string) bool { return strings.HasPrefix(a, "--pid") }):
+		r.add(Step{Do: Unknown, Text: text}) // until that process ends
+		return open
 	case program == "tail" && slices.ContainsFunc(rest, func(a string) bool { return a == "-f" || a == "-F" }):
 		r.add(Step{Do: Sleep, For: Forever})
 		return open

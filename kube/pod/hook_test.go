@@ -124,6 +124,7 @@ func TestScripts(t *testing.T) {
 		"echo x > /dev/tcp/consul.example.com/80; sleep 9":            "9s?",
 		"curl localhost:8080/deregister && sleep 9":                   "0s?",
 		"touch /tmp/drain && sleep 9":                                 "9s",
+		"tail --pid=$(pgrep x) -f /dev/null; sleep 9":                 "9s?",
 		"kill $(pidof x) && while ps -p $P; do sleep 1; done":         "0s? unknown at 0s",
 		"/wait-shutdown":                                              "0s? may stop at 0s",
 		"if [ -f /x ]; then sleep 5; else sleep 5; fi":                "5s",
@@ -224,6 +225,9 @@ func TestHooks(t *testing.T) {
 		{"args: [sleep, infinity], ", "{exec: {command: [kill, '1']}}", "0s unknown at 0s"},
 		{"command: [sh, -c, node app.js], ", "{exec: {command: [sh, -c, 'kill 1; sleep 5']}}", "5s"},
 		{"env: [{name: TIME, value: '8'}], ", "{exec: {command: [sh, -c, 'sleep $TIME']}}", "8s"},
+		{"env: [{name: A, value: '8'}, {name: B, value: $(A)m}], ", "{exec: {command: [sh, -c, 'sleep $B']}}", "8m0s"},
+		{"env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: B, value: $(A)}], ",
+			"{exec: {command: [sh, -c, 'sleep $B']}}", "0s?"},
 		{"envFrom: [{configMapRef: {name: x}}], ", "{exec: {command: [sh, -c, 'sleep ${N:-8}']}}", "0s?"},
 	} {
 		if got := text(hookOf(t, tt.container, tt.hook)); got != tt.want {
