@@ -170,8 +170,7 @@ func JoinOf(p *corev1.Pod, c *corev1.Container) Join {
 		return Join{Merge: MergeReplaces}
 	}
 	hook := pod.ReadHook(&p.Spec, c)
-	if hook.OnlySleeps() && (own.Sleep != nil || hook.Duration < pod.Forever) ||
-		hook.SleepsAndStops() > 0 && pod.EndsAtSignal(&p.Spec, c) {
+	if hook.OnlySleeps() && (own.Sleep != nil || hook.Duration < pod.Forever) || hook.SleepsAndStops(&p.Spec, c) > 0 {
 		return Join{MergeReplaces, hook.Duration, hook.Stopper()}
 	}
 	return runs

@@ -57,6 +57,8 @@ func TestJoinOf(t *testing.T) {
 		"another, replace":      {execOf("/leave"), "replace", replaced(0)},
 		"sleep and more":        {sh("sleep 10; /leave"), "", runs},
 		"sleep and quit":        {sh("sleep 10; nginx -s quit"), "", replaced(10 * time.Second)},
+		"sleep and SIGTERM":     {sh("sleep 10; kill -15 1"), "", replaced(10 * time.Second)},
+		"sleep and SIGINT":      {sh("sleep 10; kill -2 1"), "", runs},
 		"quit":                  {execOf("nginx", "-s", "quit"), "", runs},
 		"quit and sleep":        {sh("nginx -s quit; sleep 10"), "", runs},
 		"without an end":        {execOf("sleep", "infinity"), "", runs},

@@ -33,6 +33,7 @@ type Step struct {
 	Most    time.Duration   // of Unknown: how long it takes at most; 0 if there is no limit
 	MayStop bool            // of Unknown: it may end the app
 	Stop    podend.Reaction // of Signal: what the app then does
+	By      string          // of Signal: the signal, without SIG; empty for another way
 
 	Text string // the command; of Fails, the reason
 }
@@ -164,10 +165,18 @@ func (h Hook) OnlySleeps() bool {
 }
 
 // SleepsAndStops is how long a hook sleeps that then ends the app, and does nothing else; 0 for others. The kubelet's
-// stop signal can take the place of its command.
-func (h Hook) SleepsAndStops() time.Duration {
+// stop signal can take the place of its command, if it passes to the app and may do the same.
+func (h Hook) SleepsAndStops(spec *corev1.PodSpec, c *corev1.Container) time.Duration {
 	n := len(h.Steps)
 	if !h.Stops || !h.IsKnown || n != 2 || h.Steps[0].Do != Sleep || h.Steps[1].Do != Signal {
+		return 0
+	}
+	signal, _ := StopSignal(c)
+	process, _ := Front(spec, c, signal)
+	reaction, _ := Reacts(spec, c, signal, true)
+	by := h.Steps[1].By
+	isOther := reaction == podend.Unsure && by != "" && "SIG"+by != signal
+	if process != "" || reaction == podend.Ignores || reaction == podend.Reloads || isOther {
 		return 0
 	}
 	return h.StopsAt

@@ -116,14 +116,6 @@ func Reacts(spec *corev1.PodSpec, c *corev1.Container, signal string, isPID1 boo
 	return reaction, why
 }
 
-// EndsAtSignal reports whether a container's app may learn of its end by the stop signal.
-func EndsAtSignal(spec *corev1.PodSpec, c *corev1.Container) bool {
-	signal, _ := StopSignal(c)
-	process, _ := Front(spec, c, signal)
-	reaction, _ := Reacts(spec, c, signal, true)
-	return process == "" && reaction != podend.Ignores && reaction != podend.Reloads
-}
-
 // IsIdle reports whether a container's command only waits, such as sleep infinity.
 func IsIdle(c *corev1.Container) bool {
 	return idle.MatchString(strings.Join(slices.Concat(c.Command, c.Args), " "))

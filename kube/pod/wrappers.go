@@ -185,7 +185,7 @@ func (r *reading) kill(program string, args []string, text string) result {
 		r.add(Step{Do: Runs, Text: text})
 		return succeeds
 	}
-	r.add(Step{Do: Signal, Stop: reaction, Text: text})
+	r.add(Step{Do: Signal, Stop: reaction, By: signal, Text: text})
 	return succeeds
 }
 
