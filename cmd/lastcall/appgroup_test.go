@@ -13,6 +13,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // What a shell or a package manager has started gets the stop signal, and the time to save its state, as well: run waits
@@ -35,7 +36,7 @@ func TestAppGroup(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			state, pidFile := filepath.Join(dir, "state"), filepath.Join(dir, "pid")
-			must.Do(t, os.WriteFile(filepath.Join(dir, "npm"), []byte(npm), 0o755))
+			programtest.Write(t, filepath.Join(dir, "npm"), []byte(npm))
 			args := c.app
 			if args[0] != "--app-stop-alone" {
 				args = append([]string{"--"}, args...)

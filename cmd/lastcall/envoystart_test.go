@@ -19,6 +19,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // Before its app listens, run with Envoy refuses connections, as the app itself would: no client gets a 503. A signal
@@ -82,7 +83,7 @@ func TestEnvoyWaitsForApp(t *testing.T) {
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	fake := filepath.Join(t.TempDir(), "envoy")
-	must.Do(t, os.WriteFile(fake, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755))
+	programtest.Write(t, fake, []byte("#!/bin/sh\nexec sleep 1000\n"))
 	status, log := freeLoopback(t), &logstest.Buffer{}
 	cmd := exec.Command("lastcall", "agent", "--proxy", "envoy", "--envoy-path", fake, "--termination-log", "",
 		"--status-address", "127.0.0.1", "--status-port", portOf(status), "--inbound", freeLoopback(t)+"=127.0.0.1:1")

@@ -12,6 +12,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/must"
 	"github.com/lastcall-dev/lastcall/internal/poll/polltest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // ran is a lastcall run of a script, in a folder of its own.
@@ -28,10 +29,8 @@ func runScript(t *testing.T, script, program string, flags ...string) *ran {
 	must.Do(t, os.WriteFile(filepath.Join(r.dir, "app"), []byte(script), 0o644))
 	if program != "sh" {
 		shell, err := os.ReadFile("/bin/sh")
-		if err == nil {
-			err = os.WriteFile(filepath.Join(r.dir, program), shell, 0o755)
-		}
 		must.Do(t, err)
+		programtest.Write(t, filepath.Join(r.dir, program), shell)
 		program = "./" + program
 	}
 	host, port, _ := net.SplitHostPort(freeLoopback(t))

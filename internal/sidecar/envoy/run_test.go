@@ -22,6 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/logs/logstest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/nettest"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // soon is a termination that ends as soon as nothing is busy. Its last call comes so late
@@ -168,7 +169,7 @@ func TestSignalsIgnored(t *testing.T) {
 	log := &logstest.Buffer{}
 	script := filepath.Join(t.TempDir(), "envoy")
 	text := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", ignoresSignals, admin, os.Args[0])
-	must.Do(t, os.WriteFile(script, []byte(text), 0o700))
+	programtest.Write(t, script, []byte(text))
 	p, err := Start(ctx, Options{Admin: admin, Path: script, Config: "none", Stdout: log, Stderr: log, Log: logTo(log)})
 	if err != nil {
 		t.Fatal(err, log)
@@ -187,7 +188,7 @@ func TestBehindScript(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "envoy")
 	// The shell exits at SIGTERM, the rest 300 ms after Envoy. All write to a file, whose end does not wait for the others.
 	text := "#!/bin/sh\nsh -c 'trap \"\" TERM; \"$@\"; sleep 0.3' sh " + envoy + ` "$@"` + "\ntrue\n"
-	must.Do(t, os.WriteFile(script, []byte(text), 0o700))
+	programtest.Write(t, script, []byte(text))
 	r := start(t, func(o *Options) { o.Path, o.Stdout, o.Stderr = script, os.Stderr, os.Stderr })
 	for range 3 {
 		_ = r.idle().Close()

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,6 +43,17 @@ var build = sync.OnceValues(func() (program string, err error) {
 	}
 	return program, nil
 })
+
+// Write writes a program. A process that another goroutine starts meanwhile would have the file open until its exec,
+// and the kernel runs no file that is open for writing.
+func Write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // builds is the folder of the program; empty before it is built.
 var builds string
