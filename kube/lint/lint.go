@@ -6,6 +6,7 @@ package lint
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,6 +57,7 @@ type linting struct {
 	end        *termination.Termination // of the pod as injected
 
 	grace     time.Duration
+	isKnative bool
 	expansion manifest.Expansion
 	expanded  []located
 	findings  []Finding
@@ -63,7 +65,7 @@ type linting struct {
 
 func newLinting(p *corev1.Pod, job bool, o termination.Options) *linting {
 	l := &linting{pod: p, job: job, grace: pod.GraceOf(&p.Spec), end: termination.Of(p, o)}
-	if o.Knative {
+	if l.isKnative = o.Knative; l.isKnative {
 		l.pod = pod.Knative(p)
 	}
 	var agent *corev1.Container
@@ -127,7 +129,12 @@ func (l *linting) examine() (isKilled bool) {
 }
 
 func (l *linting) find(id string, severity Severity, path, format string, args ...any) {
-	l.findings = append(l.findings, Finding{ID: id, Severity: severity, Path: path, Text: fmt.Sprintf(format, args...)})
+	text := fmt.Sprintf(format, args...)
+	if l.isKnative { // Knative refuses the pod's own field
+		const own, its = "terminationGracePeriodSeconds", "timeoutSeconds"
+		path, text = strings.ReplaceAll(path, own, its), strings.ReplaceAll(text, own, its)
+	}
+	l.findings = append(l.findings, Finding{ID: id, Severity: severity, Path: path, Text: text})
 }
 
 // containers calls f for each container with its path.
