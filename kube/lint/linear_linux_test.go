@@ -54,7 +54,7 @@ var alikeForms = []string{"", "one name", "ports", "selectors", "scaled", "ingre
 func TestAlikeIsLinear(t *testing.T) {
 	for _, form := range alikeForms {
 		t.Run(form, func(t *testing.T) {
-			programtest.Linear(t, 200, func(n int) func() {
+			programtest.Linear(t, 100, func(n int) func() {
 				files := []*manifest.File{manifest.Parse("all.yaml", alike(n, form))}
 				return func() {
 					if r := Examine(files, Options{}); r.Objects < n {

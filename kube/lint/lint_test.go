@@ -1,18 +1,15 @@
 package lint_test
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/kube/lint"
-	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // lintText examines a pod as YAML, "job" before it for a Job's.
@@ -123,29 +120,5 @@ func TestRules(t *testing.T) {
 				t.Errorf("found %q, want %q only", got, c.want)
 			}
 		})
-	}
-}
-
-// TestOneLabel: 3,000 Deployments and 3,000 Services that all select them are connected by their label once; each by
-// itself is 9,000,000 readings of a pod, minutes of work.
-func TestOneLabel(t *testing.T) {
-	var text strings.Builder
-	for i := range 3000 {
-		fmt.Fprintf(&text, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d%d, namespace: shop}\n"+
-			"spec: {template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: a, "+
-			"lifecycle: {preStop: {sleep: {seconds: 8}}}}]}}}\n---\napiVersion: v1\nkind: Service\n"+
-			"metadata: {name: s%d, namespace: shop}\n"+
-			"spec: {type: LoadBalancer, externalTrafficPolicy: Local, selector: {app: a}, ports: [{port: 80}]}\n---\n", i, i)
-	}
-	files := []*manifest.File{manifest.Parse("many.yaml", []byte(text.String()))}
-	done := make(chan *lint.Result, 1)
-	go func() { done <- lint.Examine(files, lint.Options{}) }()
-	select {
-	case r := <-done:
-		if len(r.Findings) > 0 || r.Examined != 6000 {
-			t.Errorf("%d examined, findings %v", r.Examined, r.Findings)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("not done after a minute")
 	}
 }
