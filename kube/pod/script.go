@@ -2,13 +2,14 @@ package pod
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/lastcall-dev/lastcall/kube/manifest"
 )
 
 // Limits of a script that is read: a pod's author may be an attacker of the webhook.
@@ -63,24 +64,13 @@ type later struct {
 	text string
 }
 
-// reference matches a variable in the value of another one, for which the kubelet puts its value.
-var reference = regexp.MustCompile(`\$\([A-Za-z_][\w.-]*\)`)
-
 func newReading(spec *corev1.PodSpec, c *corev1.Container) *reading {
 	r := &reading{spec: spec, container: c, vars: map[string]string{"$": ownShell, "!": ownChild},
 		funcs: map[string]*syntax.Stmt{}, commands: new(int)}
-	for _, e := range c.Env {
-		isKnown := e.ValueFrom == nil && len(e.Value) <= maxValue
-		if !isKnown {
-			continue
-		}
-		value := reference.ReplaceAllStringFunc(e.Value, func(found string) string {
-			text, ok := r.vars[found[2:len(found)-1]]
-			isKnown = isKnown && ok
-			return text
-		})
-		if isKnown && len(value) <= maxValue {
-			r.vars[e.Name] = value
+	var expansion manifest.Expansion
+	for _, e := range expansion.Container(*c).Env {
+		if e.ValueFrom == nil && len(e.Value) <= maxValue && !strings.Contains(e.Value, "$(") {
+			r.vars[e.Name] = e.Value
 		}
 	}
 	return r
