@@ -18,7 +18,7 @@ func Eventually(t testing.TB, what string, is func() bool, details ...fmt.String
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if poll.Until(ctx, time.Millisecond, is) != nil {
+	if until(ctx, is) != nil {
 		t.Fatalf("not within %v: %s\n%v", patience, what, details)
 	}
 }
@@ -29,7 +29,16 @@ func NoError(t testing.TB, check func() error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var err error
-	if poll.Until(ctx, time.Millisecond, func() bool { err = check(); return err == nil }) != nil {
+	if until(ctx, func() bool { err = check(); return err == nil }) != nil {
 		t.Fatalf("still after %v: %v", patience, err)
 	}
+}
+
+// until calls is at once, after a millisecond, and then at longer intervals: many checks are requests, and a thousand
+// per second would take a processor from the tests that run at the same time.
+func until(ctx context.Context, is func() bool) (err error) {
+	for every := time.Millisecond; err == nil && !is(); every = min(2*every, 10*time.Millisecond) {
+		err = poll.Pause(ctx, every)
+	}
+	return err
 }
