@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/programtest"
 )
 
 // TestLikeTheShell runs scripts in a real shell, with a sleep and a server that only take notes, and compares these
@@ -23,9 +25,7 @@ func TestLikeTheShell(t *testing.T) {
 		"sleep": "for a in \"$@\"; do case $a in [0-9]*[!0-9.smhd]*|[!0-9]*) exit 1;; esac; done\n[ $# -gt 0 ] || exit 1\nfor a in \"$@\"; do echo $a >>" + log + "; done\n",
 		"nginx": "echo stop >>" + log + "\n",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		programtest.Write(t, filepath.Join(folder, name), []byte("#!/bin/sh\n"+text))
 	}
 	for _, script := range []string{
 		"sleep 5; sleep 1m", "sleep 20 nginx -s quit", "sleep 20 && nginx -s quit", "sleep x || sleep 3; sleep 1", "sleep x && sleep 3",
