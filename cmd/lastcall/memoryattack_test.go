@@ -48,7 +48,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	withTLS := ",tls-cert=" + secret.Cert() + ",tls-key=" + secret.Key()
 
 	log := []string{"--access-log", "/dev/null"}
-	turns := make(chan struct{}, 2) // two sidecars at a time: both wait for their clocks, and each takes 7000 descriptors
+	turns := make(chan struct{}, 2) // two sidecars at a time: both wait for their clocks, and each takes 3000 descriptors
 	for _, attack := range []attack{
 		{name: "heads of one byte", options: ",protocol=http", bytes: "G"},
 		{name: "header blocks of HTTP/2 behind a request, and a FIN", bytes: h2Preface() + h2Requests(1) + h2Block(3),

@@ -216,13 +216,13 @@ func fate(p *podend.Pod, arrives, takes time.Duration) Fate {
 // Best is the pod in which each thing that is unknown is as good for clients as it can be: between the courses of the
 // two lies what will happen.
 func (t *Termination) Best() *podend.Pod {
-	out := t.Pod
+	out, grace := t.Pod, max(t.Pod.Grace, podend.LeastPeriod)
 	out.Containers = slices.Clone(out.Containers)
 	for i := range out.Containers {
 		k := &out.Containers[i]
-		k.Reaction, k.Hook = favourable(k.Reaction), best(k.Hook, max(out.Grace, podend.LeastPeriod), k.Role)
+		k.Reaction, k.Hook = favourable(k.Reaction), best(k.Hook, grace, k.Role)
 		if own := k.Hook.Own; own != nil {
-			with := best(*own, max(out.Grace, podend.LeastPeriod), podend.App)
+			with := best(*own, grace, podend.App)
 			k.Hook.Own = &with
 		}
 	}

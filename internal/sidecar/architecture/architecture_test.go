@@ -188,9 +188,12 @@ func TestNamedFilesExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var files []string
-	err = filepath.WalkDir("../../..", func(path string, _ fs.DirEntry, _ error) error { // a folder may vanish meanwhile
+	err = filepath.WalkDir("../../..", func(path string, _ fs.DirEntry, err error) error {
 		files = append(files, filepath.ToSlash(path))
-		return nil
+		if errors.Is(err, fs.ErrNotExist) { // a folder may vanish meanwhile
+			return nil
+		}
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
