@@ -41,14 +41,11 @@ type bench struct {
 	dir string // for configurations; removed at the end
 }
 
-const (
-	appWord   = "app" // the argument that makes this program the app
-	quickWord = "quick"
-)
+const quickWord = "quick"
 
 const (
 	document    = "BENCHMARKS.md" // into which the tables are written
-	connections = 64              // with keep-alive, of http1 and latency
+	connections = 64              // with keep-alive, of http1
 
 	proxyCore, loadCore = 0, 1 // which the proxies, and the load and the app run on
 )
@@ -67,9 +64,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 2 && args[0] == appWord {
-		return serveApp(ctx, args[1])
-	}
 	b, err := parse(args)
 	if err != nil {
 		return err
@@ -100,7 +94,7 @@ func parse(args []string) (*bench, error) {
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each proxy has its turn; some tables have their own default")
 	flags.DurationVar(&b.duration, "duration", time.Second,
 		"how long each load lasts, in whole seconds")
-	flags.IntVar(&b.held, "held", 8000, "connections of memory and drain")
+	flags.IntVar(&b.held, "held", 8000, "connections of memory")
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		i := slices.IndexFunc(tables, func(t *table) bool { return t.name == args[0] })
 		switch {

@@ -28,7 +28,6 @@ type process struct {
 	stderr *bytes.Buffer // to be read only once done is closed
 	began  time.Time     // when it was about to be started
 	done   chan struct{}
-	ended  time.Time // when it was gone; to be read only once done is closed
 	signal func(os.Signal) error
 }
 
@@ -68,7 +67,7 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 	// The wrappers of unpacked peers exec, so that the process id is the program's own.
 	command := exec.CommandContext(ctx, words[0], words[1:]...)
 	command.Dir = p.Dir
-	command.Env = append(append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s"), p.Env...)
+	command.Env = append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s")
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	began := time.Now()
@@ -81,7 +80,6 @@ func launch(ctx context.Context, s subject, program string, core int, p place) (
 	go func() {
 		defer close(running.done)
 		_ = command.Wait() // its exit code does not matter: it was stopped
-		running.ended = time.Now()
 	}()
 	return running, nil
 }

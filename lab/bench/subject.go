@@ -15,7 +15,7 @@ import (
 type subject struct {
 	name  string // for --only
 	title string // in the tables
-	peer  string // whose program it is, as peers.Find knows it; empty for lastcall, direct and what bench is itself
+	peer  string // whose program it is, as peers.Find knows it; empty for lastcall and direct
 	// command is the program to run; nil means that there is nothing in between.
 	command func(program string, p place) ([]string, error)
 	ours    bool   // it is lastcall, or a part of it
@@ -28,11 +28,10 @@ type subject struct {
 type place struct {
 	Dir                            string
 	Listen, Backend, Admin, Status int
-	Mode                           string   // HAProxy's
-	HTTP2                          bool     // without TLS, by prior knowledge; else HTTP/1.1
-	TLS                            string   // PEM file of a certificate and its key; empty: no TLS
-	Clients                        int      // how many connections it must be ready for
-	Env                            []string // added to the environment
+	Mode                           string // HAProxy's
+	HTTP2                          bool   // without TLS, by prior knowledge; else HTTP/1.1
+	TLS                            string // PEM file of a certificate and its key; empty: no TLS
+	Clients                        int    // how many connections it must be ready for
 }
 
 // fewestClients is the smallest number of clients that a configuration is made for.
@@ -68,11 +67,6 @@ var (
 			return []string{program, "--no-tls", "--address", "127.0.0.1", "--max-concurrent-streams", "1000",
 				"--htdocs", p.Dir, fmt.Sprint(p.Listen)}, err
 		}}
-	// holdApp is bench itself, started again.
-	holdApp = subject{name: "hold-app", command: func(_ string, p place) ([]string, error) {
-		self, err := os.Executable()
-		return []string{self, appWord, fmt.Sprintf("127.0.0.1:%d", p.Listen)}, err
-	}}
 )
 
 // smallBody is the body that backend.conf returns, too.
@@ -143,7 +137,7 @@ func (p place) write(name string) (string, error) {
 // program is the path of the subject's binary.
 func (s subject) program(lastcall string) (string, error) {
 	switch {
-	case s.command == nil, s.peer == "" && !s.ours: // nothing, or this program itself
+	case s.command == nil:
 		return "", nil
 	case s.ours:
 		if _, err := os.Stat(lastcall); err != nil {

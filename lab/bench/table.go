@@ -26,8 +26,6 @@ var (
 	// was the limit.
 	coreUsed    = &metric{title: "core used", show: percent, neutral: true}
 	idleMemory  = &metric{title: "resident idle", show: megabytes}
-	lostOf      = &metric{title: "of", show: whole, neutral: true}
-	lost        = &metric{title: "requests lost", show: whole}
 	perPair     = &metric{title: "per client's connection", show: kilobytes}
 	socketsEach = &metric{title: "sockets for each", show: hundredths}
 )
@@ -62,24 +60,6 @@ func worst(m *metric) column {
 			return m.show(slices.Min(rounds))
 		}
 		return m.show(slices.Max(rounds))
-	}}
-}
-
-// middleAndWorst is the column of medians with the worst of the rounds in brackets.
-func middleAndWorst(m *metric) column {
-	return column{title: m.title, of: m, cell: func(m *metric, rounds []float64) string {
-		return middle(m).cell(m, rounds) + " (" + worst(m).cell(m, rounds) + ")"
-	}}
-}
-
-// total is the column of the sums of all rounds.
-func total(m *metric) column {
-	return column{title: m.title, of: m, cell: func(m *metric, rounds []float64) string {
-		sum := 0.0
-		for _, v := range rounds {
-			sum += v
-		}
-		return m.show(sum)
 	}}
 }
 

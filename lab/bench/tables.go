@@ -47,9 +47,6 @@ func init() {
 		tlsTable,
 		shortTable,
 		http2Table,
-		latencyTable,
-		streamEndsTable,
-		drainTable,
 		startTable,
 		memoryTable,
 	}
