@@ -51,7 +51,7 @@ func (f *envoyFlags) options(s *meshconfig.Settings, inbound []pipe.Inbound, adm
 		return nil, usagef("--envoy-start-timeout %v: must be positive", o.StartTimeout)
 	}
 	o.Admin, o.Attach = cmp.Or(admin, net.JoinHostPort("127.0.0.1", strconv.Itoa(s.AdminPort.Value))), attach
-	o.DrainTime, o.ParentShutdown = s.DrainDuration.Value, s.ParentShutdown.Value
+	o.DrainTime = s.DrainDuration.Value
 	o.Istio, o.Log = s.Mode() != drain.ExitOnZero, log
 	if n := s.Concurrency.Value; n != nil {
 		o.Concurrency = *n

@@ -247,9 +247,6 @@ func (r *reader) readLastcall(c *Container, from *corev1.Container) {
 	}
 	r.SetDrain(timers)
 	c.list(s)
-	if arguments, _ := pod.AgentArguments(from); pod.Argument(arguments, "--proxy") == "envoy" {
-		c.Settings = append(c.Settings, settingOf("parentShutdownDuration", s.ParentShutdown))
-	}
 	switch s.Mode() {
 	case drain.Fixed:
 		c.Reaction, c.Drain = podend.FixedDrain, s.TerminationDrain.Value

@@ -68,7 +68,7 @@ type AppOptions struct {
 type Stop struct {
 	Requests *drain.Requests       // gets them, and all else that begins or ends a drain; nil: the agent makes its own
 	First    func() syscall.Signal // the first signal that arrived, 0 for none yet; nil: SIGTERM
-	Reload   <-chan struct{}       // makes the agent read its certificates, or Envoy's configuration, again
+	Reload   <-chan struct{}       // makes the agent read its certificates again
 }
 
 // Admin configures Envoy's admin API for the pipe.

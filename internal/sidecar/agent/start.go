@@ -99,18 +99,15 @@ func (a *agent) startPlane(ctx context.Context) error {
 	return nil
 }
 
-// reload reads the certificates, or Envoy's configuration, again. Changed files are read without this; the log line
-// confirms the signal.
+// reload reads the certificates again. Changed files are read without this; the log line confirms the signal.
 func (a *agent) reload() {
-	switch p := a.plane.(type) {
-	case *pipe.Pipe:
-		a.log.Info("reloading the certificates")
-		p.ReloadCertificates()
-	case *envoy.Plane:
-		if err := p.Reload(); err != nil {
-			a.log.Warn("nothing to reload", "error", err)
-		}
+	p, isPipe := a.plane.(*pipe.Pipe)
+	if !isPipe {
+		a.log.Info("nothing to reload: Envoy reads its own certificates and configuration")
+		return
 	}
+	a.log.Info("reloading the certificates")
+	p.ReloadCertificates()
 }
 
 // startAdmin starts the admin API, once there is a pipe.

@@ -135,24 +135,17 @@ func (a *Admin) Stats(ctx context.Context, filter string, usedOnly, gauges bool)
 	return a.call(ctx, http.MethodGet, path+"filter="+url.QueryEscape(filter))
 }
 
-// await polls until check returns nil, or ctx or exited ends it. An attempt without an answer is abandoned, and the
-// next may take twice as long: an Envoy that closes its admin API for its successor leaves accepted connections
-// unanswered until it exits, parentShutdownDuration later.
+// await polls until check returns nil, or ctx or exited ends it.
 func (a *Admin) await(ctx context.Context, log *slog.Logger, exited <-chan struct{},
 	check func(context.Context) error) error {
 	var why error
 	var throttle logs.Throttle
-	hasExited, most := false, firstAttempt
+	hasExited := false
 	late := poll.Until(ctx, readyPoll, func() bool {
-		attempt, cancel := context.WithTimeout(ctx, most)
-		defer cancel()
-		err := check(attempt)
+		err := check(ctx)
 		if err == nil {
 			why = nil
 			return true
-		}
-		if attempt.Err() != nil {
-			most *= 2
 		}
 		if why == nil || ctx.Err() == nil {
 			why = err // not merely that the time has passed
@@ -178,6 +171,5 @@ func (a *Admin) await(ctx context.Context, log *slog.Logger, exited <-chan struc
 
 const (
 	readyPoll     = 5 * time.Millisecond
-	firstAttempt  = 100 * time.Millisecond
 	announceAgain = 10 * time.Second
 )

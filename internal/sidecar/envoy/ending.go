@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -99,13 +98,8 @@ func (p *Plane) Close(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	for _, c := range []*process.Child{p.reloaded(), c} {
-		if c == nil {
-			continue
-		}
-		if err := p.send(ctx, c); err != nil {
-			return err
-		}
+	if err := p.send(ctx, c); err != nil {
+		return err
 	}
 	select {
 	case <-p.exited:
@@ -133,6 +127,17 @@ func (p *Plane) send(ctx context.Context, c *process.Child) error {
 		return nil
 	}
 	return fmt.Errorf("end envoy: %w", ctx.Err())
+}
+
+// ends waits for the end of a process, at most for a time, and reports whether it has ended.
+func ends(ctx context.Context, c *process.Child, most time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+	}
+	return c.HasExited()
 }
 
 // groupEnds waits for the processes that a script has started and left behind, and reports whether they have ended.
@@ -174,11 +179,9 @@ func (p *Plane) awaitDelivery() {
 // Kill ends Envoy at once. An Envoy that was not started by lastcall keeps running.
 func (p *Plane) Kill() {
 	p.end()
-	for _, c := range []*process.Child{p.running(), p.reloaded()} {
-		if c != nil {
-			c.Kill()
-			<-c.Done()
-		}
+	if c := p.running(); c != nil {
+		c.Kill()
+		<-c.Done()
 	}
 }
 
@@ -193,9 +196,6 @@ func (p *Plane) Shut() {
 	p.work.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hot.base != 0 {
-		_ = os.Remove(p.hot.memory())
-	}
 	if p.table != nil {
 		_ = p.table.Close()
 		p.table = nil
@@ -203,19 +203,33 @@ func (p *Plane) Shut() {
 }
 
 // Resume cancels the drain. Envoy itself cannot: it would send Connection: close on every response from now on, and not
-// listen again. So another Envoy takes over by a hot restart.
+// listen again. So an Envoy that lastcall has started is replaced, and connections that are still open end.
 func (p *Plane) Resume(ctx context.Context) error {
 	p.end()
-	if p.cannotReload != nil {
-		if p.o.FailHealthcheck {
-			if err := p.admin.Post(ctx, "/healthcheck/ok"); err != nil {
-				return err
-			}
-		}
-		return fmt.Errorf("undo the drain of Envoy, which sends Connection: close until it is restarted: %w", p.cannotReload)
+	if !p.o.Attach {
+		return p.replace(ctx)
 	}
-	p.mu.Lock()
-	p.draining = false
-	p.mu.Unlock()
-	return p.replace(ctx)
+	if p.o.FailHealthcheck {
+		if err := p.admin.Post(ctx, "/healthcheck/ok"); err != nil {
+			return err
+		}
+	}
+	return errors.New("undo the drain of Envoy: it sends Connection: close until it is restarted")
+}
+
+// replace ends Envoy and starts it again.
+func (p *Plane) replace(ctx context.Context) error {
+	old := p.running()
+	p.setChild(nil)
+	err := p.send(ctx, old)
+	var next *process.Child
+	if err == nil {
+		next, err = p.o.start()
+	}
+	if err != nil {
+		close(p.exited)
+		return err
+	}
+	p.follow(next)
+	return p.learn(ctx)
 }

@@ -36,7 +36,6 @@ type ledger struct {
 	layout *layout
 
 	seen     map[uint64]*sighting
-	previous map[uint32]bool // inodes of connections of the Envoy before a reload
 	arrivals arrivals
 
 	now     time.Time // of the last look
@@ -113,7 +112,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 			g.moved(before) // since the last look, or more exactly:
 			g.moved(now.Add(-max(0, min(s.LastReceived, s.LastSent, s.LastAcked)-tick)))
 		}
-		if known && was.received != s.Received && g.evidence(s) != openIsBusy {
+		if known && was.received != s.Received && g.layout.evidence[s.Local.Port()] != openIsBusy {
 			if g.arrivals.sentAt = now; !g.layout.countsRequests {
 				g.arrivals.total++ // it may be a request
 			}
@@ -123,7 +122,7 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		if s.ReadQueue > 0 {
 			g.unread++
 		}
-		switch g.evidence(s) {
+		switch g.layout.evidence[s.Local.Port()] {
 		case openIsBusy:
 			g.certain++
 			continue
@@ -152,15 +151,6 @@ func (g *ledger) look(sockets []sockdiag.Socket, now time.Time) {
 		g.moves++
 	}
 	g.stillAt = g.movedAt
-}
-
-// evidence is that of a connection's port. The stats of the current Envoy lack the connections of the previous one, or
-// have them up to five seconds late.
-func (g *ledger) evidence(s sockdiag.Socket) evidence {
-	if g.previous[s.Inode] {
-		return openIsBusy
-	}
-	return g.layout.evidence[s.Local.Port()]
 }
 
 // undelivered reports whether a closed connection still has data to deliver: the FIN counts as one byte.

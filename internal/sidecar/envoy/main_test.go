@@ -86,7 +86,7 @@ func start(t *testing.T, change ...func(*Options)) *running {
 	r := &running{t: t, app: startApp(t), listen: nettest.FreeAddress(t, "127.0.0.1"), log: &logstest.Buffer{}}
 	r.access = filepath.Join(t.TempDir(), "access.log")
 	o := Options{
-		Admin: nettest.FreeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, ParentShutdown: 5 * time.Second, Concurrency: 1,
+		Admin: nettest.FreeAddress(t, "127.0.0.1"), Path: program, DrainTime: 45 * time.Second, Concurrency: 1,
 		Bootstrap: Bootstrap{Inbound: []Route{{r.listen, r.app.address, "http"}}, AccessLog: r.access},
 		Stdout:    r.log,
 		Stderr:    r.log,

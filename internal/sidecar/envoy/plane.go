@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +28,6 @@ type Options struct {
 	Bootstrap Bootstrap // used without Config
 
 	DrainTime      time.Duration // --drain-time-s
-	ParentShutdown time.Duration // --parent-shutdown-time-s of a reload; 0: none
 	Concurrency    int           // --concurrency; 0: a worker for each core
 	LogLevel       string        // -l; empty: warning
 	Args           []string      // more arguments
@@ -61,11 +59,6 @@ type Plane struct {
 
 	mu              sync.Mutex     // guards the fields below
 	child           *process.Child // nil when attached to a running Envoy
-	previous        *process.Child // the one before the last reload; nil before
-	hot             hotRestart
-	settled         chan struct{} // closed when no reload is in progress
-	draining        bool
-	tried           []byte // the configuration file of the last reload
 	layout          *layout
 	shown           Stats           // at the start, counters included
 	table           *sockdiag.Table // nil when it is not available
@@ -79,14 +72,9 @@ type Plane struct {
 	closing         bool           // StopAccepting was called since watch began
 	ignoresArrivals bool           // new connections and requests no longer count
 
-	cannotReload error         // nil: it can
-	reloads      chan struct{} // receives each request for a reload
-	replacing    sync.Mutex    // one after another; guards good
-	good         []byte        // the configuration file of the current Envoy
-
 	changes  chan struct{}
 	answered chan struct{} // receives after each response of Envoy's
-	exited   chan struct{} // closed when Envoy has exited and is not being replaced
+	exited   chan struct{} // closed when Envoy has exited and the kernel has delivered what it had written
 }
 
 var _ drain.DataPlane = (*Plane)(nil)
@@ -100,27 +88,22 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{o: o, admin: admin, log: o.Log, changes: make(chan struct{}, 1), answered: make(chan struct{}, 1),
-		exited: make(chan struct{}), reloads: make(chan struct{}, 1), settled: make(chan struct{})}
-	close(p.settled)
+		exited: make(chan struct{})}
 	p.life, p.over = context.WithCancel(context.Background())
 	if p.table, err = sockdiag.OpenTable(); err != nil {
 		p.log.Warn("cannot read the kernel's socket table; using Envoy's own gauges", "error", err)
 	}
-	p.cannotReload = errors.New("lastcall has not started it")
 	if !o.Attach {
 		if err := o.adminIsFree(); err != nil {
 			p.Shut()
 			return nil, err
 		}
-		if p.hot, p.cannotReload = o.newHotRestart(); p.cannotReload == nil && o.Config != "" {
-			p.good, _ = os.ReadFile(o.Config) // an unreadable file fails in Envoy, which names it
-		}
-		child, err := o.start(p.hot)
+		child, err := o.start()
 		if err != nil {
 			p.Shut()
 			return nil, err
 		}
-		p.put(child)
+		p.follow(child)
 	}
 	if err := p.learn(ctx); err != nil {
 		if c := p.running(); c != nil && c.HasExited() {
@@ -128,10 +111,6 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 		}
 		p.Shut()
 		return nil, err
-	}
-	if p.cannotReload == nil {
-		p.tried = p.good
-		p.work.Go(p.followConfig)
 	}
 	return p, nil
 }
@@ -206,7 +185,6 @@ func (p *Plane) layOut(ctx context.Context, counters bool) error {
 // Drain makes Envoy send Connection: close and GOAWAY, and begins to watch. In lastcall's own mode the listeners accept
 // until StopAccepting; in Istio's modes they stop by themselves after --drain-time-s.
 func (p *Plane) Drain(ctx context.Context) error {
-	p.awaitReload(ctx)
 	if o := &p.o; !o.Istio && !o.Hook && (o.Attach || o.Config != "" || len(o.Args) > 0) {
 		// Listeners may have changed since the start.
 		short, cancel := context.WithTimeout(ctx, relearnTimeout)

@@ -27,35 +27,23 @@ func (p *Plane) running() *process.Child {
 	return p.child
 }
 
-// reloaded is the process of the Envoy before the last reload; nil without one.
-func (p *Plane) reloaded() *process.Child {
+func (p *Plane) setChild(c *process.Child) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.previous
+	p.child = c
 }
 
-// put sets Envoy's process.
-func (p *Plane) put(c *process.Child) {
-	p.mu.Lock()
-	p.child = c
-	p.mu.Unlock()
+// follow follows Envoy's process to its end.
+func (p *Plane) follow(c *process.Child) {
+	p.setChild(c)
 	p.log.Info("Envoy started", "pid", c.Pid(), "admin", p.o.Admin)
 	p.work.Go(func() {
 		if <-c.Done(); p.running() != c {
-			return // a reload has replaced it
+			return // replaced
 		}
 		_ = groupEnds(p.life, c)
 		p.awaitDelivery()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		select {
-		case <-p.exited: // its predecessor has ended during the reload
-			return
-		default:
-		}
-		if p.child == c {
-			close(p.exited)
-		}
+		close(p.exited)
 	})
 }
 
@@ -77,7 +65,7 @@ func (o *Options) adminIsFree() error {
 }
 
 // start runs Envoy.
-func (o *Options) start(h hotRestart) (*process.Child, error) {
+func (o *Options) start() (*process.Child, error) {
 	path, err := exec.LookPath(o.Path)
 	if err != nil {
 		return nil, fmt.Errorf("find envoy (--envoy-path): %w", err)
@@ -91,7 +79,7 @@ func (o *Options) start(h hotRestart) (*process.Child, error) {
 		defer func() { _ = bootstrap.Close() }()
 		config = "/dev/fd/3"
 	}
-	cmd := exec.Command(path, o.args(config, h)...)
+	cmd := exec.Command(path, o.args(config)...)
 	if bootstrap != nil {
 		cmd.ExtraFiles = []*os.File{bootstrap}
 	}
@@ -123,16 +111,16 @@ func (o *Options) bootstrap() (*os.File, error) {
 }
 
 // args are Istio's, of pkg/envoy/proxy.go.
-func (o *Options) args(config string, h hotRestart) []string {
+func (o *Options) args(config string) []string {
 	args := []string{
 		"--config-path", config,
 		"--drain-time-s", seconds(o.DrainTime),
 		"--drain-strategy", "immediate",
 		"--file-flush-interval-msec", "1000",
 		"--allow-unknown-static-fields",
+		"--disable-hot-restart",
 		"-l", cmp.Or(o.LogLevel, "warning"),
 	}
-	args = append(args, h.args(o)...)
 	if o.Concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(o.Concurrency))
 	}

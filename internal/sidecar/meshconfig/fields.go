@@ -17,7 +17,6 @@ import (
 const (
 	fieldTerminationDrain = "terminationDrainDuration"
 	fieldDrain            = "drainDuration"
-	fieldParentShutdown   = "parentShutdownDuration"
 	fieldAdminPort        = "proxyAdminPort"
 	fieldStatusPort       = "statusPort"
 	fieldConcurrency      = "concurrency"

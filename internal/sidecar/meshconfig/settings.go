@@ -18,7 +18,6 @@ import (
 type Settings struct {
 	TerminationDrain Value[time.Duration] // terminationDrainDuration, 0 or more
 	DrainDuration    Value[time.Duration] // drainDuration, whole seconds, 1 or more
-	ParentShutdown   Value[time.Duration] // parentShutdownDuration, whole seconds, 1 or more
 
 	AdminPort       Value[int]   // proxyAdminPort, 1 to 65535
 	StatusPort      Value[int]   // statusPort, 1 to 65535

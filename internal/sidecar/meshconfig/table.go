@@ -82,9 +82,6 @@ var table = []Setting{
 	{Name: fieldDrain, Field: true, Flag: "drain-duration", Type: "duration", Default: "45s", Group: GroupTimers,
 		Usage: "Envoy's --drain-time-s, and with --compat istio the time during which new connections are accepted; whole seconds",
 		kind:  wholeSeconds(func(s *Settings) *Value[time.Duration] { return &s.DrainDuration })},
-	{Name: fieldParentShutdown, Field: true, Type: "duration", Default: "60s", Group: GroupTimers,
-		Usage: "Envoy's --parent-shutdown-time-s: how long after a reload with --proxy envoy the previous Envoy ends; whole seconds",
-		kind:  wholeSeconds(func(s *Settings) *Value[time.Duration] { return &s.ParentShutdown })},
 
 	{Name: VariableApp, Flag: "app", Type: "finishes|exits|auto", Values: []string{"finishes", "exits", "auto"},
 		Default: "auto", Group: GroupEndings,
