@@ -15,7 +15,7 @@ RACE    := $(if $(shell command -v cc || command -v gcc),-race)
 FLAGS   := -trimpath -ldflags "-s -w -funcalign=16 -X main.version=$(VERSION)"
 BUILD   := CGO_ENABLED=0 go build $(FLAGS)
 # The programs that run in a cluster, next to the sidecar; each has an image of its own.
-SERVERS := ./kube/cmd/lastcall-controller ./kube/cmd/lastcall-cni ./kube/cmd/lastcall-observer
+SERVERS := ./kube/cmd/lastcall-controller ./kube/cmd/lastcall-observer
 comma   := ,
 # The sidecar's build tag: it does not use net/http's HTTP/2, and is 0.4 MB smaller without it.
 SIDECAR := -tags nethttpomithttp2
@@ -39,7 +39,7 @@ help: ## this list
 	@echo '  ARGS="…" is handed on by rehearse and bench, PKG=./internal/sidecar/pipe narrows test, flaky, fuzz and cover.'
 	@echo '  REGISTRY=registry.example.com/team is where push uploads the images, and where nodes pull them.'
 
-build: ## bin/lastcall, lastcallctl, lastcall-controller, lastcall-cni and lastcall-observer, static
+build: ## bin/lastcall, lastcallctl, lastcall-controller and lastcall-observer, static
 	$(BUILD) $(SIDECAR) -o bin/ ./cmd/lastcall
 	$(BUILD) -o bin/ ./kube/cmd/lastcallctl $(SERVERS)
 
@@ -49,7 +49,6 @@ image: ## all images for amd64 and arm64 as dist/*.oci.tar, and dist/install; ne
 		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ $(SERVERS) || exit 1; done
 	@$(call PACK,lastcall,1337,The sidecar: lets a pod finish its conversations before it stops) --capabilities /lastcall=net_admin$(comma)setpcap
 	@$(call PACK,lastcall-controller,65532,The admission webhook of lastcall$(comma) and the Events of how pods ended)
-	@$(call PACK,lastcall-cni,0,The network plugin of lastcall and its installer)
 	@$(call PACK,lastcall-observer,0,Reports what the terminations of the pods of a node lose)
 	@go build -o bin/chart ./lab/chart
 	@$(INSTALL)
@@ -57,9 +56,9 @@ image: ## all images for amd64 and arm64 as dist/*.oci.tar, and dist/install; ne
 push: registry image ## upload the images to REGISTRY with the credentials of docker login; dist/install gets their digests
 	@go build -o bin/crane github.com/google/go-containerregistry/cmd/crane
 	@sidecar=$$($(call UPLOAD,lastcall)) && controller=$$($(call UPLOAD,lastcall-controller)) && \
-		cni=$$($(call UPLOAD,lastcall-cni)) && observer=$$($(call UPLOAD,lastcall-observer)) && \
-		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},webhook.image.digest=$${controller#*@},cni.image.digest=$${cni#*@},observer.image.digest=$${observer#*@}" && \
-		printf '%s\n' "$$sidecar" "$$controller" "$$cni" "$$observer" 'kubectl apply -k dist/install'
+		observer=$$($(call UPLOAD,lastcall-observer)) && \
+		$(INSTALL) --set "sidecar.image.digest=$${sidecar#*@},webhook.image.digest=$${controller#*@},observer.image.digest=$${observer#*@}" && \
+		printf '%s\n' "$$sidecar" "$$controller" "$$observer" 'kubectl apply -k dist/install'
 
 # UPLOAD uploads the image of one program, and prints its name with the digest.
 UPLOAD = rm -rf dist/layout && mkdir dist/layout && tar -xf dist/$(1)-$(VERSION).oci.tar -C dist/layout && \
@@ -68,13 +67,13 @@ UPLOAD = rm -rf dist/layout && mkdir dist/layout && tar -xf dist/$(1)-$(VERSION)
 registry:
 	@[ -n "$(REGISTRY)" ] || { echo 'make push: REGISTRY is not set: name a registry that you may push to and your nodes may pull from, for example make push REGISTRY=registry.example.com/team' >&2; exit 2; }
 
-# INSTALL writes the manifests that install these images. SET has further values of the chart: SET=cni.enabled=true.
+# INSTALL writes the manifests that install these images. SET has further values of the chart: SET=observer.enabled=true.
 SET    ?=
 INSTALL = bin/chart kustomize deploy/chart --version $(VERSION) --set registry=$(IMAGES)$(if $(SET),$(comma)$(SET)) --to dist/install
 
 chart: ## dist/lastcall.tgz, the Helm chart, after checking it; needs no helm
 	@go build -o bin/chart ./lab/chart
-	bin/chart lint deploy/chart --set registry=$(IMAGES),webhook.image.tag=lint,cni.image.tag=lint,observer.image.tag=lint,sidecar.image.tag=lint
+	bin/chart lint deploy/chart --set registry=$(IMAGES),webhook.image.tag=lint,observer.image.tag=lint,sidecar.image.tag=lint
 	@packed=$$(bin/chart package deploy/chart --version $(VERSION) --to dist) && cp "$$packed" dist/lastcall.tgz && echo "$$packed"
 
 manifests: ## write the chart's table of values in its README from values.yaml
@@ -169,7 +168,7 @@ cluster-up: image ## start a real Kubernetes node on this machine, with the imag
 	@bin/cluster up
 	@GOOS=linux GOARCH=amd64 $(BUILD) -o dist/linux-amd64/ ./rehearsal/cmd/rehearse ./lab/e2e/talk
 	@$(WITH_PEERS) go run ./lab/e2e/images -tag $(VERSION) -lastcall dist/linux-amd64/lastcall -rehearse dist/linux-amd64/rehearse -talk dist/linux-amd64/talk -output dist/e2e
-	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-cni-$(VERSION).oci.tar dist/lastcall-observer-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/talk.tar dist/e2e/lastcall-envoy.tar
+	@bin/cluster import dist/lastcall-$(VERSION).oci.tar dist/lastcall-controller-$(VERSION).oci.tar dist/lastcall-observer-$(VERSION).oci.tar dist/e2e/httpbin.tar dist/e2e/rehearse.tar dist/e2e/talk.tar dist/e2e/lastcall-envoy.tar
 
 mesh-up: cluster-up ## the same with Istio on it, which is built once (some minutes)
 	@lab/e2e/mesh/up

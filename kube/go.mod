@@ -3,8 +3,6 @@ module github.com/lastcall-dev/lastcall/kube
 go 1.26.0
 
 require (
-	github.com/containernetworking/cni v1.3.1
-	github.com/fsnotify/fsnotify v1.10.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10

@@ -109,9 +109,6 @@ func (f *agentFlags) runAgent(cmd *cobra.Command) error {
 			return usagef("%s %q: must be a whole number, 0 or more", meshconfig.VariableAppContainers, text)
 		}
 	}
-	if err := f.capture.verify(f.o.TerminationLog); err != nil {
-		return err
-	}
 	if f.copyTo != "" {
 		if err := copySelf(f.copyTo); err != nil {
 			return err

@@ -164,7 +164,6 @@ type captureFlags struct {
 	in, out  string
 	protocol string
 	ignore   []uint
-	check    bool
 }
 
 func (f *captureFlags) register(flags *pflag.FlagSet) {
@@ -200,25 +199,6 @@ func (f *captureFlags) inbound() ([]pipe.Inbound, error) {
 	}
 	ignore, err := ports("ignore-inbound-port", f.ignore)
 	return []pipe.Inbound{{Listen: f.in, Protocol: protocol, Ignore: ignore}}, err
-}
-
-// verify reports an error if the traffic is to be redirected already and is not, also as the container's termination
-// message.
-func (f *captureFlags) verify(terminationLog string) error {
-	if !f.check {
-		return nil
-	}
-	err := capture.Check()
-	if err == nil {
-		return nil
-	}
-	err = fmt.Errorf("%s: %w; the node's network plugin lastcall-cni did not set the rules when the pod was made: "+
-		"see whether the DaemonSet lastcall-cni is ready on this node, "+
-		"then delete the pod, so that a new one is made (docs/cni.md)", capture.NotCaptured, err)
-	if terminationLog != "" {
-		_ = os.WriteFile(terminationLog, []byte(err.Error()), 0o644)
-	}
-	return err
 }
 
 // ports checks the values of a flag.

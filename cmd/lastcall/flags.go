@@ -79,8 +79,6 @@ func (f *agentFlags) registerAgent(flags *pflag.FlagSet) {
 			"and no client is refused. "+
 			"native: an init container with restartPolicy Always and its own preStop hook (lastcall wait --sidecar); "+
 			"classic: a container without a preStop hook (default: unknown, and every hook begins a drain)")
-	flags.BoolVar(&f.capture.check, "check-capture", false,
-		"fail at the start unless the traffic is redirected already: in a pod that the node's network plugin lastcall-cni captures")
 	flags.StringVar(&f.copyTo, "copy-to", "",
 		"first copy this program to `file`, in a volume of the pod, "+
 			"for preStop hooks that run in the apps' containers (lastcall wait)")

@@ -233,12 +233,6 @@ func TestWhichTerminations(t *testing.T) {
 		{"cancelled", func(s *corev1.PodStatus) {
 			s.ContainerStatuses[0].State.Terminated = at(0, message(t, reportOf(drain.Resumed)))
 		}, 0},
-		{"not captured", func(s *corev1.PodStatus) {
-			s.InitContainerStatuses[0].RestartCount, s.InitContainerStatuses[0].LastTerminationState.Terminated = 1, at(0, "the pod's traffic is not captured: see DaemonSet lastcall-cni")
-		}, 1},
-		{"not captured, an hour ago", func(s *corev1.PodStatus) {
-			s.InitContainerStatuses[0].State.Terminated = at(-time.Hour, "the pod's traffic is not captured: see DaemonSet lastcall-cni")
-		}, 0},
 		{"an app's own words", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(0, "panic: {") }, 0},
 		{"a verdict alone", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(0, `{"verdict":"clean"}`) }, 0},
 		{"a report cut off", func(s *corev1.PodStatus) { s.ContainerStatuses[0].State.Terminated = at(0, good[:len(good)-5]) }, 0},
@@ -281,14 +275,6 @@ func TestTrimKeepsNoMore(t *testing.T) {
 	trimmed, _ := Trim(pod)
 	got := trimmed.(*corev1.Pod)
 	if len(got.Spec.Containers)+len(got.Annotations)+len(got.Status.ContainerStatuses) > 0 || len(got.Status.InitContainerStatuses) != 1 {
-		t.Errorf("%+v", got)
-	}
-}
-
-func TestNotCaptured(t *testing.T) {
-	pod := ended("web", "the pod's traffic is not captured: see DaemonSet lastcall-cni"+strings.Repeat("é", 1000))
-	got := eventsOf(pod, time.Now())
-	if len(got) != 1 || got[0].Reason != "NotCaptured" || got[0].Type != corev1.EventTypeWarning || !strings.Contains(got[0].Message, "see DaemonSet lastcall-cni") || len(got[0].Message) > 1024 {
 		t.Errorf("%+v", got)
 	}
 }

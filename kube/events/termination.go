@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/drain"
-	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/eventwriter"
 	"github.com/lastcall-dev/lastcall/kube/pod"
@@ -47,24 +46,16 @@ func eventOf(p *corev1.Pod, container string, restarts int32, end *corev1.Contai
 		return nil
 	}
 	report, isReport := drain.ParseMessage(end.Message)
-	reason := ""
-	if isReport {
-		reason = reasons[report.Verdict]
-	} else if strings.HasPrefix(end.Message, capture.NotCaptured) {
-		reason = ReasonNotCaptured
-	}
+	reason := reasons[report.Verdict]
 	at := end.FinishedAt.Time
 	if at.IsZero() { // from a runtime without a time
 		at = report.Began.Add(time.Duration(report.Duration))
 	}
-	if reason == "" || now.Sub(at) > Fresh {
+	if !isReport || reason == "" || now.Sub(at) > Fresh {
 		return nil
 	}
-	kind, message := corev1.EventTypeNormal, strings.ToValidUTF8(end.Message, "")
-	if isReport {
-		message = report.Summary()
-	}
-	if slices.Contains([]string{ReasonCut, ReasonCrashed, ReasonNotCaptured}, reason) {
+	kind := corev1.EventTypeNormal
+	if reason == ReasonCut || reason == ReasonCrashed {
 		kind = corev1.EventTypeWarning
 	}
 	isOne := func(c corev1.ContainerStatus) bool { return c.Name == container }
@@ -81,8 +72,8 @@ func eventOf(p *corev1.Pod, container string, restarts int32, end *corev1.Contai
 			UID: p.UID, ResourceVersion: p.ResourceVersion,
 			FieldPath: "spec." + field + "{" + container + "}", // as in the kubelet's own events
 		},
-		Type: kind, Reason: reason, Message: terminal.Shorten(message, eventwriter.MaxMessage), Action: "Terminating",
-		Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
+		Type: kind, Reason: reason, Message: terminal.Shorten(report.Summary(), eventwriter.MaxMessage),
+		Action: "Terminating", Count: 1, FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
 		Source: corev1.EventSource{Component: component}, ReportingController: reporter,
 	}
 	if workload := p.Annotations[AnnotationWorkload]; workload != "" && report.Finish != nil && report.Finish.App != "" {
@@ -130,8 +121,7 @@ func trimmed(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 }
 
 func ending(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTerminated {
-	if end == nil || !strings.HasPrefix(end.Message, `{"verdict":`) &&
-		!strings.HasPrefix(end.Message, capture.NotCaptured) {
+	if end == nil || !strings.HasPrefix(end.Message, `{"verdict":`) {
 		return nil
 	}
 	return &corev1.ContainerStateTerminated{Message: end.Message, FinishedAt: end.FinishedAt}
@@ -146,9 +136,6 @@ const (
 	ReasonQuit    = "DrainSkipped" // /quitquitquit: no drain
 	ReasonExited  = "AppExited"    // the app ended by itself: no drain
 	ReasonRestart = "AppRestarted" // the app failed its probe: its container restarts, and the hook did not wait
-
-	// ReasonNotCaptured: the sidecar does not start, since the node's network plugin has not captured the pod (kube/cni).
-	ReasonNotCaptured = "NotCaptured"
 )
 
 // reasons are those of reports. Other verdicts are not of the end of a termination.

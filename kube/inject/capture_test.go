@@ -3,7 +3,6 @@ package inject
 import (
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +28,6 @@ func TestCaptureForms(t *testing.T) {
 		for chosen, want := range map[Capture]map[string][]corev1.Capability{
 			CaptureSidecar: {pod.Sidecar: {"NET_ADMIN", "SETPCAP"}},
 			CaptureInit:    {containerCapture: {"NET_ADMIN"}},
-			CaptureCNI:     {},
 		} {
 			o := testOptions()
 			o.Sidecar, o.Capture = form, chosen
@@ -39,7 +37,7 @@ func TestCaptureForms(t *testing.T) {
 			}
 			o.Capture = CaptureInit
 			if chosen == CaptureInit {
-				o.Capture = CaptureCNI
+				o.Capture = CaptureSidecar
 			}
 			byAnnotation, _ := Pod(aPod(func(p *corev1.Pod) {
 				exclude9100(p)
@@ -55,12 +53,6 @@ func TestCaptureForms(t *testing.T) {
 			agent := []string{"agent", "--capture", "--annotations", mountPodInfo + "/annotations", "--sidecar", string(form)}
 			if form == Classic {
 				agent = append(agent, "--copy-to", mountBinary+"/lastcall")
-			}
-			if chosen == CaptureCNI {
-				agent = append(agent, "--check-capture")
-			}
-			if marked := byOption.Annotations["lastcall.dev/cni"]; marked != "" != (chosen == CaptureCNI) || marked != "" && marked != "15000,15020" {
-				t.Errorf("%s, %s: annotation lastcall.dev/cni is %q", form, chosen, marked)
 			}
 			if chosen == CaptureSidecar {
 				agent = append([]string{"capture", "--exclude-inbound-ports=9100", "--", program}, agent...)
@@ -81,63 +73,14 @@ func exclude9100(p *corev1.Pod) {
 	p.Annotations = map[string]string{"traffic.sidecar.istio.io/excludeInboundPorts": "9100"}
 }
 
-// A namespace without NET_ADMIN admits the form that needs no right.
+// A namespace without NET_ADMIN admits neither form: the app's preStop watches its sockets.
 func TestCaptureAndPodSecurity(t *testing.T) {
-	for chosen, want := range map[Capture]Proxy{CaptureSidecar: Sockets, CaptureInit: Sockets, CaptureCNI: Pipe} {
+	for _, chosen := range []Capture{CaptureSidecar, CaptureInit} {
 		o := testOptions()
 		o.Capture = chosen
 		o.Namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-		if got, r := Pod(aPod(nil), o); r.Proxy != want || len(rights(got)) != 0 || pod.Find(&got.Spec, containerCapture) != nil || (pod.Find(&got.Spec, containerCopy) != nil) != (want == Sockets) {
+		if got, r := Pod(aPod(nil), o); r.Proxy != Sockets || len(rights(got)) != 0 || pod.Find(&got.Spec, containerCapture) != nil || pod.Find(&got.Spec, containerCopy) == nil {
 			t.Errorf("%s: %+v, rights %v", chosen, r, rights(got))
 		}
-	}
-}
-
-// The plugin captures what is marked, so the mark is on pods with a sidecar alone.
-func TestMarkForThePlugin(t *testing.T) {
-	o := testOptions()
-	o.Capture = CaptureCNI
-	injected, _ := Pod(aPod(func(p *corev1.Pod) {
-		p.Annotations = map[string]string{"proxy.istio.io/config": "{statusPort: 16020, proxyAdminPort: 16000}"}
-	}), o)
-	if got := injected.Annotations["lastcall.dev/cni"]; got != "16000,16020" {
-		t.Errorf("the agent's ports are %q", got)
-	}
-	if again, r := Pod(injected, o); !reflect.DeepEqual(again, injected) || r.Outcome != Injected {
-		t.Errorf("a second injection: %+v", r)
-	}
-	stale := func(p *corev1.Pod) { p.Annotations = map[string]string{"lastcall.dev/cni": "15000,15020"} }
-	for name, p := range map[string]*corev1.Pod{
-		"no capture": aPod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/proxy"] = "sockets" }),
-		"init":       aPod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "init" }),
-		"left alone": aPod(func(p *corev1.Pod) { stale(p); p.Annotations["lastcall.dev/capture"] = "x" }),
-	} {
-		if got, r := Pod(p, o); got.Annotations["lastcall.dev/cni"] != "" {
-			t.Errorf("%s: the mark of another pod stays: %+v", name, r)
-		}
-	}
-	mesh := injected.DeepCopy()
-	mesh.Spec.Containers = append(mesh.Spec.Containers, corev1.Container{Name: pod.IstioProxy, Image: "istio/proxyv2"})
-	if got, r := Pod(mesh, o); r.Proxy != Istio || got.Annotations["lastcall.dev/cni"] != "" {
-		t.Errorf("with Istio's sidecar: %+v, %v", r, got.Annotations)
-	}
-}
-
-// Before a classic sidecar runs, init containers would be redirected to nothing.
-func TestPluginAndInitContainers(t *testing.T) {
-	o := testOptions()
-	o.Capture = CaptureCNI
-	with := func(p *corev1.Pod) {
-		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "migrate", Image: "app"})
-	}
-	if got, r := Pod(aPod(with), o); r.Outcome != Injected || got.Spec.InitContainers[0].Name != pod.Sidecar {
-		t.Errorf("native: %+v, %+v", r, got.Spec.InitContainers)
-	}
-	o.Sidecar = Classic
-	if got, r := Pod(aPod(with), o); r.Outcome != LeftAlone || !strings.Contains(r.Reason, "native") || got.Annotations["lastcall.dev/cni"] != "" {
-		t.Errorf("classic: %+v", r)
-	}
-	if _, r := Pod(aPod(nil), o); r.Outcome != Injected {
-		t.Errorf("classic without init containers: %+v", r)
 	}
 }

@@ -177,7 +177,7 @@ func IstioForm(pod *corev1.Pod) Sidecar {
 
 // chooseCapture returns the kind of capture of the pod's traffic.
 func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
-	form, err := choice(pod, annotationCapture, CaptureSidecar, CaptureInit, CaptureCNI)
+	form, err := choice(pod, annotationCapture, CaptureSidecar, CaptureInit)
 	return cmp.Or(form, o.Capture, CaptureSidecar), err
 }
 
@@ -210,7 +210,7 @@ func (j *injection) mayCapture() error {
 	}
 	mode := j.Namespace.Labels["pod-security.kubernetes.io/enforce"]
 	isNew := pod.Find(&j.pod.Spec, pod.Sidecar) == nil
-	if isNew && j.capture != CaptureCNI && (mode == "restricted" || mode == "baseline") {
+	if isNew && (mode == "restricted" || mode == "baseline") {
 		j.proxy = Sockets
 		j.note("the namespace does not admit NET_ADMIN (pod security %s): "+
 			"nothing is captured, the app's preStop watches its sockets", mode)

@@ -39,8 +39,7 @@
 //	lastcall.dev/sidecar                native or classic (also sidecar.istio.io/nativeSidecar)
 //	lastcall.dev/capture                sidecar: it sets the rules (lastcall capture -- /lastcall agent …) with NET_ADMIN
 //	                                    and SETPCAP, and keeps no right; init: an init container with NET_ADMIN sets
-//	                                    them (lastcall capture); cni: a plugin of the node (kube/cni), without a
-//	                                    capability in the pod; the agent verifies at its start that it is captured
+//	                                    them (lastcall capture)
 //	lastcall.dev/pre-stop               the use of an app's own preStop, which by default joins lastcall's, see below.
 //	                                    keep: it stays, alone; replace: lastcall's replaces it; none: no app gets one
 //	lastcall.dev/minimum-drain          MINIMUM_DRAIN_DURATION; the injection sets it to a longer sleep that it replaces

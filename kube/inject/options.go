@@ -33,7 +33,6 @@ type Capture string
 const (
 	CaptureSidecar Capture = "sidecar" // by the sidecar at its start, which then gives up every right for good
 	CaptureInit    Capture = "init"    // by an init container: no container that keeps running has a capability
-	CaptureCNI     Capture = "cni"     // by a network plugin of the node: no container has a capability
 )
 
 // Options are the same for all pods of a cluster, except Token and Namespace.

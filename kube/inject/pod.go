@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -79,9 +78,6 @@ func Pod(p *corev1.Pod, o Options) (*corev1.Pod, Result) {
 	if o.Offline && pod.IsOurs(j.pod) {
 		j.renewImages()
 	}
-	if pod.Find(&p.Spec, pod.Sidecar) == nil { // of a manifest that was copied from an injected pod
-		delete(j.pod.Annotations, capture.AnnotationCNI)
-	}
 	if err := j.do(); err != nil {
 		return leave(p, err)
 	}
@@ -117,9 +113,6 @@ func leave(p *corev1.Pod, err error) (*corev1.Pod, Result) {
 		p.Annotations = map[string]string{}
 	}
 	p.Annotations[AnnotationStatus] = string(LeftAlone) + ": " + r.Reason
-	if pod.Find(&p.Spec, pod.Sidecar) == nil { // without a sidecar, captured traffic would arrive nowhere
-		delete(p.Annotations, capture.AnnotationCNI)
-	}
 	return p, r
 }
 

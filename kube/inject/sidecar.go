@@ -176,15 +176,6 @@ func (j *injection) addSidecar() error {
 		sidecar.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "SETPCAP"}
 	case CaptureInit:
 		first = append(first, j.captureContainer())
-	case CaptureCNI:
-		if j.sidecar == Classic && len(spec.InitContainers) > 0 {
-			return unableError{"it has init containers, which run before a classic sidecar and would have no network " +
-				"behind the node's plugin: a native sidecar (annotation " + annotationSidecar +
-				") or another capture (annotation " + annotationCapture + ") serves them"}
-		}
-		sidecar.Args = append(sidecar.Args, "--check-capture")
-		s := j.settings
-		j.pod.Annotations[capture.AnnotationCNI] = fmt.Sprintf("%d,%d", s.AdminPort.Value, s.StatusPort.Value)
 	}
 	switch j.sidecar {
 	case Native:

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/lastcall-dev/lastcall/internal/sidecar/capture"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
@@ -68,7 +67,6 @@ func (j *injection) withdraw() error {
 		}
 	}
 	delete(a, AnnotationStatus)
-	delete(a, capture.AnnotationCNI)
 	j.note("another proxy was added to the pod after lastcall's, which was taken out again")
 	return nil
 }

@@ -28,16 +28,13 @@ const chartFolder = "../../deploy/chart"
 
 // choices are possible installations.
 var choices = map[string][]string{
-	"defaults":             nil,
-	"network plugin":       {"cni.enabled=true"},
-	"monitoring":           {"monitoring.podMonitor.enabled=true", "monitoring.rules.enabled=true", "monitoring.dashboard.enabled=true"},
-	"network plugin alone": {"webhook.enabled=false", "cni.enabled=true"},
-	"observer":             {"observer.enabled=true"},
-	"observer alone":       {"webhook.enabled=false", "observer.enabled=true", "observer.events=false", "observer.deadlines.enabled=false"},
-	"cert-manager":         {"webhook.certManager.enabled=true"},
+	"defaults":       nil,
+	"monitoring":     {"monitoring.podMonitor.enabled=true", "monitoring.rules.enabled=true", "monitoring.dashboard.enabled=true"},
+	"observer":       {"observer.enabled=true"},
+	"observer alone": {"webhook.enabled=false", "observer.enabled=true", "observer.events=false", "observer.deadlines.enabled=false"},
+	"cert-manager":   {"webhook.certManager.enabled=true"},
 	"all of it": {"name=other", "webhook.image.digest=sha256:" + strings.Repeat("0a", 32), "image.pullSecrets[0].name=mine", "sidecar.image.tag=1.2.3",
-		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.capture=cni", "sidecar.logFormat=json",
-		"cni.enabled=true", "cni.binDir=/var/lib/cni/bin", "cni.confDir=/var/lib/cni/net.d", "cni.confFile=10-x.conflist", "cni.seLinuxOptions.type=spc_t",
+		"sidecar.image.pullPolicy=Always", "sidecar.envoyImage=example/envoy:1", "sidecar.native=false", "sidecar.capture=init", "sidecar.logFormat=json",
 		"observer.enabled=true", "observer.appArmorProfile.type=Unconfined", "observer.seLinuxOptions.type=spc_t", "observer.priorityClassName=high", "observer.podLabels.team=a",
 		"observer.deadlines.shutdownGracePeriod=20s",
 		"meshConfig.defaultConfig.terminationDrainDuration=20s", "webhook.replicas=1", "webhook.namespaces=all", "webhook.excludedNamespaces={a,b}",
@@ -136,8 +133,7 @@ func TestRefused(t *testing.T) {
 		"webhook.certManager.issuerRef.kind=Issuer": "issuerRef",
 		"webhook.image.digest=0a0a":                 "does not match pattern",
 		"name=UPPER":                                "does not match pattern",
-		"cni.enabled=true,cni.confFile=10-a.conf":   "does not match pattern",
-		"cni.enabled=true,cni.binDir=bin":           "does not match pattern",
+		"sidecar.capture=node":                      "value must be one of 'sidecar', 'init'",
 		"monitoring.rules.longDrain=40s":            "value must be one of",
 		"monitoring.rules.window=15":                "got number, want string",
 		"monitoring.podMonitor.interval=1m30s":      "does not match pattern",
@@ -237,29 +233,17 @@ func selected(labels, selector map[string]string) map[string]string {
 	return out
 }
 
-// The programs of the nodes are not restricted; this is all that they have. The observer sees the nodes' processes.
+// The observer is not restricted, because it sees the nodes' processes; this is all that it has.
 func TestNodePrograms(t *testing.T) {
-	type program struct {
-		account, capture string
-		rights, paths    []string
-		add              []corev1.Capability
-		ports            int
-	}
-	cni := program{
-		account: "lastcall-cni", capture: "cni", rights: []string{"own daemonsets: get of lastcall-cni"},
-		paths: []string{"/opt/cni/bin", "/etc/cni/net.d"}, add: []corev1.Capability{"DAC_OVERRIDE"},
-	}
-	cniInit := cni
-	cniInit.capture = "init"
-	observer := program{
-		account: "lastcall-observer", capture: "sidecar", rights: []string{"cluster events: create,patch", "cluster pods: list,watch"},
-		add: []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE"}, ports: 1,
-	}
-	silent := observer
-	silent.rights = silent.rights[1:]
-	for set, want := range map[string]program{
-		"": {capture: "sidecar"}, "cni.enabled=true": cni, "cni.enabled=true,sidecar.capture=init": cniInit,
-		"observer.enabled=true": observer, "observer.enabled=true,observer.events=false": silent,
+	events, pods := "cluster events: create,patch", "cluster pods: list,watch"
+	for set, want := range map[string]struct {
+		capture, level string
+		rights         []string
+	}{
+		"":                      {"sidecar", "restricted", nil},
+		"sidecar.capture=init":  {"init", "restricted", nil},
+		"observer.enabled=true": {"sidecar", "privileged", []string{events, pods}},
+		"observer.enabled=true,observer.events=false": {"sidecar", "privileged", []string{pods}},
 	} {
 		r := rendering(t, set)
 		if args := deployments(t, r)[0].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--capture="+want.capture) {
@@ -267,21 +251,11 @@ func TestNodePrograms(t *testing.T) {
 		}
 		files, err := base(loadChart(t), parse(t, []string{set}))
 		must.Do(t, err)
-		level := "restricted"
-		if set != "" {
-			level = "privileged"
-		}
-		if !strings.Contains(string(files["namespace.yaml"]), "enforce: "+level) {
+		if !strings.Contains(string(files["namespace.yaml"]), "enforce: "+want.level) {
 			t.Errorf("%s: %s", set, files["namespace.yaml"])
 		}
-		for _, account := range []string{"lastcall-cni", "lastcall-observer"} {
-			wants := want.rights
-			if account != want.account {
-				wants = nil
-			}
-			if got := rights(t, r, account); !slices.Equal(got, wants) {
-				t.Errorf("%s: rights of %s %q", set, account, got)
-			}
+		if got := rights(t, r, "lastcall-observer"); !slices.Equal(got, want.rights) {
+			t.Errorf("%s: rights %q", set, got)
 		}
 		for _, o := range r.objects {
 			if o.kind != "DaemonSet" {
@@ -291,24 +265,16 @@ func TestNodePrograms(t *testing.T) {
 			spec := d.Spec.Template.Spec
 			c := spec.Containers[0]
 			s := c.SecurityContext
-			if s.Privileged != nil || spec.HostPID != (want.account == observer.account) ||
-				spec.HostNetwork != (want.account == cni.account) || spec.HostIPC ||
+			if s.Privileged != nil || !spec.HostPID || spec.HostNetwork || spec.HostIPC ||
 				*s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
-				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, want.add) {
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"SYS_ADMIN", "SYS_PTRACE"}) {
 				t.Errorf("%s: %+v", set, s)
 			}
-			if len(c.Ports) != want.ports || want.ports == 1 && c.Ports[0].Name != "metrics" {
+			if len(c.Ports) != 1 || c.Ports[0].Name != "metrics" {
 				t.Errorf("%s: ports %+v", set, c.Ports)
 			}
-			var paths []string
-			for i, v := range spec.Volumes {
-				paths = append(paths, v.HostPath.Path)
-				if c.VolumeMounts[i].MountPath != v.HostPath.Path {
-					t.Errorf("%s is at %s", v.HostPath.Path, c.VolumeMounts[i].MountPath)
-				}
-			}
-			if !slices.Equal(paths, want.paths) {
-				t.Errorf("%s: files of the node: %q", set, paths)
+			if len(spec.Volumes) > 0 {
+				t.Errorf("%s: volumes %+v", set, spec.Volumes)
 			}
 			if !maps.Equal(d.Spec.Selector.MatchLabels, selected(d.Spec.Template.Labels, d.Spec.Selector.MatchLabels)) {
 				t.Errorf("it does not select its own pods: %v", d.Spec.Template.Labels)

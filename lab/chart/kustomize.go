@@ -56,8 +56,7 @@ metadata:
 	return files, nil
 }
 
-// podSecurity is the level that the namespace must admit: the network plugin's installer writes files of the node, and
-// the observer sees its processes.
+// podSecurity is the level that the namespace must admit: the observer sees the node's processes.
 func podSecurity(objects []object) string {
 	if slices.ContainsFunc(objects, func(o object) bool { return o.kind == "DaemonSet" }) {
 		return "privileged"

@@ -36,11 +36,10 @@ const bareForm = "bare"
 // TestPodStart measures one pod alone from its creation to Ready, each form of the sidecar in turn, and prints the medians as
 // a table of Markdown. What the sidecar sets up itself must not cost one of the kubelet's looks, as an init container does.
 func TestPodStart(t *testing.T) {
-	nodePlugin(t)
 	n := newNamespace(t, nil)
 	forms := []map[string]string{{"lastcall.dev/inject": "false"}}
 	for _, sidecar := range []string{"native", "classic"} {
-		for _, capture := range []string{"init", "sidecar", "cni"} {
+		for _, capture := range []string{"init", "sidecar"} {
 			forms = append(forms, map[string]string{"lastcall.dev/sidecar": sidecar, "lastcall.dev/capture": capture})
 		}
 	}

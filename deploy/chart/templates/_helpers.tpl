@@ -46,11 +46,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- add (mul 3600 $hours) (mul 60 $minutes) $seconds -}}
 {{- end }}
 
-{{/* What redirects a pod's traffic. */}}
-{{- define "lastcall.capture" -}}
-{{ .Values.sidecar.capture | default (ternary "cni" "sidecar" .Values.cni.enabled) }}
-{{- end }}
-
 {{/* Pod security "restricted" requires all of this. */}}
 {{- define "lastcall.podSecurity" -}}
 runAsNonRoot: true

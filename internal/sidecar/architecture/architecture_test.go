@@ -106,8 +106,6 @@ func TestBinariesAreLight(t *testing.T) {
 		// The image with the webhook's key, and with rights in the cluster, holds the webhook and the Events alone.
 		"./kube/cmd/lastcall-controller": {module + "rehearsal", module + "internal/sidecar/pipe", module + "internal/sidecar/agent",
 			module + "internal/sidecar/envoy", module + "internal/sidecar/process", "testing"},
-		// The plugin runs on every node as root, for each pod that starts there.
-		"./kube/cmd/lastcall-cni": append(slices.Clone(heavy), module+"kube/inject", module+"internal/sidecar/pipe", module+"internal/sidecar/agent"),
 		// The observer runs on every node: what Istio's types and the injection register takes 2 MB.
 		"./kube/cmd/lastcall-observer": {module + "kube/inject"},
 		"./rehearsal/cmd/rehearse":     kubernetes, // without Kubernetes' clients it compiles in seconds

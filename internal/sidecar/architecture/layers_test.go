@@ -25,7 +25,6 @@ var layers = []struct{ folders, what string }{
 	{"kube/ephemeral", "observes a workload's terminations from ephemeral containers in its pods"},
 	{"kube/workload", "a workload's rollouts: reads, awaits and triggers them"},
 	{"kube/advice", "what terminations have lost, by workload, and what would help"},
-	{"kube/cni", "the node's network plugin that captures pods, and its installer"},
 	{"kube/lint", "timers of a manifest that contradict each other"},
 	{"kube/termination", "how a pod ends, as data: containers, hooks, signals, what clients see and when"},
 	{"kube/inject", "a sidecar for a pod, as a pure function"},

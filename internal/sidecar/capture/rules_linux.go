@@ -142,10 +142,6 @@ func (c *Config) inbound(f family) []rule {
 func (c *Config) outbound(f family) []rule {
 	rules := f.never()
 	byLoopback := matchInterface("oifname", "lo")
-	for _, id := range c.UIDs {
-		rules = append(rules, rule{[]match{matchOwner("skuid", id), matchAddresses(f, "daddr", []netip.Prefix{loopback[f]}),
-			matchPorts([]uint16{checkFrom})}, verdict{redirect: checkTo}})
-	}
 	for _, name := range c.ExcludeInterfaces {
 		rules = append(rules, rule{[]match{matchInterface("oifname", name)}, verdict{}})
 	}

@@ -43,9 +43,9 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = %q
+    bin_dir = "/usr/lib/cni"
     conf_dir = %q
-`, l.path("containerd"), l.path("run", "containerd"), l.containerd(), pauseImage, l.path("plugins"), l.path("cni")),
+`, l.path("containerd"), l.path("run", "containerd"), l.containerd(), pauseImage, l.path("cni")),
 
 		"cni/10-pods.conflist": fmt.Sprintf(`{
   "cniVersion": "0.4.0", "name": %q,

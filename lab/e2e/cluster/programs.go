@@ -23,23 +23,6 @@ var programs = []struct{ command, pkg string }{
 	{"/usr/lib/cni/bridge", "containernetworking-plugins"},
 }
 
-// cniFolder is where Debian puts the network plugins.
-const cniFolder = "/usr/lib/cni"
-
-// linkPlugins makes the node's own folder of network plugins, in which a test may install another.
-func (l layout) linkPlugins() error {
-	all, err := filepath.Glob(filepath.Join(cniFolder, "*"))
-	if err != nil {
-		return err
-	}
-	for _, plugin := range all {
-		if err := os.Symlink(plugin, l.path("plugins", filepath.Base(plugin))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // checkPrograms says everything that is missing at once.
 func checkPrograms() error {
 	var missing []string

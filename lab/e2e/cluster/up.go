@@ -74,13 +74,10 @@ func checkMachine(ctx context.Context) error {
 
 // prepare makes the folder, the credentials and the bridge.
 func (l layout) prepare() error {
-	for _, folder := range []string{"run", "volume-plugins", "logs/pods", "plugins"} {
+	for _, folder := range []string{"run", "volume-plugins", "logs/pods"} {
 		if err := os.MkdirAll(l.path(folder), 0o755); err != nil {
 			return err
 		}
-	}
-	if err := l.linkPlugins(); err != nil {
-		return fmt.Errorf("link the network plugins: %w", err)
 	}
 	forward, err := os.ReadFile(ipForward)
 	if err != nil {

@@ -34,10 +34,10 @@ func (f *Sidecar) Register(flags *pflag.FlagSet) {
 		"pull `policy` of these images: Always, IfNotPresent or Never (default Kubernetes' own)")
 	flags.BoolVar(&f.native, "native", true,
 		"inject a native sidecar (Kubernetes 1.29 or later); =false: an ordinary container")
-	captures := []string{string(inject.CaptureSidecar), string(inject.CaptureInit), string(inject.CaptureCNI)}
+	captures := []string{string(inject.CaptureSidecar), string(inject.CaptureInit)}
 	cli.ChoiceFlag(flags, (*string)(&f.options.Capture), "capture", captures[0], captures,
 		"what redirects a pod's traffic to its sidecar: the sidecar, which then gives up every right, "+
-			"an init container or a CNI plugin on the nodes; annotation lastcall.dev/capture")
+			"or an init container; annotation lastcall.dev/capture")
 	cli.ChoiceFlag(flags, &f.options.LogFormat, "sidecar-log-format", "text", []string{"text", "json"},
 		"format of the sidecar's log")
 }
