@@ -10,78 +10,77 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/peers"
 )
 
-// process is a proxy or the app while it runs, on one core.
+const proxyCore, loadCore = 0, 1 // which the proxies, and the load and the app run on
+
+// process is a proxy or the app while it runs, on one core. Of a subject that is nothing in between it has the app's
+// port, and no command.
 type process struct {
-	name   string
-	port   int
-	pid    int
-	http2  bool // all that it speaks
-	tls    bool
-	stderr *bytes.Buffer // to be read only once done is closed
-	began  time.Time     // when it was about to be started
-	done   chan struct{}
-	signal func(os.Signal) error
+	place
+	name    string
+	port    int
+	command *exec.Cmd
+	began   time.Time       // when it was about to be started
+	running context.Context // ends with the process
 }
 
 // readyTimeout is how long a program may take until it answers; Envoy takes the longest, about 0.3 s on an idle
 // machine.
 const readyTimeout = 15 * time.Second
 
-// start runs the subject on the given core and returns once a request has come through it. With a subject that is
-// nothing in between, the process has pid 0 and the app's port. The caller must stop it.
-func start(ctx context.Context, s subject, program string, core int, p place) (*process, error) {
-	running, err := launch(ctx, s, program, core, p)
-	if err != nil || running.pid == 0 {
-		return running, err
-	}
-	if err := running.awaitAnswer(ctx); err != nil {
-		running.stop()
-		return nil, fmt.Errorf("start %s: %w\n%s", s.name, err, running.stderr)
-	}
-	return running, nil
-}
-
-// launch is start without waiting for anything.
-func launch(ctx context.Context, s subject, program string, core int, p place) (*process, error) {
+// start runs the subject on the given core. The caller must stop it.
+func start(ctx context.Context, s subject, core int, p place) (*process, error) {
 	if s.command == nil {
-		return &process{name: s.name, port: p.Backend, http2: p.HTTP2}, nil
+		return &process{place: p, name: s.name, port: p.Backend, running: ctx}, nil
 	}
-	ports, err := freePorts(3)
+	program, err := s.peer, error(nil)
+	if !s.ours {
+		program, err = peers.Find(s.peer)
+	}
+	if err == nil {
+		p.Dir, err = os.MkdirTemp(p.Files, s.name)
+	}
+	if err == nil {
+		err = freePorts(&p.Listen, &p.Admin, &p.Status)
+	}
 	if err != nil {
 		return nil, err
 	}
-	p.Listen, p.Admin, p.Status = ports[0], ports[1], ports[2]
-	p.Clients = max(p.Clients, fewestClients)
 	words, err := s.command(program, p)
 	if err != nil {
 		return nil, err
 	}
 	// The wrappers of unpacked peers exec, so that the process id is the program's own.
 	command := exec.CommandContext(ctx, words[0], words[1:]...)
-	command.Dir = p.Dir
-	command.Env = append(os.Environ(), "GOMAXPROCS=1", "MINIMUM_DRAIN_DURATION=0s")
 	var stderr bytes.Buffer
-	command.Stderr = &stderr
+	command.Dir, command.Env, command.Stderr = p.Dir, append(os.Environ(), "GOMAXPROCS=1"), &stderr
 	began := time.Now()
 	if err := onCore(core, command.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.name, err)
 	}
-	running := &process{
-		name: s.name, port: p.Listen, pid: command.Process.Pid, http2: p.HTTP2, tls: p.TLS != "", stderr: &stderr,
-		began: began, done: make(chan struct{}), signal: command.Process.Signal}
+	running, ended := context.WithCancelCause(context.WithoutCancel(ctx))
 	go func() {
-		defer close(running.done)
-		_ = command.Wait() // its exit code does not matter: it was stopped
+		ended(fmt.Errorf("it ended: %w\n%s", command.Wait(), &stderr))
 	}()
-	return running, nil
+	return &process{p, s.name, p.Listen, command, began, running}, nil
+}
+
+// stop kills the process and returns when it is gone.
+func (p *process) stop() {
+	if p.command != nil {
+		_ = p.command.Process.Kill() // fails only when it is gone already
+		<-p.running.Done()
+	}
 }
 
 // address is where it listens.
@@ -89,129 +88,100 @@ func (p *process) address() string { return fmt.Sprintf("127.0.0.1:%d", p.port) 
 
 // url is the URL of a path.
 func (p *process) url(path string) string {
-	if p.tls {
-		return "https://" + p.address() + path
+	scheme := "http"
+	if p.TLS != "" {
+		scheme = "https"
 	}
-	return "http://" + p.address() + path
+	return scheme + "://" + p.address() + path
 }
 
 // awaitAnswer returns once a GET is answered with 200.
-func (p *process) awaitAnswer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+func (p *process) awaitAnswer() error {
+	ctx, cancel := context.WithTimeoutCause(p.running, readyTimeout, errors.New("no answer"))
 	defer cancel()
 	// Some of the listeners use only HTTP/2 if they are configured for HTTP/2 without TLS.
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(!p.http2)
-	protocols.SetUnencryptedHTTP2(p.http2)
-	transport := &http.Transport{DisableKeepAlives: true, Protocols: protocols,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // our own program with our own certificate
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url("/get"), nil)
-	if err != nil {
-		return err
-	}
+	protocols.SetHTTP1(!p.HTTP2)
+	protocols.SetUnencryptedHTTP2(p.HTTP2)
+	client := &http.Client{Timeout: readyTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true, Protocols: protocols,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // our own program with our own certificate
 	var failed error
-	err = poll.Until(ctx, 20*time.Millisecond, func() bool {
+	err := poll.Until(ctx, 20*time.Millisecond, func() bool {
 		var response *http.Response
-		if response, failed = client.Do(request); failed == nil {
+		if response, failed = client.Get(p.url("/get")); failed == nil {
 			response.Body.Close()
 			if response.StatusCode != http.StatusOK {
 				failed = errors.New(response.Status)
 			}
 		}
-		return failed == nil || p.hasEnded()
+		return failed == nil
 	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("no answer: %w", errors.Join(failed, err))
-	case failed != nil:
-		return errors.New("it ended at once")
-	}
-	return nil
-}
-
-func (p *process) hasEnded() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// stop ends the process and returns when it is gone. A second SIGTERM makes lastcall leave without a drain.
-func (p *process) stop() {
-	if p.pid == 0 {
-		return
-	}
-	for _, step := range []struct {
-		signal os.Signal
-		wait   time.Duration
-	}{{syscall.SIGTERM, 200 * time.Millisecond}, {syscall.SIGTERM, 3 * time.Second}, {syscall.SIGKILL, time.Minute}} {
-		_ = p.signal(step.signal) // fails only when it is gone already
-		select {
-		case <-p.done:
-			return
-		case <-time.After(step.wait):
-		}
-	}
-}
-
-// cpu is the processor time that the process has used so far.
-func (p *process) cpu() (used time.Duration, err error) {
-	err = p.look("processor time", func(proc procfs.Proc) error {
-		stat, err := proc.Stat()
-		used = time.Duration(stat.CPUTime() * float64(time.Second))
-		return err
-	})
-	return used, err
-}
-
-// resident is the resident memory of the process in bytes.
-func (p *process) resident() (bytes int, err error) {
-	err = p.look("memory", func(proc procfs.Proc) error {
-		status, err := proc.NewStatus()
-		bytes = int(status.VmRSS)
-		return err
-	})
-	return bytes, err
-}
-
-// descriptors is how many files and sockets the process has open.
-func (p *process) descriptors() (open int, err error) {
-	err = p.look("descriptors", func(proc procfs.Proc) (err error) {
-		open, err = proc.FileDescriptorsLen()
-		return err
-	})
-	return open, err
-}
-
-// look calls read with the process, unless there is none.
-func (p *process) look(what string, read func(procfs.Proc) error) error {
-	if p.pid == 0 {
-		return nil
-	}
-	proc, err := procfs.NewProc(p.pid)
-	if err == nil {
-		err = read(proc)
-	}
 	if err != nil {
-		return fmt.Errorf("read %s of %s: %w", what, p.name, err)
+		return fmt.Errorf("start %s: %w", p.name, errors.Join(context.Cause(ctx), failed))
 	}
 	return nil
 }
 
-// freePorts returns n ports of 127.0.0.1 that are free at the moment.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
+// usage of a process: CPU in seconds so far, resident memory in bytes, files and sockets that are open.
+type usage struct{ cpu, resident, open float64 }
+
+// usage is zero without a process.
+func (p *process) usage() (u usage, err error) {
+	if p.command == nil {
+		return u, nil
+	}
+	proc, err1 := procfs.NewProc(p.command.Process.Pid)
+	stat, err2 := proc.Stat()
+	status, err3 := proc.NewStatus()
+	open, err4 := proc.FileDescriptorsLen()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return u, fmt.Errorf("read usage of %s: %w", p.name, err)
+	}
+	return usage{cpu: stat.CPUTime(), resident: float64(status.VmRSS), open: float64(open)}, nil
+}
+
+// freePorts sets ports of 127.0.0.1 that are free at the moment.
+func freePorts(ports ...*int) error {
+	for _, port := range ports {
 		listener, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return fmt.Errorf("find a free port: %w", err)
 		}
 		defer listener.Close() // all stay open to the end, so that they differ
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+		*port = listener.Addr().(*net.TCPAddr).Port
 	}
-	return ports, nil
+	return nil
+}
+
+// onCore runs f on a thread that is bound to the core. What f starts is bound to it from its first instruction on: an
+// affinity is inherited by fork and kept by exec.
+func onCore(core int, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return fmt.Errorf("read the cores: %w", err)
+	}
+	one.Set(core)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("bind to core %d, one for proxies, one for the load are needed: %w", core, err)
+	}
+	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
+	return f()
+}
+
+// bound is set in the environment of a bench that has bound itself.
+const bound = "LASTCALL_BENCH_BOUND"
+
+// bindSelf starts this program again on the core of the load: its own clients then leave the proxies' core alone, and
+// its Go runtime counts one core.
+func bindSelf() error {
+	if os.Getenv(bound) != "" {
+		return nil
+	}
+	return onCore(loadCore, func() error {
+		err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), bound+"=1"))
+		return fmt.Errorf("start again on core %d: %w", loadCore, err)
+	})
 }

@@ -3,95 +3,60 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 )
 
-// metric is something that a turn measures. Times are in seconds, memory in bytes.
+// metric is something that a turn measures.
 type metric struct {
-	title string
-	show  func(float64) string
-	more  bool // more of it is better
-	// neutral metrics are neither better nor worse: --against has no verdict about them.
-	neutral bool
+	title   string
+	show    func(float64) string
+	more    bool // more of it is better
+	neutral bool // it is neither better nor worse: --against has no verdict about it
 }
 
-// Metrics that several tables have.
-var (
-	requestRate   = &metric{title: "requests/s", show: whole, more: true}
-	p50           = &metric{title: "p50", show: milliseconds}
-	p99           = &metric{title: "p99", show: milliseconds}
-	cpuPerRequest = &metric{title: "CPU per request", show: microseconds}
-	// coreUsed is the proxy's share of its core, 0 to 1, under as much load as it takes. Well below 1, the load or the app
-	// was the limit.
-	coreUsed    = &metric{title: "core used", show: percent, neutral: true}
-	idleMemory  = &metric{title: "resident idle", show: megabytes}
-	perPair     = &metric{title: "per client's connection", show: kilobytes}
-	socketsEach = &metric{title: "sockets for each", show: hundredths}
-)
-
-// values are the results of one turn. A metric that does not apply, such as the processor time of no proxy, is left
-// out.
+// values are the results of one turn. A metric that does not apply, such as the CPU of no proxy, is left out.
 type values map[*metric]float64
 
 // column is one of a table's.
 type column struct {
 	title string
 	of    *metric
-	cell  func(of *metric, rounds []float64) string // of at least one round
+	cell  func(rounds []float64) string // of at least one round
 }
 
 // middle is the column of medians.
 func middle(m *metric) column {
-	return column{title: m.title, of: m, cell: func(m *metric, rounds []float64) string { return m.show(median(rounds)) }}
+	return column{m.title, m, func(rounds []float64) string { return m.show(median(rounds)) }}
 }
 
 // extent is the column of the lowest and highest of the rounds.
 func extent(m *metric) column {
-	return column{title: "lowest to highest", of: m, cell: func(m *metric, rounds []float64) string {
+	return column{"lowest to highest", m, func(rounds []float64) string {
 		return m.show(slices.Min(rounds)) + " to " + m.show(slices.Max(rounds))
 	}}
 }
 
-// worst is the column of the worst rounds.
+// worst is the column of the longest times.
 func worst(m *metric) column {
-	return column{title: "worst", of: m, cell: func(m *metric, rounds []float64) string {
-		if m.more {
-			return m.show(slices.Min(rounds))
-		}
-		return m.show(slices.Max(rounds))
-	}}
+	return column{"worst", m, func(rounds []float64) string { return m.show(slices.Max(rounds)) }}
 }
 
-// titled is the same column with another title.
-func (c column) titled(title string) column { c.title = title; return c }
-
-// aim is the value that lastcall has to reach.
-type aim struct {
-	kase   string // of the table; empty where it has none
-	ours   string // subject
-	of     *metric
-	theirs string // subject, or empty for an aim that is a figure
-	// limit is a multiple of theirs, or a figure in the metric's unit: at least so much where more is better, else at
-	// most.
-	limit float64
-}
+// row is the place of a row in a table.
+type row struct{ load, subject string }
 
 // outcome is the result of a table.
 type outcome struct {
 	*table
-	subjects   []subject
-	cases      []string
-	samples    map[string]map[string][]values // by case and subject; in order of the rounds, nil for a turn that failed
-	failed     []string                       // the errors, in words
-	failedOurs bool                           // lastcall is among them
-	left       []string                       // subjects that were left out for want of their program
-	complete   bool                           // no turn is missing, but those that failed
+	subjects []subject
+	samples  map[row][]values // in order of the rounds, nil for a turn that failed
+	failed   []string         // the errors, in words
 }
 
 // rounds are the figures of the rounds in which the subject gave any.
-func (o *outcome) rounds(kase, subject string, m *metric) (all []float64) {
-	for _, v := range o.samples[kase][subject] {
+func (o *outcome) rounds(load, subject string, m *metric) (all []float64) {
+	for _, v := range o.samples[row{load, subject}] {
 		if figure, ok := v[m]; ok {
 			all = append(all, figure)
 		}
@@ -99,32 +64,47 @@ func (o *outcome) rounds(kase, subject string, m *metric) (all []float64) {
 	return all
 }
 
-// title is that of a subject, and the case if the table has several.
-func (o *outcome) title(name, kase string) string {
-	title := subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })].title
-	if kase != "" {
-		title += ", " + kase
+// title is that of a subject, and of the load if the table has several.
+func title(name, load string) string {
+	title := subjects[slices.Index(subjectNames(), name)].title
+	if load != "" {
+		title += ", " + load
 	}
 	return title
 }
 
-// write makes the Markdown of it: the figures, the aims that were missed, and notes.
+// write makes the Markdown of it: the figures, the aims that were missed, and the turns that failed.
 func (o *outcome) write(out io.Writer) {
-	for _, kase := range o.cases {
-		o.writeCase(out, kase)
+	for _, l := range o.cases {
+		if l.title != "" {
+			fmt.Fprintf(out, "%s:\n\n", l.title)
+		}
+		fmt.Fprint(out, "| through |")
+		for _, c := range o.columns {
+			fmt.Fprintf(out, " %s |", c.title)
+		}
+		fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(o.columns)))
+		for _, s := range o.subjects {
+			through := s.title
+			if s.ours {
+				through = "**" + through + "**"
+			}
+			fmt.Fprintf(out, "| %s |", through)
+			for _, c := range o.columns {
+				text := "–"
+				if rounds := o.rounds(l.title, s.name, c.of); len(rounds) > 0 {
+					text = c.cell(rounds)
+				}
+				fmt.Fprintf(out, " %s |", text)
+			}
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintln(out)
 	}
-	o.writeMissed(out)
-	var notes []string
-	for _, name := range o.left {
-		notes = append(notes, "Left out, for its program is not on this machine: "+o.title(name, "")+".")
-	}
+	lines := o.missed()
 	for _, what := range o.failed {
-		notes = append(notes, "Failed: "+what+".")
+		lines = append(lines, "Failed: "+what+".")
 	}
-	writeList(out, notes)
-}
-
-func writeList(out io.Writer, lines []string) {
 	for _, line := range lines {
 		fmt.Fprintln(out, "- "+line)
 	}
@@ -133,109 +113,97 @@ func writeList(out io.Writer, lines []string) {
 	}
 }
 
-func (o *outcome) writeCase(out io.Writer, kase string) {
-	if kase != "" {
-		fmt.Fprintf(out, "%s:\n\n", kase)
-	}
-	fmt.Fprint(out, "| through |")
-	for _, c := range o.columns {
-		fmt.Fprintf(out, " %s |", c.title)
-	}
-	fmt.Fprintf(out, "\n|---|%s\n", strings.Repeat("---:|", len(o.columns)))
-	for _, s := range o.subjects {
-		if len(o.samples[kase][s.name]) == 0 {
-			continue
-		}
-		title := s.title
-		if s.ours {
-			title = "**" + title + "**"
-		}
-		fmt.Fprintf(out, "| %s |", title)
-		for _, c := range o.columns {
-			text := "–"
-			if rounds := o.rounds(kase, s.name, c.of); len(rounds) > 0 {
-				text = c.cell(c.of, rounds)
-			}
-			fmt.Fprintf(out, " %s |", text)
-		}
-		fmt.Fprintln(out)
-	}
-	fmt.Fprintln(out)
-}
-
-// writeRatios compares lastcall with each subject that does the same work, and names the proxies whose figures report
-// more about the machine than about them.
-func (o *outcome) writeRatios(out io.Writer, kase string) {
-	var lines []string
-	for _, m := range o.ratios {
-		for _, ours := range o.subjects {
-			if !ours.ours || ours.rival != "" {
-				continue
-			}
-			var times []string
-			for _, theirs := range o.subjects {
-				if theirs.ours || theirs.tcp != ours.tcp && theirs.command != nil {
+// missed lists the aims that were missed.
+func (o *outcome) missed() (lines []string) {
+	for _, l := range o.cases {
+		for _, a := range o.aims {
+			ours, limit, words := o.rounds(l.title, a.ours, a.of), a.limit, a.of.show(a.limit)
+			if a.theirs != "" {
+				theirs := o.rounds(l.title, a.theirs, a.of)
+				if len(theirs) == 0 {
 					continue
 				}
-				if ratio, ok := o.ratio(kase, ours.name, theirs.name, m); ok {
-					times = append(times, fmt.Sprintf("%.2f × %s", ratio, theirs.title))
-				}
+				limit, words = a.limit*median(theirs), fmt.Sprintf("%.4g × %s", a.limit, title(a.theirs, ""))
 			}
-			if len(times) > 0 {
-				title := strings.ToUpper(m.title[:1]) + m.title[1:]
-				lines = append(lines,
-					fmt.Sprintf("%s of %s: %s.", title, o.title(ours.name, kase), strings.Join(times, "; ")))
+			bound, sign := "at most", 1.0
+			if a.of.more {
+				bound, sign = "at least", -1
+			}
+			if len(ours) > 0 && sign*median(ours) > sign*limit {
+				lines = append(lines, fmt.Sprintf("Aim missed: %s: %s %s %s: %s.",
+					title(a.ours, l.title), a.of.title, bound, words, a.of.show(median(ours))))
 			}
 		}
 	}
-	var limited []string
-	for _, s := range o.subjects {
-		if rounds := o.rounds(kase, s.name, coreUsed); len(rounds) > 0 && median(rounds) < 0.85 {
-			limited = append(limited, fmt.Sprintf("%s (%s)", s.title, percent(median(rounds))))
-		}
-	}
-	if len(limited) > 0 {
-		lines = append(lines, "Caution: less than 85 % of the core was used by "+strings.Join(limited, ", ")+
-			": load and app were the limit there, or something else ran. Processor time for each unit of work holds.")
-	}
-	writeList(out, lines)
+	return lines
 }
 
-// ratio is that of two medians, ours first.
-func (o *outcome) ratio(kase, ours, theirs string, m *metric) (ratio float64, ok bool) {
-	x, y := o.rounds(kase, ours, m), o.rounds(kase, theirs, m)
-	if len(x) == 0 || len(y) == 0 || median(y) == 0 {
-		return 0, false
+// fewestPairs is the smallest number of rounds with which an interval of 95 % confidence exists.
+const fewestPairs = 6
+
+// compare is the verdict about two builds by the ratios of their figures, paired by round, of which there are at least
+// fewestPairs: the interval in which the median is. It is the sign test's (the median of ratios is below 1 as often as
+// above if there is no difference), which assumes nothing about how the noise is distributed.
+func compare(m *metric, ratios []float64) (low, high float64, words string) {
+	sorted := slices.Sorted(slices.Values(ratios))
+	n := len(sorted)
+	// k ratios at each end are outside of the interval: as many as leave at least the confidence, by the binomial
+	// distribution with p = 1/2.
+	k, tail, term := 0, 0.0, math.Pow(0.5, float64(n))
+	for ; 2*(tail+term) <= 0.05; k++ {
+		tail += term
+		term *= float64(n-k) / float64(k+1)
 	}
-	return median(x) / median(y), true
+	low, high = sorted[k-1], sorted[n-k]
+	switch {
+	case low <= 1 && high >= 1:
+		words = fmt.Sprintf("no difference seen (%+.1f to %+.1f %%)", 100*(low-1), 100*(high-1))
+	case high < 1 == m.more:
+		words = "**worse**"
+	default:
+		words = "better"
+	}
+	return low, high, words
 }
 
-// writeMissed lists the aims that were missed.
-func (o *outcome) writeMissed(out io.Writer) {
-	var missed []string
-	for _, a := range o.aims {
-		ours := o.rounds(a.kase, a.ours, a.of)
-		if len(ours) == 0 {
-			continue
-		}
-		measure, limit := median(ours), a.of.show(a.limit)
-		if a.theirs != "" {
-			ratio, ok := o.ratio(a.kase, a.ours, a.theirs, a.of)
-			if !ok {
+// writeVerdicts compares each subject of this build with the one of --against.
+func (o *outcome) writeVerdicts(out io.Writer) {
+	for _, l := range o.cases {
+		for _, s := range o.subjects {
+			if s.rival == "" {
 				continue
 			}
-			measure, limit = ratio, fmt.Sprintf("%.4g × %s", a.limit, o.title(a.theirs, ""))
-		}
-		bound, isMissed := "at most", measure > a.limit
-		if a.of.more {
-			bound, isMissed = "at least", measure < a.limit
-		}
-		if isMissed {
-			missed = append(missed, fmt.Sprintf("Aim missed: %s: %s %s %s: %s.",
-				o.title(a.ours, a.kase), a.of.title, bound, limit, a.of.show(median(ours))))
+			fmt.Fprintf(out, "%s, this build and that of --against:\n\n"+
+				"| | this | against | ratio | 95 %% interval | |\n|---|---:|---:|---:|---:|---|\n",
+				title(s.rival, l.title))
+			seen := map[*metric]bool{}
+			for _, c := range o.columns {
+				if m := c.of; !seen[m] && !m.neutral {
+					seen[m] = true
+					o.writeVerdict(out, m, o.samples[row{l.title, s.rival}], o.samples[row{l.title, s.name}])
+				}
+			}
+			fmt.Fprintln(out)
 		}
 	}
-	writeList(out, missed)
+}
+
+func (o *outcome) writeVerdict(out io.Writer, m *metric, ours, theirs []values) {
+	var a, b, ratios []float64
+	for i := range min(len(ours), len(theirs)) {
+		x, ok := ours[i][m]
+		y, too := theirs[i][m]
+		if ok && too {
+			a, b, ratios = append(a, x), append(b, y), append(ratios, x/y)
+		}
+	}
+	if len(a) < fewestPairs {
+		fmt.Fprintf(out, "| %s | | | | | %d pairs are too few |\n", m.title, len(a))
+		return
+	}
+	low, high, words := compare(m, ratios)
+	fmt.Fprintf(out, "| %s | %s | %s | %.3f | %.3f to %.3f | %s |\n",
+		m.title, m.show(median(a)), m.show(median(b)), median(ratios), low, high, words)
 }
 
 // median of an even number of figures is the lower of the middle two.
@@ -244,12 +212,11 @@ func median(figures []float64) float64 {
 	return sorted[(len(sorted)-1)/2]
 }
 
-func milliseconds(seconds float64) string { return fmt.Sprintf("%.2f ms", seconds*1e3) }
-func microseconds(seconds float64) string { return fmt.Sprintf("%.1f µs", seconds*1e6) }
-func megabytes(bytes float64) string      { return fmt.Sprintf("%.1f MB", bytes/1e6) }
-func kilobytes(bytes float64) string      { return fmt.Sprintf("%.1f KB", bytes/1e3) }
-func percent(share float64) string        { return fmt.Sprintf("%.0f %%", share*100) }
-func hundredths(v float64) string         { return fmt.Sprintf("%.2f", v) }
+func unit(scale float64, format string) func(float64) string {
+	return func(v float64) string { return fmt.Sprintf(format, v*scale) }
+}
+
+var milliseconds, megabytes = unit(1e3, "%.2f ms"), unit(1e-6, "%.1f MB")
 
 // whole writes 12345 as 12,345.
 func whole(v float64) string {
