@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -93,9 +92,7 @@ func Parse(namespace, text string) (*Workload, error) {
 type State struct {
 	Wanted, Current, Updated, Available int32 // replicas
 	Paused                              bool
-	Selector                            *metav1.LabelSelector   // of its pods; nil for a Pod
-	Template                            *corev1.PodTemplateSpec // of its pods
-	Update                              string                  // "RollingUpdate, maxUnavailable 25%"; empty for a Pod
+	Update                              string // "RollingUpdate" or another strategy; empty for a Pod
 
 	generation, observed int64
 }
@@ -104,59 +101,47 @@ type State struct {
 func (w *Workload) Read(ctx context.Context, c Clients) (s State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
+	var selector *metav1.LabelSelector
 	switch w.Kind {
 	case "pod":
 		w.fields = fields.OneTermEqualSelector("metadata.name", w.Name).String()
-		p, err := c.Core.Pods(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
-		if err != nil {
-			return s, w.Explain(err, "read", "get on pods")
-		}
-		return State{Template: &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}}, nil
+		_, err = c.Core.Pods(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+		return s, w.Explain(err, "read", "get on pods")
 	case "deployment":
 		var d *appsv1.Deployment
 		if d, err = c.Apps.Deployments(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
+			selector = d.Spec.Selector
 			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1),
 				Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
-				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Selector: d.Spec.Selector, Template: &d.Spec.Template,
-				Update: string(d.Spec.Strategy.Type)}
-			if r := d.Spec.Strategy.RollingUpdate; r != nil {
-				s.Update += limit("maxUnavailable", r.MaxUnavailable) + limit("maxSurge", r.MaxSurge)
-			}
+				Available: d.Status.AvailableReplicas, Paused: d.Spec.Paused, Update: string(d.Spec.Strategy.Type)}
 		}
 	case "statefulset":
 		var d *appsv1.StatefulSet
 		if d, err = c.Apps.StatefulSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
+			selector = d.Spec.Selector
 			s = State{generation: d.Generation, observed: d.Status.ObservedGeneration, Wanted: ptr.Deref(d.Spec.Replicas, 1),
 				Current: d.Status.Replicas, Updated: d.Status.UpdatedReplicas,
-				Available: d.Status.AvailableReplicas, Selector: d.Spec.Selector, Template: &d.Spec.Template,
-				Update: string(d.Spec.UpdateStrategy.Type)}
+				Available: d.Status.AvailableReplicas, Update: string(d.Spec.UpdateStrategy.Type)}
 		}
 	case "daemonset":
 		var d *appsv1.DaemonSet
 		if d, err = c.Apps.DaemonSets(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{}); err == nil {
 			n := d.Status
+			selector = d.Spec.Selector
 			s = State{generation: d.Generation, observed: n.ObservedGeneration, Wanted: n.DesiredNumberScheduled,
 				Current: n.CurrentNumberScheduled, Updated: n.UpdatedNumberScheduled,
-				Available: n.NumberAvailable, Selector: d.Spec.Selector, Template: &d.Spec.Template,
-				Update: string(d.Spec.UpdateStrategy.Type)}
+				Available: n.NumberAvailable, Update: string(d.Spec.UpdateStrategy.Type)}
 		}
 	}
 	if err != nil {
 		return s, w.Explain(err, "read", "get on "+w.Kind+"s.apps")
 	}
-	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
+	labels, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return s, fmt.Errorf("selector of %s: %w", w, err)
 	}
-	w.labels = selector.String()
+	w.labels = labels.String()
 	return s, nil
-}
-
-func limit(name string, value *intstr.IntOrString) string {
-	if value == nil {
-		return ""
-	}
-	return ", " + name + " " + value.String()
 }
 
 // Select restricts the options of a list or watch to the workload's pods. Read comes first.

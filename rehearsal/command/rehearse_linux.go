@@ -41,21 +41,20 @@ const rehearseExample = `  lastcallctl rehearse
   lastcallctl rehearse --proxy envoy
   lastcallctl rehearse --proxy istio-agent`
 
-// Rehearse is the command that runs the experiment. More are those of other rehearsals. read is nil for a program that
-// reads no manifests.
-func Rehearse(read ReadManifest, more ...*cobra.Command) *cobra.Command {
+// Rehearse is the command that runs the experiment. read is nil for a program that reads no manifests.
+func Rehearse(read ReadManifest) *cobra.Command {
 	var (
 		o      rehearsal.Options
 		output cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:     "rehearse",
-		Short:   rehearseShort,
+		Short:   "Show what a client gets under each way of stopping a pod",
 		Long:    rehearseHelp,
 		Example: rehearseExample,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return Measure(cmd, output, func(ctx context.Context) (Result, error) { return rehearsal.Run(ctx, o) })
+			return measure(cmd, output, func(ctx context.Context) (result, error) { return rehearsal.Run(ctx, o) })
 		},
 	}
 	flags := cmd.Flags()
@@ -69,7 +68,6 @@ func Rehearse(read ReadManifest, more ...*cobra.Command) *cobra.Command {
 			"or istio-agent, for a real Envoy with Istio's own pilot-agent in Istio's rows")
 	localFlags(flags, &o.Setup, &output)
 	cmd.AddCommand(rolloutCommand(), serviceCommand(read))
-	cmd.AddCommand(more...)
 	return cmd
 }
 
@@ -134,7 +132,7 @@ func serviceCommand(read ReadManifest) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Command, "app", "", "`command` of your service; {port}, or the variable PORT, is its port")
-	LoadFlags(flags, &o.Options)
+	loadFlags(flags, &o.Options)
 	if read != nil {
 		flags.StringVarP(&file, "filename", "f", "",
 			"manifest `file` with the timers of the pods, or - for standard input")
@@ -198,5 +196,5 @@ func rolloutCommand() *cobra.Command {
 }
 
 func runService(cmd *cobra.Command, output cli.Format, o service.Options) error {
-	return Measure(cmd, output, func(ctx context.Context) (Result, error) { return service.Run(ctx, o) })
+	return measure(cmd, output, func(ctx context.Context) (result, error) { return service.Run(ctx, o) })
 }

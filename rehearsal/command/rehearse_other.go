@@ -18,16 +18,14 @@ Run it in a container, from the source tree:
 // ReadManifest is unused.
 type ReadManifest func()
 
-// Rehearse is the command that runs the experiment. More are those of other rehearsals. On other systems than Linux it
-// fails, with a command that runs it in a container.
-func Rehearse(_ ReadManifest, more ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
+// Rehearse is the command that runs the experiment. On other systems than Linux it fails, with a command that runs it
+// in a container.
+func Rehearse(ReadManifest) *cobra.Command {
+	return &cobra.Command{
 		Use:   "rehearse",
-		Short: rehearseShort + " (needs Linux)",
+		Short: "Show what a client gets under each way of stopping a pod (needs Linux)",
 		Long:  needsLinux,
 		Args:  cli.NoArgs,
 		RunE:  func(*cobra.Command, []string) error { return errors.New(needsLinux) },
 	}
-	cmd.AddCommand(more...)
-	return cmd
 }

@@ -26,8 +26,7 @@ type Result struct {
 	OK            bool      `json:"ok"` // the first row lost nothing
 	App           string    `json:"app"`
 	Workload      string    `json:"workload,omitempty"`
-	URL           string    `json:"url,omitempty"`   // of a service in a cluster
-	PID1          string    `json:"pid_1,omitempty"` // of the app: "namespace", or "imitated"; not in a cluster
+	PID1          string    `json:"pid_1,omitempty"` // of the app: "namespace", or "imitated"
 	Hook          string    `json:"pre_stop"`
 	GraceMS       int64     `json:"grace_ms"`
 	PropagationMS [2]int64  `json:"propagation_ms"` // of the fastest and of the slowest client
@@ -95,8 +94,8 @@ type Loss struct {
 type Pod struct {
 	Name      string `json:"pod"`
 	DeletedMS int64  `json:"deleted_ms"` // its deletion began
-	TermMS    int64  `json:"sigterm_ms"` // in a cluster computed from a preStop hook of known length
-	EndedMS   int64  `json:"ended_ms"`   // its containers have ended
+	TermMS    int64  `json:"sigterm_ms"`
+	EndedMS   int64  `json:"ended_ms"` // its containers have ended
 	GoneMS    int64  `json:"gone_ms"`
 	GraceMS   int64  `json:"grace_ms"`
 	EndedBy   string `json:"ended_by"` // "exit 0", "SIGKILL"; empty: unknown
@@ -152,17 +151,11 @@ func (t table) head(r *Result) {
 	dim := func(format string, args ...any) {
 		t.Line("%s", t.Dim(console.Cut(terminal.Printable(fmt.Sprintf(format, args...)), t.Width())))
 	}
-	about := fmt.Sprintf("grace period %s; %s", terminal.Seconds(ms(r.GraceMS)), r.Hook)
-	if r.URL != "" { // the pods were those of a cluster
-		dim("%s, from this machine", r.URL)
-	} else {
-		if r.App != "" { // of a rollout it is built in
-			dim("app: %s", r.App)
-		}
-		about += fmt.Sprintf("; clients learn of the change after %s to %s",
-			terminal.Seconds(ms(r.PropagationMS[0])), terminal.Seconds(ms(r.PropagationMS[1])))
+	if r.App != "" { // of a rollout it is built in
+		dim("app: %s", r.App)
 	}
-	dim("%s", about)
+	dim("grace period %s; %s; clients learn of the change after %s to %s", terminal.Seconds(ms(r.GraceMS)), r.Hook,
+		terminal.Seconds(ms(r.PropagationMS[0])), terminal.Seconds(ms(r.PropagationMS[1])))
 	for _, k := range r.Requests {
 		took := "without an end"
 		if k.TookMS > 0 {

@@ -19,11 +19,11 @@ type Rollout struct {
 	Began time.Time
 	Old   []Ending // of the replaced pods
 
-	// Gateway is the address, host:port, behind which it is unknown which pod has answered: that of a gateway, or of
-	// the Service of a cluster. Empty: the clients connect to the pods.
+	// Gateway is the address, host:port, of the gateway, behind which it is unknown which pod has answered. Empty: the
+	// clients connect to the pods.
 	Gateway string
 
-	// Propagation is how long the slowest client takes to learn of a change; 0: unknown.
+	// Propagation is how long the slowest client takes to learn of a change.
 	Propagation time.Duration
 }
 
@@ -40,18 +40,11 @@ type Ending struct {
 
 	HookError string
 	Cause     string // a property of the app that shows at its end, such as that it ignores SIGTERM
-
-	// IsReported: the times are those at which the API server's reports have arrived, and SIGTERM's is computed.
-	IsReported bool
 }
 
 const (
 	// killSpan is how long before SIGKILL a failure may be recorded that it caused.
 	killSpan = 30 * time.Millisecond
-
-	// reportLag is how late a report of the API server may arrive. Its times of exits are whole seconds.
-	reportLag      = 200 * time.Millisecond
-	reportKillSpan = time.Second
 
 	// lingering is how long after a pod's end a loss of unknown origin may still be due to it.
 	lingering = 5 * time.Second
@@ -70,10 +63,7 @@ const (
 	Killed      Phase = "at SIGKILL"
 	Gone        Phase = "after the pod's end"
 	Elsewhere   Phase = "on the new pod"
-
-	// Of a cluster, where a hook's end may be unknown.
-	WhileEnding Phase = "while the pod ended" // in the hook, or after SIGTERM
-	Between     Phase = "while no pod ended"  // of a rollout that had begun
+	Between     Phase = "while no pod ended" // of a rollout that had begun, through its gateway
 )
 
 // blame returns in which phase a request was lost, the ending that explains it, if there is one, and the names of the
@@ -96,7 +86,7 @@ func (r *Rollout) blame(s load.Sent) (e *Ending, phase Phase, pods []string) {
 	var suspects []*Ending
 	for i := range r.Old {
 		e := &r.Old[i]
-		if !at.Before(e.Deleted.Add(-reportLag)) && (e.Gone.IsZero() || at.Before(e.Gone.Add(lingering))) {
+		if !at.Before(e.Deleted) && (e.Gone.IsZero() || at.Before(e.Gone.Add(lingering))) {
 			suspects = append(suspects, e)
 		}
 	}
@@ -132,20 +122,15 @@ func (e *Ending) distance(at time.Time) time.Duration {
 
 // phase is the part of the pod's end in which a request was lost.
 func (e *Ending) phase(s load.Sent) Phase {
-	at, early, span := failedAt(s), time.Duration(0), killSpan
-	if e.IsReported {
-		early, span = reportLag, reportKillSpan
-	}
+	at := failedAt(s)
 	switch {
-	case at.Before(e.Deleted.Add(-early)):
+	case at.Before(e.Deleted):
 		return Serving
 	case !e.Ended.IsZero() && s.Began.After(e.Ended):
 		return Gone
-	case !e.Killed.IsZero() && at.After(e.Killed.Add(-span)):
+	case !e.Killed.IsZero() && at.After(e.Killed.Add(-killSpan)):
 		return Killed
-	case e.Term.IsZero() && e.IsReported:
-		return WhileEnding
-	case e.Term.IsZero() || at.Before(e.Term.Add(-early)):
+	case e.Term.IsZero() || at.Before(e.Term):
 		return InHook
 	}
 	return Terminating

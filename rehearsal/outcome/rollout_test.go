@@ -48,12 +48,12 @@ func TestPhase(t *testing.T) {
 	}
 }
 
-// In a cluster a loss is attributed to the pods that were ending, and its phase is that of the closest moment.
+// Through a gateway a loss is attributed to the pods that were ending, and its phase is that of the closest moment.
 func TestBlame(t *testing.T) {
-	const unknown = -1
+	const never = -1
 	ending := func(name string, hook, deleted, ended, gone float64) Ending {
-		e := Ending{Name: name, IsReported: true, Deleted: at(deleted), Ended: at(ended), Gone: at(gone)}
-		if hook != unknown {
+		e := Ending{Name: name, Deleted: at(deleted), Ended: at(ended), Gone: at(gone)}
+		if hook != never {
 			e.Term = at(deleted + hook)
 		}
 		return e
@@ -70,17 +70,17 @@ func TestBlame(t *testing.T) {
 		{"no pod ends", 0, traffic.Ended, 0, 0.5, Between, ""},
 		{"in the hook", 3, traffic.Ended, 0, 2, InHook, "first"},
 		{"after the hook", 3, traffic.Ended, 0, 5, Terminating, "first"},
-		{"at SIGTERM, before another's deletion", 7, traffic.Ended, 0, 8.01, Terminating, "first second"},
+		{"at SIGTERM, before another's deletion", 7, traffic.Ended, 0, 8.01, Terminating, "first"},
 		{"two pods", 0, traffic.Ended, 7, 8.1, Terminating, "second first"},
-		{"unknown hook", unknown, traffic.Ended, 0, 5, WhileEnding, "first"},
+		{"no SIGTERM", never, traffic.Ended, 0, 5, InHook, "first"},
 		{"refused after the end", 0, traffic.Refused, 10.2, 12.2, Gone, "first second"},
 		{"SIGKILL", 0, traffic.Ended, 30, 40.1, Killed, "killed"},
 		{"long after", 0, traffic.Refused, 50, 50, Between, ""},
 	} {
 		killed := ending("killed", tt.hook, 20, 40, 41)
 		killed.Killed = killed.Ended
-		r := &Rollout{Began: zero, Gateway: "shop:80", Old: []Ending{ending("first", tt.hook, 1, 10, 11), ending("second", tt.hook, 8.1, 14, 14), killed}}
-		e, phase, pods := r.blame(lost(tt.why, tt.began, tt.last, "shop:80"))
+		r := &Rollout{Began: zero, Gateway: "gateway", Old: []Ending{ending("first", tt.hook, 1, 10, 11), ending("second", tt.hook, 8.1, 14, 14), killed}}
+		e, phase, pods := r.blame(lost(tt.why, tt.began, tt.last, "gateway"))
 		if phase != tt.phase || strings.Join(pods, " ") != tt.pods {
 			t.Errorf("%s: got %s, pods %q", tt.name, phase, pods)
 		}

@@ -8,7 +8,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -40,9 +39,6 @@ type Client struct {
 
 	Timeout time.Duration // of a request; 0: DefaultTimeout
 
-	// TLS is the configuration for https; nil: plain text.
-	TLS *tls.Config
-
 	mu      sync.Mutex // guards the fields below
 	idle    map[string][]*kept
 	opened  int64
@@ -52,12 +48,11 @@ type Client struct {
 
 // kept is a connection that is kept alive between requests.
 type kept struct {
-	net.Conn // of TLS, over tcp
-	tcp      *net.TCPConn
-	r        *bufio.Reader
-	address  string
-	number   int64
-	tries    int // addresses that were tried for it
+	*net.TCPConn
+	r       *bufio.Reader
+	address string
+	number  int64
+	tries   int // addresses that were tried for it
 }
 
 // Close closes the kept connections.
@@ -158,16 +153,7 @@ func (c *Client) dial(ctx context.Context, address string) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kept{Conn: conn, tcp: conn.(*net.TCPConn), address: address}
-	if c.TLS != nil {
-		secure := tls.Client(conn, c.TLS)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("TLS handshake with %s: %w", address, err)
-		}
-		k.Conn = secure
-	}
-	k.r = bufio.NewReader(k.Conn)
+	k := &kept{TCPConn: conn.(*net.TCPConn), r: bufio.NewReader(conn), address: address}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.opened++

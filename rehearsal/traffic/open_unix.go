@@ -11,7 +11,7 @@ import (
 // open reports, without waiting, whether the peer has neither closed nor sent unexpected bytes: no request is sent on
 // another connection.
 func (k *kept) open() bool {
-	raw, err := k.tcp.SyscallConn()
+	raw, err := k.SyscallConn()
 	if err != nil || k.r.Buffered() > 0 {
 		return false
 	}

@@ -15,7 +15,7 @@ var layers = []struct{ folders, what string }{
 	{"kube/cmd cmd rehearsal/cmd", "flags and wiring"},
 	{"rehearsal/command", "the commands of a rehearsal, which two programs mount"},
 	{"internal/sidecar/cli", "shared by the command lines: errors, signals, version, log flags"},
-	{"kube/rehearse", "what a rehearsal takes from a manifest, and one against a cluster"},
+	{"kube/rehearse", "what a rehearsal takes from a manifest"},
 	{"kube/check", "looks a cluster over"},
 	{"kube/plan", "a manifest's termination as a timeline, and the smallest timers that lose no requests"},
 	{"rehearsal", "one machine as a cluster: the experiment, the rollout, your own service"},

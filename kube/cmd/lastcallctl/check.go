@@ -32,7 +32,7 @@ func checkCommand() *cobra.Command {
 		Example: "  lastcallctl check --pre\n  lastcallctl check\n  lastcallctl check -n shop -o json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			clients, _, err := cluster.connect()
+			clients, err := cluster.connect()
 			if err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 
@@ -15,9 +14,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/sidecar/cli"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/cmd/internal/kubeconfig"
-	"github.com/lastcall-dev/lastcall/kube/rehearse/cluster"
 	"github.com/lastcall-dev/lastcall/kube/workload"
-	"github.com/lastcall-dev/lastcall/rehearsal/command"
 )
 
 // clusterFlags locate a cluster and a namespace in it.
@@ -30,17 +27,14 @@ func (f *clusterFlags) register(flags *pflag.FlagSet, namespace string) {
 	flags.StringVar(&f.context, "context", "", "`name` of a context of the kubeconfig (default the current one)")
 }
 
-// connect returns clients of the cluster, whose API server is at host.
-func (f *clusterFlags) connect() (clients workload.Clients, host string, err error) {
+// connect returns clients of the cluster.
+func (f *clusterFlags) connect() (clients workload.Clients, err error) {
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
-		return clients, "", err
+		return clients, err
 	}
-	clients, err = workload.Connect(config)
-	return clients, config.Host, err
+	return workload.Connect(config)
 }
-
-const ofWorkload = "`namespace` of the workload (default that of the context)"
 
 // workload is the one with this name in the namespace.
 func (f *clusterFlags) workload(name string) (*workload.Workload, error) {
@@ -58,10 +52,10 @@ func oneWorkload(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// canAsk refuses a change that is not confirmed by --yes, unless a person can answer a question.
-func canAsk(cmd *cobra.Command, yes bool, what string) error {
+// canAsk refuses --restart without --yes, unless a person can answer a question.
+func canAsk(cmd *cobra.Command, yes bool) error {
 	if file, isFile := cmd.InOrStdin().(*os.File); !yes && !(isFile && terminal.Is(file)) {
-		return fmt.Errorf("%s needs a confirmation, and standard input is not a terminal: add --yes", what)
+		return errors.New("--restart needs a confirmation, and standard input is not a terminal: add --yes")
 	}
 	return nil
 }
@@ -86,68 +80,4 @@ func confirm(ctx context.Context, cmd *cobra.Command, yes bool, question string)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-const rehearseClusterHelp = `Rehearse a real rollout: clients on this machine send --request to --url while the pods of
-a workload are restarted, and the API server reports how the pods end. It shows the plan and asks first.
-
-The exit code is 1 if a request was lost or the rollout was not complete.`
-
-// rehearseCluster rehearses a rollout of a workload in a cluster.
-func rehearseCluster() *cobra.Command {
-	var (
-		o      cluster.Options
-		from   clusterFlags
-		site   string
-		yes    bool
-		output cli.Format
-	)
-	cmd := &cobra.Command{
-		Use:   "cluster KIND/NAME",
-		Short: "Show which requests a workload in your cluster loses in a rollout",
-		Long:  rehearseClusterHelp,
-		Example: `  lastcallctl rehearse cluster deploy/web -n shop \
-    --url https://shop.example.com --request 'GET /'`,
-		Args: oneWorkload,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			var errs []error
-			if site == "" {
-				err = errors.New("missing --url: the address of the service, as https://shop.example.com")
-				errs = append(errs, err)
-			} else if o.URL, err = url.Parse(site); err != nil {
-				errs = append(errs, fmt.Errorf("--url: %w", err))
-			}
-			errs = append(errs, canAsk(cmd, yes, "a rollout"))
-			o.Workload, err = from.workload(args[0])
-			if err := errors.Join(append(errs, err)...); err != nil {
-				return cli.UsageError{Err: err}
-			}
-			clients, host, err := from.connect()
-			if err != nil {
-				return err
-			}
-			return command.Measure(cmd, output, func(ctx context.Context) (command.Result, error) {
-				o.Confirm = func(plan []string) error {
-					messages := cmd.ErrOrStderr()
-					fmt.Fprintf(messages, "On the cluster at %s, this rehearsal will\n", host)
-					for _, line := range plan {
-						fmt.Fprintln(messages, terminal.Wrap("  - "+line, 80))
-					}
-					return confirm(ctx, cmd, yes, "Continue?")
-				}
-				return cluster.Run(ctx, clients, o)
-			})
-		},
-	}
-	flags := cmd.Flags()
-	flags.StringVar(&site, "url", "",
-		"`URL` of the service as its clients reach it: http or https, "+
-			"with the path that precedes those of the requests")
-	command.LoadFlags(flags, &o.Options)
-	flags.BoolVar(&o.Insecure, "insecure", false, "accept any certificate of --url")
-	flags.DurationVar(&o.Limit, "limit", cluster.DefaultLimit, "how long the rollout may take")
-	flags.BoolVarP(&yes, "yes", "y", false, "do not ask for the confirmation")
-	from.register(flags, ofWorkload)
-	cli.OutputFlag(flags, &output, "text, for people, or json")
-	return cmd
 }

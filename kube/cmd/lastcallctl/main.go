@@ -31,7 +31,7 @@ func root() *cobra.Command {
 	}
 	cli.AddGroup(root, "Your cluster:", checkCommand(), observeCommand())
 	cli.AddGroup(root, "Your manifests:", injectCommand(), lintCommand(), planCommand())
-	cli.AddGroup(root, "This machine:", command.Rehearse(rehearse.Manifest, rehearseCluster()), command.HTTPBin())
+	cli.AddGroup(root, "This machine:", command.Rehearse(rehearse.Manifest), command.HTTPBin())
 	return root
 }
 

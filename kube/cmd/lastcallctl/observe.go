@@ -66,7 +66,7 @@ func observeCommand() *cobra.Command {
 	flags.BoolVar(&f.strict, "strict", false, "exit with 1 also if a request may have been lost")
 	flags.StringVar(&f.image, "image", "",
 		"`image` of lastcall for the containers (default that of the installed webhook's sidecars, or of the release)")
-	f.register(flags, ofWorkload)
+	f.register(flags, "`namespace` of the workload (default that of the context)")
 	return cmd
 }
 
@@ -80,7 +80,7 @@ func (f *observeFlags) check(cmd *cobra.Command) error {
 	case f.yes && !f.restart:
 		return errors.New("--yes has no meaning without --restart")
 	case f.restart:
-		return canAsk(cmd, f.yes, "--restart")
+		return canAsk(cmd, f.yes)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (f *observeFlags) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return cli.UsageError{Err: err}
 	}
-	clients, _, err := f.connect()
+	clients, err := f.connect()
 	if err != nil {
 		return err
 	}

@@ -21,16 +21,14 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/load"
 )
 
-const rehearseShort = "Show what a client gets under each way of stopping a pod"
-
-// Result is the result of a rehearsal. Its JSON is for programs.
-type Result interface {
+// result is the result of a rehearsal. Its JSON is for programs.
+type result interface {
 	WriteTable(w io.Writer, s console.Style) error
 	Passed() bool // every row is as expected
 }
 
-// Measure runs a rehearsal until it or the process is ended, and prints its result.
-func Measure(cmd *cobra.Command, output cli.Format, run func(ctx context.Context) (Result, error)) error {
+// measure runs a rehearsal until it or the process is ended, and prints its result.
+func measure(cmd *cobra.Command, output cli.Format, run func(ctx context.Context) (result, error)) error {
 	ctx, stop := cli.SignalContext(cmd.Context())
 	defer stop()
 	r, err := run(ctx)
@@ -53,8 +51,8 @@ func Measure(cmd *cobra.Command, output cli.Format, run func(ctx context.Context
 	return err
 }
 
-// LoadFlags adds the flags of a load.
-func LoadFlags(flags *pflag.FlagSet, o *load.Options) {
+// loadFlags adds the flags of a load.
+func loadFlags(flags *pflag.FlagSet, o *load.Options) {
 	flags.Func("request", "`request` that clients send, "+load.RequestSyntax+
 		"; METHOD may be SSE, WS, TCP or GRPC; may be repeated", func(text string) error {
 		r, err := load.ParseRequest(text)
