@@ -217,7 +217,7 @@ func TestWebhookUnderAttack(t *testing.T) {
 		case strings.HasPrefix(c.name, lintOf):
 			path = "/lint?timeout=5s"
 		case c.warns == "":
-			path = "/inject/namespace?timeout=3s" // they are examined one after the other, until that time has passed
+			path = "/inject/namespace?timeout=1s" // they are examined one after the other, until that time has passed
 		}
 		done := make(chan struct{})
 		var attack sync.WaitGroup
