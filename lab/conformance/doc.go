@@ -1,7 +1,7 @@
 // Package conformance runs real clients, servers and test suites in front of and behind the pipe:
 // h2spec, gRPC's interop suite, h2load, nghttp and curl, and the client libraries of Node, Java,
-// Python and Go; and workers of queues in rollouts, with their real brokers. Its tests need libraries that the project
-// itself does not, so they are a module of their own:
+// Python and Go; and workers of queues in rollouts, with their real brokers; and apps that terminate their TLS
+// themselves. Its tests need libraries that the project itself does not, so they are a module of their own:
 //
 //	make conformance
 //
