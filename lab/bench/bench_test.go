@@ -221,12 +221,12 @@ func TestPeersPassRequestsOn(t *testing.T) {
 				app, err := start(t.Context(), served, 0, place{Files: files, Clients: fewestClients, HTTP2: served.name == backend2.name})
 				must.Do(t, err)
 				defer app.stop()
-				must.Do(t, app.awaitAnswer())
+				_, err = app.idle()
+				must.Do(t, err)
 				p.Backend = app.port
 				proxy, err := start(t.Context(), s, 0, p)
 				must.Do(t, err)
-				must.Do(t, proxy.awaitAnswer())
-				if used, err := proxy.usage(); err != nil || used.resident < 1e6 || used.open < 3 {
+				if used, err := proxy.idle(); err != nil || used.resident < 1e6 || used.open < 3 {
 					t.Errorf("%+v, %v", used, err)
 				}
 				proxy.stop()

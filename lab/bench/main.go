@@ -103,8 +103,8 @@ func parse(args []string) (*bench, error) {
 	case given["rounds"] && b.rounds < 1:
 		return nil, fmt.Errorf("--rounds %d: at least 1 is needed", b.rounds)
 	case *against != "" && b.rounds < fewestPairs:
-		return nil, fmt.Errorf("--against with --rounds %d: at least %d are needed to distinguish a difference from noise",
-			b.rounds, fewestPairs)
+		return nil, fmt.Errorf("--against with --rounds %d: at least %d are needed to distinguish a difference "+
+			"from noise", b.rounds, fewestPairs)
 	case *against != "" && b.quick:
 		return nil, errors.New("quick with --against: one round cannot distinguish a difference from noise")
 	}

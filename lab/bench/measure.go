@@ -23,10 +23,7 @@ import (
 
 // loaded loads a proxy for loadTime.
 func loaded(ctx context.Context, l load, proxy *process) (values, error) {
-	if err := proxy.awaitAnswer(); err != nil {
-		return nil, err
-	}
-	idle, err := proxy.usage()
+	idle, err := proxy.idle()
 	if err != nil {
 		return nil, err
 	}
@@ -136,10 +133,7 @@ func (t tool) parse(out string) (result, error) {
 
 // hold measures the memory of idle connections.
 func hold(ctx context.Context, l load, proxy *process) (values, error) {
-	if err := proxy.awaitAnswer(); err != nil {
-		return nil, err
-	}
-	before, err := proxy.usage()
+	before, err := proxy.idle()
 	if err != nil {
 		return nil, err
 	}

@@ -95,8 +95,8 @@ func (p *process) url(path string) string {
 	return scheme + "://" + p.address() + path
 }
 
-// awaitAnswer returns once a GET is answered with 200.
-func (p *process) awaitAnswer() error {
+// idle returns once a GET is answered with 200, with what the process then uses.
+func (p *process) idle() (usage, error) {
 	ctx, cancel := context.WithTimeoutCause(p.running, readyTimeout, errors.New("no answer"))
 	defer cancel()
 	// Some of the listeners use only HTTP/2 if they are configured for HTTP/2 without TLS.
@@ -118,9 +118,9 @@ func (p *process) awaitAnswer() error {
 		return failed == nil
 	})
 	if err != nil {
-		return fmt.Errorf("start %s: %w", p.name, errors.Join(context.Cause(ctx), failed))
+		return usage{}, fmt.Errorf("start %s: %w", p.name, errors.Join(context.Cause(ctx), failed))
 	}
-	return nil
+	return p.usage()
 }
 
 // usage of a process: CPU in seconds so far, resident memory in bytes, files and sockets that are open.

@@ -62,8 +62,8 @@ func (b *bench) measure(ctx context.Context, t *table, turn turn) *outcome {
 	return o
 }
 
-// turn has the subject in front of an app that has just been started: the kernel's state of one turn does
-// not affect the next.
+// turn has the subject in front of an app that has just been started: the kernel's state of one turn does not
+// affect the next.
 func (b *bench) turn(ctx context.Context, t *table, l load, s subject) (values, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
@@ -77,7 +77,7 @@ func (b *bench) turn(ctx context.Context, t *table, l load, s subject) (values, 
 		return nil, err
 	}
 	defer app.stop()
-	if err := app.awaitAnswer(); err != nil {
+	if _, err := app.idle(); err != nil {
 		return nil, err
 	}
 	p.Backend, p.HTTP2 = app.port, l.http2

@@ -178,32 +178,30 @@ func (o *outcome) writeVerdicts(out io.Writer) {
 				title(s.rival, l.title))
 			seen := map[*metric]bool{}
 			for _, c := range o.columns {
-				if m := c.of; !seen[m] && !m.neutral {
-					seen[m] = true
-					o.writeVerdict(out, m, o.samples[row{l.title, s.rival}], o.samples[row{l.title, s.name}])
+				m, ours, theirs := c.of, o.samples[row{l.title, s.rival}], o.samples[row{l.title, s.name}]
+				if seen[m] || m.neutral {
+					continue
 				}
+				seen[m] = true
+				var a, b, ratios []float64
+				for i := range min(len(ours), len(theirs)) {
+					x, ok := ours[i][m]
+					y, too := theirs[i][m]
+					if ok && too {
+						a, b, ratios = append(a, x), append(b, y), append(ratios, x/y)
+					}
+				}
+				if len(a) < fewestPairs {
+					fmt.Fprintf(out, "| %s | | | | | %d pairs are too few |\n", m.title, len(a))
+					continue
+				}
+				low, high, words := compare(m, ratios)
+				fmt.Fprintf(out, "| %s | %s | %s | %.3f | %.3f to %.3f | %s |\n",
+					m.title, m.show(median(a)), m.show(median(b)), median(ratios), low, high, words)
 			}
 			fmt.Fprintln(out)
 		}
 	}
-}
-
-func (o *outcome) writeVerdict(out io.Writer, m *metric, ours, theirs []values) {
-	var a, b, ratios []float64
-	for i := range min(len(ours), len(theirs)) {
-		x, ok := ours[i][m]
-		y, too := theirs[i][m]
-		if ok && too {
-			a, b, ratios = append(a, x), append(b, y), append(ratios, x/y)
-		}
-	}
-	if len(a) < fewestPairs {
-		fmt.Fprintf(out, "| %s | | | | | %d pairs are too few |\n", m.title, len(a))
-		return
-	}
-	low, high, words := compare(m, ratios)
-	fmt.Fprintf(out, "| %s | %s | %s | %.3f | %.3f to %.3f | %s |\n",
-		m.title, m.show(median(a)), m.show(median(b)), median(ratios), low, high, words)
 }
 
 // median of an even number of figures is the lower of the middle two.
