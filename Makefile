@@ -47,7 +47,7 @@ image: ## all images for amd64 and arm64 as dist/*.oci.tar, and dist/install; ne
 	@go build -o bin/image ./lab/image
 	@for arch in amd64 arm64; do export GOOS=linux GOARCH=$$arch; \
 		$(BUILD) $(SIDECAR) -o dist/linux-$$arch/ ./cmd/lastcall && $(BUILD) -o dist/linux-$$arch/ $(SERVERS) || exit 1; done
-	@$(call PACK,lastcall,1337,The sidecar: lets a pod finish its conversations before it stops) --capabilities /lastcall=net_admin$(comma)setpcap
+	@$(call PACK,lastcall,1337,The sidecar: lets a pod finish its conversations before it stops,-capabilities)
 	@$(call PACK,lastcall-controller,65532,The admission webhook of lastcall$(comma) and the Events of how pods ended)
 	@$(call PACK,lastcall-observer,0,Reports what the terminations of the pods of a node lose)
 	@go build -o bin/chart ./lab/chart
@@ -80,14 +80,12 @@ manifests: ## write the chart's table of values in its README from values.yaml
 	@go build -o bin/chart ./lab/chart
 	bin/chart document deploy/chart
 
-# PACK makes an image of one program: its name, its user and group, what it is.
+# PACK makes an image of one program: its name, its user and group, what it is, a further flag.
 # No CA certificates: the only TLS connections go to the API server, whose authority comes with the service account.
-PACK = bin/image --name $(IMAGES)/$(1):$(VERSION) --platform linux/amd64,linux/arm64 \
-	--file 'dist/{os}-{arch}/$(1)=/$(1):0755' --entrypoint /$(1) --user $(2):$(2) \
-	--label org.opencontainers.image.title=$(1) --label 'org.opencontainers.image.description=$(3)' \
-	--label org.opencontainers.image.version=$(VERSION) --label org.opencontainers.image.revision=$(REVISION) \
-	--label org.opencontainers.image.source=https://github.com/lastcall-dev/lastcall --label org.opencontainers.image.licenses=Apache-2.0 \
-	--output dist/$(1)-$(VERSION).oci.tar
+PACK = bin/image -name $(IMAGES)/$(1):$(VERSION) -user $(2):$(2) $(4) -label title=$(1) -label 'description=$(3)' \
+	-label version=$(VERSION) -label revision=$(REVISION) -label licenses=Apache-2.0 \
+	-label source=https://github.com/lastcall-dev/lastcall \
+	-output dist/$(1)-$(VERSION).oci.tar 'dist/linux-{arch}/$(1)' /$(1)
 
 test: ## all tests with the race detector; downloads their peers, lists skipped tests
 	@lab/peers/install -q

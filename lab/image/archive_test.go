@@ -15,8 +15,8 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
-// write creates a file with content and the modification time at.
-func write(t *testing.T, name, content string, mode os.FileMode, at time.Time) {
+// create creates a file with content and the modification time at.
+func create(t *testing.T, name, content string, mode os.FileMode, at time.Time) {
 	t.Helper()
 	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
 	must.Do(t, os.WriteFile(name, []byte(content), mode))
@@ -50,7 +50,7 @@ func unpack(t *testing.T, name string) v1.ImageIndex {
 	at := t.TempDir()
 	for name, h := range headers {
 		if h.Typeflag == tar.TypeReg {
-			write(t, filepath.Join(at, name), string(contents[name]), 0o644, epoch)
+			create(t, filepath.Join(at, name), string(contents[name]), 0o644, time.Now())
 		}
 	}
 	index, err := layout.ImageIndexFromPath(at)

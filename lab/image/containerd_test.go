@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +30,7 @@ func containerd(t *testing.T) func(args ...string) string {
 	dir := t.TempDir()
 	config, socket := filepath.Join(dir, "config.toml"), filepath.Join(dir, "socket")
 	text := fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n", dir+"/root", dir+"/state", socket)
-	write(t, config, text, 0o644, time.Now())
+	create(t, config, text, 0o644, time.Now())
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute) // of all that a test does with it
 	daemon := exec.CommandContext(ctx, "containerd", "--config", config, "--log-level", "error")
 	daemon.Cancel = func() error { return daemon.Process.Signal(syscall.SIGTERM) }
@@ -57,18 +58,17 @@ func containerd(t *testing.T) func(args ...string) string {
 func TestContainerdTakesAndRunsIt(t *testing.T) {
 	ctr := containerd(t)
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir+"/program", "./testdata/program")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build a Go program: %v\n%s", err, out)
+	for _, arch := range []string{"amd64", "arm64"} {
+		build := exec.Command("go", "build", "-o", dir+"/"+arch+"/program", "./testdata/program")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build a Go program: %v\n%s", err, out)
+		}
 	}
-	for tag, flags := range map[string][]string{
-		"oci":   {},
-		"index": {"--platform", "linux/amd64,linux/arm64"},
-	} {
+	for tag, source := range map[string]string{"oci": runtime.GOARCH, "index": "{arch}"} {
 		archive := filepath.Join(dir, tag+".tar")
-		err := run(append([]string{"--name", "localhost/test:" + tag, "--file", dir + "/program=/program", "--entrypoint", "/program",
-			"--capabilities", "/program=net_admin,setpcap", "--user", "1337:1337", "--output", archive}, flags...))
+		err := run([]string{"-name", "localhost/test:" + tag, "-capabilities", "-user", "1337:1337", "-output", archive,
+			filepath.Join(dir, source, "program"), "/program"})
 		must.Do(t, err)
 		ctr("images", "import", "--all-platforms", archive)
 		image := "localhost/test:" + tag

@@ -30,8 +30,8 @@ func (l layout) importPause(ctx context.Context) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the pause program: %w\n%s", err, out)
 	}
-	pack := exec.CommandContext(ctx, "go", "run", "./lab/image", "--name", pauseImage, "--file", program+"=/pause:0755",
-		"--entrypoint", "/pause", "--output", archive)
+	pack := exec.CommandContext(ctx, "go", "run", "./lab/image", "-name", pauseImage, "-output", archive,
+		program, "/pause")
 	if out, err := pack.CombinedOutput(); err != nil {
 		return fmt.Errorf("make the pause image: %w\n%s", err, out)
 	}

@@ -22,16 +22,15 @@ func gateways() error {
 			fmt.Println("images:", err)
 			continue
 		}
-		errs = append(errs, err, alone(c.name, program, c.path, "--user", c.user))
+		errs = append(errs, err, alone(c.name, program, c.path, c.user))
 	}
 	envoy, err := peers.Find("envoy")
-	return errors.Join(append(errs, err, alone("envoy", envoy, "/usr/local/bin/envoy", "--user", "65532:65532"))...)
+	return errors.Join(append(errs, err, alone("envoy", envoy, "/usr/local/bin/envoy", "65532:65532"))...)
 }
 
 // alone packs one program with its libraries. Manifests name it without a path.
-func alone(name, program, path string, args ...string) error {
-	args = append(args, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/bin", "--entrypoint", path)
+func alone(name, program, path, user string) error {
 	return image("local/"+name, func(t *tree) error {
-		return errors.Join(t.add(program, path), t.addLibraries(program))
-	}, args...)
+		return errors.Join(t.add(program, path), t.addLibraries(program), t.addTemporary())
+	}, []string{path}, "-user", user, "-env", "PATH=/usr/local/bin:/bin")
 }

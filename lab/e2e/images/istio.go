@@ -21,18 +21,18 @@ func istio(folder string) error {
 	if err != nil {
 		return err
 	}
+	const discovery = "/usr/local/bin/pilot-discovery"
 	pilot := image("local/pilot", func(t *tree) error {
-		return t.add(filepath.Join(folder, "pilot-discovery"), "/usr/local/bin/pilot-discovery")
-	}, "--user", istioUser, "--dir", "/tmp:1777", "--entrypoint", "/usr/local/bin/pilot-discovery")
+		return errors.Join(t.add(filepath.Join(folder, "pilot-discovery"), discovery), t.addTemporary())
+	}, []string{discovery}, "-user", istioUser)
 	return errors.Join(pilot, image("local/proxyv2", func(t *tree) error {
 		return errors.Join(
 			t.add(filepath.Join(folder, "pilot-agent"), "/usr/local/bin/pilot-agent"),
 			t.add(filepath.Join(folder, "envoy_bootstrap.json"), "/var/lib/istio/envoy/envoy_bootstrap_tmpl.json"),
 			t.add(envoy, "/usr/local/bin/envoy"), t.addLibraries(envoy),
-			t.addPacketFilter(),
+			t.addPacketFilter(), t.addTemporary(),
 		)
-	}, "--user", istioUser, "--dir", "/tmp:1777", "--env", "PATH=/usr/local/bin:/usr/sbin",
-		"--entrypoint", "/usr/local/bin/pilot-agent"))
+	}, []string{"/usr/local/bin/pilot-agent"}, "-user", istioUser, "-env", "PATH=/usr/local/bin:/usr/sbin"))
 }
 
 // addPacketFilter copies this machine's iptables on nf_tables, with which istio-init redirects a pod's connections: one

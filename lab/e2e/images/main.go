@@ -65,8 +65,9 @@ func exit(err error) {
 // look for each other.
 type tree struct{ root string }
 
-// image makes an image of the tree that fill writes. Its archive has the last part of its name.
-func image(name string, fill func(*tree) error, args ...string) error {
+// image makes an image of the tree that fill writes, with the entry point and its arguments, by the flags of lab/image.
+// Its archive has the last part of its name.
+func image(name string, fill func(*tree) error, entrypoint []string, flags ...string) error {
 	root, err := os.MkdirTemp("", "e2e-image")
 	if err != nil {
 		return err
@@ -83,12 +84,18 @@ func image(name string, fill func(*tree) error, args ...string) error {
 	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 		return err
 	}
-	args = append([]string{"run", "./lab/image", "--name", name + ":" + *tag,
-		"--file", root + "=/", "--output", archive}, args...)
+	args := slices.Concat([]string{"run", "./lab/image", "-name", name + ":" + *tag, "-output", archive},
+		flags, []string{root}, entrypoint)
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("make the image %s: %w\n%s", name, err, out)
 	}
 	return nil
+}
+
+// addTemporary makes /tmp.
+func (t *tree) addTemporary() error {
+	at := filepath.Join(t.root, "tmp")
+	return errors.Join(os.Mkdir(at, 0o755), os.Chmod(at, 0o777|fs.ModeSticky))
 }
 
 // add copies a file, or what a link points to, to the path at.
@@ -175,16 +182,15 @@ print(json.dumps({"Executable": os.path.realpath(sys.executable),
 	}
 	return image("local/httpbin", func(t *tree) error {
 		return errors.Join(t.add(p.Executable, p.Executable), t.addLibraries(p.Executable),
-			t.addFolder(p.Stdlib, leave), t.addFolder(p.Site, leave))
-	}, "--env", "PYTHONPATH="+p.Site, "--env", "PYTHONDONTWRITEBYTECODE=1", "--dir", "/tmp:1777", "--user", "65532:65532",
-		"--entrypoint", p.Executable, "--cmd", "-m", "--cmd", "gunicorn",
-		"--cmd", "--bind=0.0.0.0:8080", "--cmd", "--threads=16", "--cmd", "httpbin:app")
+			t.addFolder(p.Stdlib, leave), t.addFolder(p.Site, leave), t.addTemporary())
+	}, []string{p.Executable, "-m", "gunicorn", "--bind=0.0.0.0:8080", "--threads=16", "httpbin:app"},
+		"-env", "PYTHONPATH="+p.Site, "-env", "PYTHONDONTWRITEBYTECODE=1", "-user", "65532:65532")
 }
 
 // program packs one static program.
 func program(name, file string) error {
 	return image("local/"+name, func(t *tree) error { return t.add(file, "/"+name) },
-		"--user", "65532:65532", "--entrypoint", "/"+name)
+		[]string{"/" + name}, "-user", "65532:65532")
 }
 
 func envoy() error {
@@ -194,5 +200,5 @@ func envoy() error {
 	}
 	return image("localhost/lastcall-envoy", func(t *tree) error {
 		return errors.Join(t.add(program, "/usr/local/bin/envoy"), t.addLibraries(program), t.add(*lastcall, "/lastcall"))
-	}, "--capabilities", "/lastcall=net_admin,setpcap", "--user", "1337:1337", "--entrypoint", "/lastcall")
+	}, []string{"/lastcall"}, "-capabilities", "-user", "1337:1337")
 }
