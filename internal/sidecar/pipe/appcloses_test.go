@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -299,7 +301,7 @@ func TestAppEndsMeanwhile(t *testing.T) {
 					p := startPipe(t, startEcho(t, resets), protocol)
 					var clients sync.WaitGroup
 					for i := range 8 {
-						clients.Go(func() { askUntilEnd(t, p, i, sends, 300) })
+						clients.Go(func() { askUntilEnd(t, p, i, sends, 150) })
 					}
 					clients.Wait()
 				})
@@ -319,6 +321,9 @@ func startEcho(t *testing.T, resets bool) net.Addr {
 			}
 			path := strings.Fields(head)[1]
 			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(path), path)
+		}
+		for begin, pause := time.Now(), rand.N(200*time.Microsecond); time.Since(begin) < pause; { // shorter than a timer's
+			runtime.Gosched()
 		}
 		if resets {
 			_ = c.(*net.TCPConn).SetLinger(0)
