@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Most of these tests wait for timers of programs that they start.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
 	programtest.Main(m, map[string]func(){"lastcall": main, "stopapp": stopAppMain})

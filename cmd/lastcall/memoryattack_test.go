@@ -42,6 +42,7 @@ const attackMemory = 64 << 20
 //
 //	go test -run TestUnfinishedRequests -v ./cmd/lastcall
 func TestUnfinishedRequests(t *testing.T) {
+	t.Parallel()
 	authority := certificatetest.New(t)
 	secret := certificatetest.NewSecret(t)
 	secret.Write(authority.Sign("sidecar", 0), nil)
