@@ -5,5 +5,7 @@
 //
 //	make conformance
 //
+// A test that needs seconds of real clients and servers belongs here: make test runs after each change.
+//
 // Package transparency compares what clients observe with and without it while nothing drains.
 package conformance
