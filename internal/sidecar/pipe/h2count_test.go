@@ -54,13 +54,20 @@ func (h *half) headers(t *rapid.T, id uint32, end bool, fields ...string) {
 	}
 }
 
-// following is a connection of HTTP/2 without sockets.
+// following is a connection of HTTP/2 without sockets, of a pipe of its own.
 func following() *conn {
-	p := &Pipe{changes: make(chan struct{}, 1), budget: budget.New(1 << 20)}
+	p := &Pipe{changes: make(chan struct{}, 1)}
 	var end context.CancelFunc
 	p.ctx, end = context.WithCancel(context.Background())
 	end() // it has no stacks to look after
 	p.cfg.setDefaults()
+	return p.follows()
+}
+
+// follows is such a connection of p, which has no other.
+func (p *Pipe) follows() *conn {
+	p.busy.Store(0)
+	p.budget = budget.New(1 << 20)
 	c := &conn{p: p, in: &listener{p: p}, mode: modeH2}
 	c.h2 = c.newH2()
 	c.recountLocked()
@@ -253,18 +260,19 @@ func FuzzH2Streams(f *testing.F) {
 	for _, seed := range http2test.Seeds() {
 		f.Add(seed, seed, uint8(3))
 	}
+	p := following().p // to make one for each input would take most of the time
 	f.Fuzz(func(t *testing.T, client, app []byte, turn uint8) {
 		for i, in := range stormtest.Mutations(t, client, http2test.Words) {
-			streamsCounted(t, in, app, turn+uint8(i))
+			streamsCounted(t, p, in, app, turn+uint8(i))
 		}
 		for i, in := range stormtest.Mutations(t, app, http2test.Words) {
-			streamsCounted(t, client, in, turn+uint8(i))
+			streamsCounted(t, p, client, in, turn+uint8(i))
 		}
 	})
 }
 
-func streamsCounted(t *testing.T, client, app []byte, turn uint8) {
-	c := following()
+func streamsCounted(t *testing.T, p *Pipe, client, app []byte, turn uint8) {
+	c := p.follows()
 	sides := []struct {
 		p    []byte
 		held int
