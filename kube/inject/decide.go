@@ -175,12 +175,6 @@ func IstioForm(pod *corev1.Pod) Sidecar {
 	return map[string]Sidecar{"true": Native, "false": Classic}[pod.Annotations["sidecar.istio.io/nativeSidecar"]]
 }
 
-// chooseCapture returns the kind of capture of the pod's traffic.
-func chooseCapture(pod *corev1.Pod, o Options) (Capture, error) {
-	form, err := choice(pod, annotationCapture, CaptureSidecar, CaptureInit)
-	return cmp.Or(form, o.Capture, CaptureSidecar), err
-}
-
 // choice is the word of an annotation, one of these or empty.
 func choice[T ~string](pod *corev1.Pod, annotation string, words ...T) (T, error) {
 	word := T(pod.Annotations[annotation])

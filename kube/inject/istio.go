@@ -47,9 +47,10 @@ func (j *injection) addIstio() error {
 // of the whole pod. A container whose ports all bypass Envoy is watched by its sockets.
 func (j *injection) envoyHook(c *corev1.Container) *corev1.LifecycleHandler {
 	ports, plane := j.portsOf(c), []string{"--envoy", j.istioAdmin()}
+	mode, _ := j.settings.Proxy["interceptionMode"].(string)
 	var past []watched
 	for _, p := range ports {
-		if j.bypasses(p.port) {
+		if bypasses(j.pod, mode, p.port) {
 			past = append(past, p)
 		}
 	}
@@ -167,12 +168,7 @@ func (j *injection) proxyHook(proxy *corev1.Container) *corev1.LifecycleHandler 
 }
 
 // bypasses reports whether Istio does not redirect the connections to a port of the app: by the arguments of the init
-// container that redirects, or else by the pod's annotations.
-func (j *injection) bypasses(port uint16) bool {
-	mode, _ := j.settings.Proxy["interceptionMode"].(string)
-	return bypasses(j.pod, mode, port)
-}
-
+// container that redirects, or else by the pod's annotations. mode is the ProxyConfig's interception mode.
 func bypasses(p *corev1.Pod, mode string, port uint16) bool {
 	in := capture.Input{Annotations: p.Annotations, Flags: map[string]string{}}
 	if mode != "" && p.Annotations[istioMode] == "" {

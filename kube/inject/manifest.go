@@ -13,7 +13,6 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
 	sigs "sigs.k8s.io/yaml"
 
 	"github.com/lastcall-dev/lastcall/kube/manifest"
@@ -181,8 +180,8 @@ func edit(d *manifest.Document, operations []Operation) (out []byte, isRewritten
 	if text, err = patch.Apply(text); err != nil {
 		return nil, false, err
 	}
-	var root any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &root); err != nil {
+	root, err := treeOf(json.RawMessage(text))
+	if err != nil {
 		return nil, false, err
 	}
 	if isJSON {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/meshconfig"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/kube/pod"
 )
 
@@ -34,10 +35,7 @@ type injection struct {
 const maxNotes = 20
 
 func (j *injection) note(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if len(text) > maxNote {
-		text = strings.ToValidUTF8(text[:maxNote], "") + "…"
-	}
+	text := terminal.Shorten(fmt.Sprintf(format, args...), maxNote)
 	if len(j.notes) < maxNotes && !slices.Contains(j.notes, text) {
 		j.notes = append(j.notes, text)
 	}
@@ -135,7 +133,8 @@ func (j *injection) choose() error {
 	var errs [4]error
 	j.proxy, text, errs[0] = chooseProxy(j.pod, j.Options)
 	j.sidecar, errs[1] = chooseSidecar(j.pod, j.Options)
-	j.capture, errs[2] = chooseCapture(j.pod, j.Options)
+	j.capture, errs[2] = choice(j.pod, annotationCapture, CaptureSidecar, CaptureInit)
+	j.capture = cmp.Or(j.capture, j.Capture, CaptureSidecar)
 	_, errs[3] = preStopWord(j.pod)
 	if text != "" {
 		j.note("%s", text)

@@ -71,7 +71,7 @@ func (j *injection) turnProbes(earlier *corev1.Container) error {
 		if p := all[preStop]; p != nil {
 			p.TimeoutSeconds = int32(min(pod.GraceOf(&j.pod.Spec).Seconds(), math.MaxInt32))
 		}
-		if pod.IsWaitGet(pod.HookOf(c)) || !j.keepsPreStop(c) {
+		if pod.IsWaitGet(pod.HookOf(c)) || j.merges() && j.joinOf(c).Merge != MergeKeeps {
 			delete(all, preStop)
 		}
 		for _, path := range slices.Sorted(maps.Keys(all)) {
@@ -113,11 +113,6 @@ func probesText(probers map[string]corev1.Probe) (string, error) {
 			"the probes of its containers need %d bytes in a variable of the sidecar; the limit is %d", len(text), maxVariable)}
 	}
 	return escape(string(text)), nil
-}
-
-// keepsPreStop reports whether the kubelet runs the container's own hook, not lastcall's.
-func (j *injection) keepsPreStop(c *corev1.Container) bool {
-	return j.joinOf(c).Merge == MergeKeeps || !j.merges()
 }
 
 // turn redirects one probe to path on the status port, and returns the probe that the agent runs instead; false if the
