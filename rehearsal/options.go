@@ -11,10 +11,12 @@ import (
 
 // Defaults: those of the published experiment.
 const (
-	DefaultDelay       = 10 * time.Second
-	DefaultGrace       = 30 * time.Second
-	DefaultPropagation = time.Second
+	DefaultDelay = 10 * time.Second
+	DefaultGrace = 30 * time.Second
 )
+
+// propagation is how long it takes from the scale-down until the gateway removes the pod's endpoint.
+const propagation = time.Second
 
 // Limits of the request's delay.
 const (
@@ -27,7 +29,6 @@ type Options struct {
 	strategy.Setup               // by default all strategies
 	Delay          time.Duration // of the request: /delay/N
 	Grace          time.Duration // terminationGracePeriodSeconds, whole seconds
-	Propagation    time.Duration // until the gateway removes the pod's endpoint
 	Proxy          string        // of the sidecars: pipe (also empty), envoy or istio-agent
 }
 
@@ -48,9 +49,6 @@ func (o Options) check() ([]strategy.Strategy, error) {
 	}
 	if err := strategy.CheckGrace(o.Grace); err != nil {
 		bad("--grace %w", err)
-	}
-	if o.Propagation < 0 || o.Propagation > time.Minute {
-		bad("--propagation is %v: must be 0s to 1m0s", o.Propagation)
 	}
 	if len(errs) > 0 {
 		return nil, load.OptionError{Err: errors.Join(errs...)}

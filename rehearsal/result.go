@@ -15,9 +15,7 @@ type Result struct {
 	Path    string `json:"path"`
 	DelayMS int64  `json:"delay_ms"`
 	GraceMS int64  `json:"grace_ms"`
-	// PropagationMS is when the gateway removed the endpoint, from the scale-down.
-	PropagationMS int64  `json:"propagation_ms"`
-	Proxy         string `json:"proxy"` // of the sidecars
+	Proxy   string `json:"proxy"` // of the sidecars
 	// IstioAgent ends the sidecars of Istio's rows: Istio's own pilot-agent, or lastcall's imitation of it.
 	IstioAgent string  `json:"istio_agent"`
 	TookMS     float64 `json:"took_ms"`
@@ -48,17 +46,12 @@ type Row struct {
 	TookMS     float64 `json:"took_ms"` // as measured by the client
 	LastByteMS float64 `json:"last_byte_since_ms"`
 	Body       string  `json:"body,omitempty"` // of a response other than 200
-	GatewayLog string  `json:"gateway_log,omitempty"`
 
-	AppTermMS     *float64      `json:"app_sigterm_since_ms,omitempty"`
-	SidecarTermMS *float64      `json:"sidecar_sigterm_since_ms,omitempty"`
-	AppExit       string        `json:"app_exit"`
-	SidecarExit   string        `json:"sidecar_exit"`
-	Killed        bool          `json:"killed"`
-	StayedMS      float64       `json:"stayed_ms"`
-	LagMS         float64       `json:"after_last_byte_ms"`
-	AllowanceMS   float64       `json:"allowance_ms"` // how much later events were allowed to be, on a busy machine
-	Report        *drain.Report `json:"report,omitempty"`
+	Killed      bool          `json:"killed"`
+	StayedMS    float64       `json:"stayed_ms"`
+	LagMS       float64       `json:"after_last_byte_ms"`
+	AllowanceMS float64       `json:"allowance_ms"` // how much later events were allowed to be, on a busy machine
+	Report      *drain.Report `json:"report,omitempty"`
 
 	lastcall bool
 	istio    bool
@@ -75,7 +68,7 @@ func (p *experiment) result(path string, rows []Row) *Result {
 	o := p.options
 	res := &Result{
 		OK: true, Path: path,
-		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(), PropagationMS: o.Propagation.Milliseconds(),
+		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(),
 		Proxy: cmp.Or(o.Proxy, strategy.ProxyPipe), Logs: o.KeepLogs,
 		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace,
 	}
@@ -118,9 +111,8 @@ func (p *experiment) judge(r *row, path string) Row {
 		Expected: e.String(), OK: failures(checks) == 0, Checks: checks, Unjudged: !quiet && isLateOnly(checks),
 		Status: r.answer.Status, Error: r.answer.Detail,
 		TookMS: milliseconds(r.answer.Last.Sub(r.answer.Began)), LastByteMS: milliseconds(r.lastByte()),
-		GatewayLog: r.logLine, AppExit: r.end.AppExit, SidecarExit: r.end.SidecarExit, Killed: r.end.Killed(),
-		AppTermMS: since(r.end.Began, r.end.App.Terminated), SidecarTermMS: since(r.end.Began, r.end.Sidecar.Terminated),
-		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()), Report: r.report,
+		Killed: r.end.Killed(), Report: r.report,
+		StayedMS: milliseconds(r.stayed()), LagMS: milliseconds(r.stayed() - r.lastByte()),
 		AllowanceMS: milliseconds(c.allowance),
 		lastcall:    r.strategy.Sidecar.IsLastcall(), istio: r.strategy.Sidecar.IsIstio(),
 	}
@@ -128,14 +120,6 @@ func (p *experiment) judge(r *row, path string) Row {
 		row.Body = string(r.answer.Tail)
 	}
 	return row
-}
-
-func since(began, at time.Time) *float64 {
-	if at.IsZero() {
-		return nil
-	}
-	ms := milliseconds(at.Sub(began))
-	return &ms
 }
 
 // Passed reports whether every row is as expected.

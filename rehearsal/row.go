@@ -59,7 +59,7 @@ func (r *row) send(ctx context.Context, path string) {
 
 // scaleDown terminates the pod, removes its endpoint from the gateway after the propagation delay, and returns when the
 // pod is gone.
-func (r *row) scaleDown(ctx context.Context, propagation time.Duration) {
+func (r *row) scaleDown(ctx context.Context) {
 	var removal sync.WaitGroup
 	removal.Go(func() {
 		if node.Sleep(propagation).Run(ctx) == nil {

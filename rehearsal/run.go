@@ -99,7 +99,7 @@ func (p *experiment) run(ctx context.Context) (*Result, error) {
 	var ending sync.WaitGroup
 	for i, r := range p.rows {
 		ending.Go(func() {
-			r.scaleDown(ctx, p.options.Propagation)
+			r.scaleDown(ctx)
 			<-r.answered
 			if ctx.Err() != nil {
 				return

@@ -47,7 +47,7 @@ func (t table) head(r *Result) {
 	}
 	t.Line("%s", t.Bold(t.Wrap("", "A client asks GET "+r.Path+"; at that moment the deployment is scaled to 0.")))
 	t.Detail("", "client → gateway → sidecar%s → app; grace period %s; the gateway removes the endpoint after %s",
-		envoy, terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(duration(float64(r.PropagationMS))))
+		envoy, terminal.Seconds(duration(float64(r.GraceMS))), terminal.Seconds(propagation))
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.istio }) {
 		t.Detail("", "Istio's agent: %s", r.IstioAgent)
 	}

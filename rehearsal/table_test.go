@@ -42,7 +42,7 @@ func sample(t *testing.T) *Result {
 	cut.report = &drain.Report{Verdict: "cut", Open: []drain.Conversation{{Request: "GET /delay/10", Age: drain.Millis(5350 * time.Millisecond), Ending: "503"}}}
 
 	p := &experiment{
-		options: Options{Delay: DefaultDelay, Grace: DefaultGrace, Propagation: DefaultPropagation},
+		options: Options{Delay: DefaultDelay, Grace: DefaultGrace},
 		rows:    []*row{lost, wrong, killed, cut, good(t, "lastcall-native-exit")},
 	}
 	res := p.result("/delay/10", judgedRows(p, "/delay/10"))

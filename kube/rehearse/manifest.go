@@ -24,9 +24,8 @@ import (
 )
 
 // Manifest returns a manifest's settings for the end of a workload's pods. file may be a folder, or - for stdin.
-// workload is a name, or KIND/NAME, and may be empty if there is one alone; container is the one that serves, the first
-// one with a port if empty.
-func Manifest(file string, stdin io.Reader, workload, container string) (service.Pod, error) {
+// workload is a name, or KIND/NAME, and may be empty if there is one alone.
+func Manifest(file string, stdin io.Reader, workload string) (service.Pod, error) {
 	files, err := manifest.Read([]string{file}, stdin)
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f: %w", err)
@@ -39,7 +38,7 @@ func Manifest(file string, stdin io.Reader, workload, container string) (service
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f: %w", err)
 	}
-	p, err := settingsOf(w, container, values)
+	p, err := settingsOf(w, values)
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f %s: %s: %w", file, w, err)
 	}
@@ -72,14 +71,14 @@ func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
 }
 
 // settingsOf returns a workload's settings for the end of its pods.
-func settingsOf(w *manifest.Workload, container string, values sources) (service.Pod, error) {
+func settingsOf(w *manifest.Workload, values sources) (service.Pod, error) {
 	spec := &w.Pod.Spec
-	c, err := serving(spec, container)
+	c, err := serving(spec)
 	if err != nil {
 		return service.Pod{}, err
 	}
 	// The kubelet takes 0 for 1 second when it ends a container.
-	p := service.Pod{Workload: w.String(), Container: c.Name, Grace: max(time.Second, pod.GraceOf(spec))}
+	p := service.Pod{Workload: w.String(), Grace: max(time.Second, pod.GraceOf(spec))}
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if len(c.Ports) > 0 {
 		p.Port = int(c.Ports[0].ContainerPort)
@@ -127,18 +126,12 @@ func settingsOf(w *manifest.Workload, container string, values sources) (service
 	return p, nil
 }
 
-// serving returns the named container, or the first one that serves.
-func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
-	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == name })
-	serves, _ := pod.Serves(spec, nil)
-	switch {
-	case len(spec.Containers) == 0:
+// serving returns the first container that serves, or the first one.
+func serving(spec *corev1.PodSpec) (*corev1.Container, error) {
+	if len(spec.Containers) == 0 {
 		return nil, errors.New("its pods have no containers")
-	case i >= 0:
-		return &spec.Containers[i], nil
-	case name != "":
-		return nil, fmt.Errorf("no container %s", name)
-	case len(serves) > 0:
+	}
+	if serves, _ := pod.Serves(spec, nil); len(serves) > 0 {
 		return serves[0], nil
 	}
 	return &spec.Containers[0], nil

@@ -59,9 +59,8 @@ func Rehearse(read ReadManifest) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&o.Delay, "delay", rehearsal.DefaultDelay, "how long the request takes")
-	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace, graceHelp)
-	flags.DurationVar(&o.Propagation, "propagation", rehearsal.DefaultPropagation,
-		"endpoint propagation delay: from the scale-down until the gateway knows")
+	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace,
+		"the pods' terminationGracePeriodSeconds, whole seconds")
 	proxies := []string{strategy.ProxyPipe, strategy.ProxyEnvoy, strategy.ProxyIstioAgent}
 	cli.ChoiceFlag(flags, &o.Proxy, "proxy", strategy.ProxyPipe, proxies,
 		"data plane of the sidecars: pipe (embedded); envoy, for a real Envoy; "+
@@ -70,8 +69,6 @@ func Rehearse(read ReadManifest) *cobra.Command {
 	cmd.AddCommand(rolloutCommand(), serviceCommand(read))
 	return cmd
 }
-
-const graceHelp = "the pods' terminationGracePeriodSeconds, whole seconds"
 
 // localFlags adds the flags of each rehearsal on this machine.
 func localFlags(flags *pflag.FlagSet, s *strategy.Setup, output *cli.Format) {
@@ -92,15 +89,15 @@ saved them. docs/rehearse.md describes it.
 The exit code is 1 if the first strategy, by default as-is, loses a request.`
 
 // ReadManifest returns a manifest's settings for the end of a workload's pods. file may be -, for stdin; workload is
-// a name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
-type ReadManifest func(file string, stdin io.Reader, workload, container string) (service.Pod, error)
+// a name, or KIND/NAME, and may be empty if there is one alone.
+type ReadManifest func(file string, stdin io.Reader, workload string) (service.Pod, error)
 
 func serviceCommand(read ReadManifest) *cobra.Command {
 	var (
-		o                                      service.Options
-		output                                 cli.Format
-		grace                                  time.Duration
-		propagation, file, workload, container string
+		o              service.Options
+		output         cli.Format
+		grace          time.Duration
+		file, workload string
 	)
 	cmd := &cobra.Command{
 		Use:   "service",
@@ -111,11 +108,8 @@ func serviceCommand(read ReadManifest) *cobra.Command {
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			var errs []error
-			if o.Propagation, err = service.ParseSpan(propagation); err != nil {
-				errs = append(errs, fmt.Errorf("--propagation: %w", err))
-			}
 			if file != "" {
-				o.Pod, err = read(file, cmd.InOrStdin(), workload, container)
+				o.Pod, err = read(file, cmd.InOrStdin(), workload)
 				errs = append(errs, err)
 			}
 			if cmd.Flags().Changed("grace") {
@@ -137,13 +131,11 @@ func serviceCommand(read ReadManifest) *cobra.Command {
 		flags.StringVarP(&file, "filename", "f", "",
 			"manifest `file` with the timers of the pods, or - for standard input")
 		flags.StringVar(&workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
-		flags.StringVar(&container, "container", "",
-			"`name` of the container that --app stands for (default the first one with a port)")
 	}
 	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace,
 		"terminationGracePeriodSeconds in place of the manifest's, whole seconds")
-	flags.StringVar(&propagation, "propagation", service.DefaultPropagation.String(),
-		"endpoint propagation `delay` of the fastest and of the slowest client, or of the slowest alone")
+	flags.DurationVar(&o.Propagation, "propagation", service.DefaultPropagation,
+		"endpoint propagation delay of the slowest client")
 	flags.IntVar(&o.Repeat, "repeat", 1, "how often to replace the pod; losses are added up")
 	localFlags(flags, &o.Setup, &output)
 	return cmd
@@ -158,17 +150,11 @@ any client may; every other failure counts as lost. All strategies run at the sa
 
 The exit code is 1 if the first strategy, by default lastcall, loses a request.`
 
-// Defaults of a rollout.
-const (
-	rolloutRequests = 20_000
-	rolloutRate     = 200
-)
-
 func rolloutCommand() *cobra.Command {
 	var (
-		o              = service.Rollout()
-		output         cli.Format
-		requests, rate int
+		o        = service.Rollout()
+		output   cli.Format
+		requests int
 	)
 	cmd := &cobra.Command{
 		Use:   "rollout",
@@ -176,21 +162,16 @@ func rolloutCommand() *cobra.Command {
 		Long:  rolloutHelp,
 		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if requests < 1 || rate < 1 {
-				err := fmt.Errorf("--requests is %d and --rate is %d: must be 1 or more", requests, rate)
-				return cli.UsageError{Err: err}
+			if requests < 1 {
+				return cli.UsageError{Err: fmt.Errorf("--requests is %d: must be 1 or more", requests)}
 			}
-			o.Rate, o.Lasting = float64(rate), time.Duration(float64(requests)/float64(rate)*float64(time.Second))
+			o.Lasting = time.Duration(float64(requests) / o.Rate * float64(time.Second))
 			return runService(cmd, output, o)
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&requests, "requests", rolloutRequests,
+	flags.IntVar(&requests, "requests", 20_000,
 		"number of requests, for each strategy: lastcall, istio-default, istio-exit-on-zero, prestop-sleep-5, none")
-	flags.IntVar(&rate, "rate", rolloutRate, "requests per second, for each strategy")
-	flags.DurationVar(&o.Propagation.To, "propagation", service.DefaultPropagation.To,
-		"maximum endpoint propagation delay")
-	flags.DurationVar(&o.Pod.Grace, "grace", rehearsal.DefaultGrace, graceHelp)
 	localFlags(flags, &o.Setup, &output)
 	return cmd
 }

@@ -178,7 +178,7 @@ func (e environment) rehearse(ctx context.Context, row Row, s Setup, strategies 
 	}
 	return service.Run(ctx, service.Options{
 		Command: strings.NewReplacer("{apps}", e.apps, "{stacks}", e.stacks).Replace(s.Command),
-		Options: load.Options{Requests: requests}, Propagation: service.Span{To: 2 * time.Second},
+		Options: load.Options{Requests: requests}, Propagation: 2 * time.Second,
 		Pod: service.Pod{Workload: row.Name, Grace: s.Grace,
 			Service: strategy.Service{Env: s.Env, Hook: s.Hook, StopSignal: s.Signal}},
 		Setup: strategy.Setup{Strategies: strategies, Programs: strategy.Programs{Lastcall: e.lastcall}},

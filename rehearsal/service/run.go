@@ -42,7 +42,7 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 		return nil, err
 	}
 	began := time.Now()
-	about := time.Duration(o.Repeat) * (o.Lasting + o.Pod.Grace + o.Propagation.To + around)
+	about := time.Duration(o.Repeat) * (o.Lasting + o.Pod.Grace + o.Propagation + around)
 	progress := console.NewProgress(o.Progress, func() string {
 		return fmt.Sprintf("%d s of about %s at most; strategies side by side: %d", int(time.Since(began).Seconds()),
 			terminal.Seconds(about), len(strategies))
@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) (*outcome.Result, error) {
 	res := &outcome.Result{
 		Schema: outcome.Schema, OK: true, App: o.Command, Workload: o.Pod.Workload,
 		Hook: o.Pod.Hook.String(), GraceMS: o.Pod.Grace.Milliseconds(),
-		PropagationMS: [2]int64{o.Propagation.From.Milliseconds(), o.Propagation.To.Milliseconds()},
+		PropagationMS: [2]int64{0, o.Propagation.Milliseconds()},
 		Repeat:        o.Repeat, Notes: o.Pod.Notes, Logs: o.KeepLogs, Began: began,
 	}
 	for _, s := range strategies {
@@ -117,23 +117,27 @@ func runAll(ctx context.Context, env *strategy.Env, o *Options, strategies []str
 	return trials, errors.Join(errs...)
 }
 
-// maxRepeat is the limit of Options.Repeat.
-const maxRepeat = 100
+// Limits of Options.
+const (
+	maxRepeat      = 100
+	maxLasting     = 24 * time.Hour
+	maxPropagation = 5 * time.Minute
+)
 
-// maxLasting is the limit of Options.Lasting.
-const maxLasting = 24 * time.Hour
-
-// DefaultPropagation is how long clients take to learn of a change.
-var DefaultPropagation = Span{0, 4 * time.Second}
+// Defaults of Options. That of the grace period is terminationGracePeriodSeconds' default.
+const (
+	DefaultGrace       = 30 * time.Second
+	DefaultPropagation = 4 * time.Second
+)
 
 // Options of a rehearsal.
 type Options struct {
-	Command        string // command line of the app; {port} and the variable PORT are its port
-	Pod            Pod    // from the manifest
-	load.Options          // for each strategy
-	Propagation    Span
-	strategy.Setup     // by default as-is and lastcall. The first strategy decides whether the rehearsal passes.
-	Repeat         int // runs, one after another; 0: 1
+	Command        string        // command line of the app; {port} and the variable PORT are its port
+	Pod            Pod           // from the manifest
+	load.Options                 // for each strategy
+	Propagation    time.Duration // the first client learns of a change at once, the slowest after this
+	strategy.Setup               // by default as-is and lastcall; the first one decides whether the rehearsal passes
+	Repeat         int           // runs, one after another; 0: 1
 
 	Replicas int           // pods; 0: 1
 	Lasting  time.Duration // pods are replaced one after another for so long; 0: one is replaced
@@ -163,7 +167,10 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 		bad("--repeat is %d: must be 1 to %d", o.Repeat, maxRepeat)
 	}
 	if o.Lasting < 0 || o.Lasting > maxLasting {
-		bad("--requests at this --rate take %v: must be at most %v", o.Lasting, maxLasting)
+		bad("--requests take %v: must be at most %v", o.Lasting, maxLasting)
+	}
+	if o.Propagation < 0 || o.Propagation > maxPropagation {
+		bad("--propagation is %v: must be 0s to %v", o.Propagation, maxPropagation)
 	}
 	from := Strategies()
 	switch {
@@ -188,15 +195,11 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 // Pod has a manifest's settings for the end of its pods.
 type Pod struct {
 	strategy.Service
-	Workload  string        // "Deployment shop/web"; empty: no manifest
-	Grace     time.Duration // terminationGracePeriodSeconds
-	Container string        // the one that serves
-	Missing   []string      // variables whose values the manifest lacks
-	Notes     []string      // settings of the manifest that the rehearsal leaves out
+	Workload string        // "Deployment shop/web"; empty: no manifest
+	Grace    time.Duration // terminationGracePeriodSeconds
+	Missing  []string      // variables whose values the manifest lacks
+	Notes    []string      // settings of the manifest that the rehearsal leaves out
 }
-
-// DefaultGrace is terminationGracePeriodSeconds' default.
-const DefaultGrace = 30 * time.Second
 
 // AsIs is the strategy of the manifest itself.
 const AsIs = "as-is"
@@ -225,36 +228,4 @@ func Strategies() []strategy.Strategy {
 			Words: "Istio's sidecar with EXIT_ON_ZERO_ACTIVE_CONNECTIONS, imitated"},
 		{Name: "istio-native", Sidecar: strategy.IstioNative, Words: "Istio's native sidecar, imitated"},
 	}
-}
-
-// Span is a range of propagation delays: the fastest client learns of a change after From, the slowest after To.
-type Span struct{ From, To time.Duration }
-
-const maxPropagation = 5 * time.Minute
-
-// ParseSpan parses "4s" (0s to 4s) or "1s..4s".
-func ParseSpan(text string) (s Span, err error) {
-	from, to, found := strings.Cut(text, "..")
-	if !found {
-		from, to = "0s", text
-	}
-	if s.From, err = time.ParseDuration(from); err == nil {
-		s.To, err = time.ParseDuration(to)
-	}
-	if err != nil || s.From < 0 || s.To < s.From || s.To > maxPropagation {
-		return Span{}, fmt.Errorf("propagation delay is %q: must be a duration or FROM..TO, as 0s..4s, at most %v",
-			text, maxPropagation)
-	}
-	return s, nil
-}
-
-// String is the span as ParseSpan reads it.
-func (s Span) String() string { return s.From.String() + ".." + s.To.String() }
-
-// at is the delay of client i of n.
-func (s Span) at(i, n int) time.Duration {
-	if n < 2 {
-		return s.To
-	}
-	return s.From + (s.To-s.From)*time.Duration(i)/time.Duration(n-1)
 }

@@ -19,20 +19,6 @@ import (
 
 func TestMain(m *testing.M) { httpbintest.Main(m) }
 
-func TestParseSpan(t *testing.T) {
-	const s = time.Second
-	for text, want := range map[string]Span{"4s": {0, 4 * s}, "1s..4s": {s, 4 * s}, "0s": {}} {
-		if got, err := ParseSpan(text); err != nil || got != want {
-			t.Errorf("%s: got %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "x", "4s..1s", "-1s", "1h"} {
-		if got, err := ParseSpan(text); err == nil {
-			t.Errorf("%q: got %v", text, got)
-		}
-	}
-}
-
 // An app that exits at SIGTERM loses requests in flight and new ones. Behind a sleep that outlasts the propagation
 // delay no connection is refused; clients that keep theirs alive still lose requests at SIGTERM.
 func TestService(t *testing.T) {
@@ -43,7 +29,7 @@ func TestService(t *testing.T) {
 	must.Do(t, err)
 	res, err := Run(t.Context(), Options{
 		Command: "lastcallctl httpbin --listen 127.0.0.1:{port} --max-delay 10s --on-term exit",
-		Options: load.Options{Requests: []load.Request{request}}, Propagation: Span{0, 2 * time.Second},
+		Options: load.Options{Requests: []load.Request{request}}, Propagation: 2 * time.Second,
 		Setup: strategy.Setup{Strategies: []string{"as-is", "sleep-5s"}},
 		Pod:   Pod{Workload: "Deployment web", Grace: 10 * time.Second},
 	})

@@ -74,7 +74,7 @@ func (t *trial) start(ctx context.Context) error {
 	}
 	for i := range callers {
 		var view atomic.Pointer[[]string]
-		delay := t.options.Propagation.at(i, callers)
+		delay := t.options.Propagation * time.Duration(i) / (callers - 1)
 		change := func(list []string) { view.Store(&list) }
 		t.views = append(t.views, newEndpoints(func() time.Duration { return delay }, addresses, change))
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return *view.Load() }))
@@ -91,7 +91,7 @@ func (t *trial) startGateway(addresses []string) (err error) {
 	if t.gateway, err = gateway.Start(t.dir, addresses); err != nil {
 		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
-	late := func() time.Duration { return rand.N(t.options.Propagation.To + 1) }
+	late := func() time.Duration { return rand.N(t.options.Propagation + 1) }
 	t.views = append(t.views, newEndpoints(late, addresses, t.gateway.SetEndpoints))
 	for range callers {
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return []string{t.gateway.Address} }))
@@ -115,7 +115,7 @@ func (t *trial) run(ctx context.Context) error {
 // replace replaces pods one after another, as a Deployment with maxSurge 1 and maxUnavailable 0 does, for the rollout's
 // time, but at least one. It returns when the old pods are gone, and all clients have learned of it.
 func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
-	t.done.Began, t.done.Propagation = time.Now(), t.options.Propagation.To
+	t.done.Began, t.done.Propagation = time.Now(), t.options.Propagation
 	var ending, changing sync.WaitGroup
 	defer ending.Wait()
 	for replaced := 0; ; replaced++ {
@@ -191,12 +191,10 @@ func (t *trial) cause(e strategy.End) string {
 	return node.IgnoredCause(e.Ignored, cmp.Or(t.options.Pod.StopSignal, unix.SIGTERM))
 }
 
-const rolloutReplicas = 3
-
 // Rollout is options for pods of the built-in app that are replaced one after another under a load like a service's:
-// mostly fast requests, some slow ones, some with a body; 0.25 s on average. It lacks Rate and Lasting.
+// mostly fast requests, some slow ones, some with a body; 0.25 s on average. It lacks Lasting.
 func Rollout() Options {
-	o := Options{IsBuiltIn: true, Replicas: rolloutReplicas}
+	o := Options{IsBuiltIn: true, Replicas: 3, Propagation: DefaultPropagation, Options: load.Options{Rate: 200}}
 	add := func(weight int, method, path, body string) {
 		request := traffic.Request{Method: method, Path: path, Body: body}
 		o.Requests = append(o.Requests, load.Request{Weight: weight, Request: request})
