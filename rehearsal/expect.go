@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lastcall-dev/lastcall/drain"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/istio"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
+	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
 
@@ -15,6 +18,8 @@ const (
 
 	// transit is how long the last byte takes from the pod to the client, which measures it.
 	transit = 25 * time.Millisecond
+
+	clockError = 20 * time.Millisecond
 
 	// exitLag is lastcall's limit, from the last byte to the pod's end.
 	exitLag = 50 * time.Millisecond
@@ -123,9 +128,6 @@ func expectOne(s strategy.Strategy, c circumstances) expectation {
 	return expectIstio(&p, s, c)
 }
 
-// clockError is a tolerance for the clock.
-const clockError = 20 * time.Millisecond
-
 // span is the range of times in which an event is expected, from the scale-down or the pod's SIGTERM.
 type span struct{ from, to time.Duration }
 
@@ -185,4 +187,119 @@ func expectIstio(p *podend.Pod, s strategy.Strategy, c circumstances) expectatio
 	}
 	e.gone = goneOf(0).atLeast(sideGone)
 	return e
+}
+
+// expectLastcall: the client gets the app's response, or a 503 at the last call. The pod ends with the last byte, but
+// not before the minimum drain.
+func expectLastcall(p *podend.Pod, s strategy.Strategy, c circumstances) expectation {
+	ending := p.Course(podend.Traffic{Busy: c.left, Idle: s.Idle})
+	no, limit := false, exitLag
+	switch {
+	case c.envoy && s.Idle:
+		limit = envoyExitLagIdle
+	case c.envoy:
+		limit = envoyExitLag
+	}
+	if c.left <= p.LastCall {
+		gone := exactly(ending.Gone)
+		if limit > slack/2 {
+			gone.to += limit
+		}
+		return expectation{
+			answered: exactly(c.left), gone: gone, lag: limit, stays: min(drain.DefaultMinimumDrain, p.LastCall),
+			killed: &no, appAfter: true, idle: s.Idle,
+		}
+	}
+	if c.envoy && (s.Sidecar.IsNative() || s.Sidecar.IsHooks()) {
+		return expectEnvoyNative(p, s, c, ending)
+	}
+	e := expectation{
+		lost: true, answered: span{ending.Cut, p.Grace}, named: true,
+		gone: span{ending.Cut, p.Grace}, idle: s.Idle,
+		why: fmt.Sprintf("the last call of a grace period of %s is at %s",
+			terminal.Seconds(p.Grace), terminal.Seconds(p.LastCall)),
+	}
+	if c.app == strategy.Exits {
+		e.killed = &no
+	} else {
+		// An app may continue a request whose client is gone until SIGKILL.
+		e.gone.to = max(e.gone.to, min(ending.Containers[0].Kill, max(c.left, p.Grace)))
+	}
+	if c.envoy {
+		// Envoy cannot be made to answer single requests: they end when it exits. The report names the clients, from
+		// the kernel's socket table, which has no requests.
+		e.unnamed = true
+		e.body, e.log = terminationBody, terminationDetails
+	} else {
+		e.log = viaUpstream
+	}
+	return e
+}
+
+// expectEnvoyNative: the hook's last call reports the remaining clients, and the app gets its SIGTERM. A native sidecar
+// stays until the app has exited, and its Envoy cannot end single requests: the app does, or its SIGKILL.
+func expectEnvoyNative(p *podend.Pod, s strategy.Strategy, c circumstances, ending podend.Course) expectation {
+	limit := "the last call"
+	if s.Sidecar.IsHooks() {
+		limit = "the hook's deadline"
+	}
+	e := expectation{
+		lost: c.left > ending.Cut, answered: exactly(min(c.left, ending.Cut)), named: true, unnamed: true, idle: s.Idle,
+		why: fmt.Sprintf("%s is at %s, and the request ends with the app", limit, terminal.Seconds(p.LastCall)),
+	}
+	e.gone = e.answered
+	if c.app != strategy.Exits {
+		e.gone.to += drain.LeastGrace // the sidecar's SIGTERM comes after the app's exit
+	}
+	if e.lost {
+		e.body = terminationBody // the sidecar's or the gateway's: both end at the same moment
+		if c.app == strategy.Exits {
+			e.log = viaUpstream // the sidecar's own response
+		}
+	}
+	return e
+}
+
+// podOf is the pod of a strategy: the app, and its sidecar.
+func podOf(s strategy.Strategy, c circumstances) podend.Pod {
+	app := podend.Container{Name: "app", Role: podend.App, Reaction: podend.Exits}
+	if c.app == strategy.ClosesListener {
+		app.Reaction = podend.Finishes
+	}
+	side := podend.Container{Name: "sidecar", Role: podend.Proxy, Native: s.Sidecar.IsNative(), Reaction: podend.Exits}
+	p := podend.Pod{Grace: s.GraceOr(c.grace)}
+	if s.Sleep > 0 {
+		app.Hook = podend.Hook{Kind: podend.SleepHook, Duration: s.Sleep, IsKnown: true}
+		side.Hook = app.Hook
+	}
+	if s.Netstat {
+		side.Hook.Kind = podend.LoopHook
+	}
+	switch s.Sidecar {
+	case strategy.Fixed:
+		side.Reaction, side.Drain = podend.FixedDrain, s.TerminationDrain
+	case strategy.ExitOnZero:
+		side.Reaction, side.Drain = podend.PollsZero, istio.MinimumDrain
+	case strategy.IstioNative, strategy.HooksNative:
+		side.Hook.Kind = podend.NotifyHook
+	case strategy.Hooks:
+		side.Hook.Kind = podend.AppEndHook
+	case strategy.Lastcall:
+		side.Reaction = podend.Waits
+	case strategy.LastcallNative: // a real Envoy cannot end single requests: they end with it, after the app
+		if !c.envoy {
+			side.Reaction = podend.Waits
+		}
+	}
+	if s.Sidecar.IsLastcall() {
+		app.Hook.Kind = podend.DrainHook
+		config := drain.DefaultConfig()
+		config.GracePeriod = p.Grace
+		if s.Sidecar.IsHooks() {
+			config.Margin = timers.DefaultLeave
+		}
+		p.SetDrain(config)
+	}
+	p.Containers = []podend.Container{app, side}
+	return p
 }

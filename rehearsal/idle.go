@@ -32,33 +32,27 @@ func connectIdle(ctx context.Context, address string) (*idleClients, error) {
 	var d net.Dialer
 	for _, withRequest := range []bool{true, false} {
 		conn, err := d.DialContext(ctx, "tcp", address)
+		isKept := true
+		if err == nil && withRequest {
+			if isKept, err = requestOnce(conn, address); err != nil || !isKept {
+				_ = conn.Close()
+			}
+		}
 		if err != nil {
 			c.end(0)
 			return nil, fmt.Errorf("idle connection: %w", err)
 		}
-		if withRequest {
-			kept, err := requestOnce(conn, address)
-			if err != nil {
-				_ = conn.Close()
-				c.end(0)
-				return nil, fmt.Errorf("idle connection: %w", err)
-			}
-			if !kept {
-				_ = conn.Close()
-				continue
-			}
+		if isKept {
+			c.conns = append(c.conns, conn)
+			c.watching.Go(func() { c.watch(conn) })
 		}
-		c.conns = append(c.conns, conn)
-		c.watching.Go(func() { c.watch(conn) })
 	}
 	return c, nil
 }
 
 // requestOnce sends a request and reports whether the connection is kept alive.
 func requestOnce(conn net.Conn, address string) (kept bool, err error) {
-	if err := conn.SetDeadline(time.Now().Add(idleTimeout)); err != nil {
-		return false, err
-	}
+	_ = conn.SetDeadline(time.Now().Add(idleTimeout)) // a closed connection fails below
 	if _, err := fmt.Fprintf(conn, "GET /get HTTP/1.1\r\nHost: %s\r\n\r\n", address); err != nil {
 		return false, err
 	}
@@ -66,11 +60,10 @@ func requestOnce(conn net.Conn, address string) (kept bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return false, err
-	}
-	_ = resp.Body.Close()
-	return !resp.Close, conn.SetDeadline(time.Time{})
+	defer func() { _ = resp.Body.Close() }()
+	_, err = io.Copy(io.Discard, resp.Body)
+	_ = conn.SetDeadline(time.Time{})
+	return !resp.Close, err
 }
 
 // watch waits for the end of a connection, and closes it as clients do.

@@ -37,7 +37,7 @@ func good(t *testing.T, name string) *row {
 
 func judged(t *testing.T, r *row) Row {
 	t.Helper()
-	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}}
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: strategy.DefaultGrace}}
 	return p.judge(r, "/delay/10")
 }
 
@@ -117,7 +117,7 @@ func TestJudgeLocalReply(t *testing.T) {
 // On a busy machine events may be later, by the measured delay. Outcomes and their order are still judged.
 func TestJudgeOnABusyMachine(t *testing.T) {
 	meter := fixedCPUWait(100 * time.Millisecond)
-	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: meter}
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: strategy.DefaultGrace}, meter: meter}
 	for _, tt := range []struct {
 		name   string
 		change func(*row)
@@ -145,7 +145,7 @@ func TestJudgeOnABusyMachine(t *testing.T) {
 // The allowance has a cap. On a machine for which it is too small a row that is only late is not judged, a wrong one
 // is.
 func TestJudgeOnATooBusyMachine(t *testing.T) {
-	p := &experiment{options: Options{Delay: DefaultDelay, Grace: DefaultGrace}, meter: fixedCPUWait(time.Second)}
+	p := &experiment{options: Options{Delay: DefaultDelay, Grace: strategy.DefaultGrace}, meter: fixedCPUWait(time.Second)}
 	late := good(t, "lastcall-classic-exit")
 	late.end.Sidecar.Gone = late.answer.Last.Add(3 * time.Second)
 	wrong := good(t, "lastcall-classic-exit")

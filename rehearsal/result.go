@@ -13,7 +13,6 @@ import (
 type Result struct {
 	OK      bool   `json:"ok"` // every row that was judged is as expected, and one was
 	Path    string `json:"path"`
-	DelayMS int64  `json:"delay_ms"`
 	GraceMS int64  `json:"grace_ms"`
 	Proxy   string `json:"proxy"` // of the sidecars
 	// IstioAgent ends the sidecars of Istio's rows: Istio's own pilot-agent, or lastcall's imitation of it.
@@ -68,9 +67,9 @@ func (p *experiment) result(path string, rows []Row) *Result {
 	o := p.options
 	res := &Result{
 		OK: true, Path: path,
-		DelayMS: o.Delay.Milliseconds(), GraceMS: o.Grace.Milliseconds(),
-		Proxy: cmp.Or(o.Proxy, strategy.ProxyPipe), Logs: o.KeepLogs,
-		ownNumbers: o.Delay != DefaultDelay || o.Grace != DefaultGrace,
+		GraceMS: o.Grace.Milliseconds(),
+		Proxy:   cmp.Or(o.Proxy, strategy.ProxyPipe), Logs: o.KeepLogs,
+		ownNumbers: o.Delay != DefaultDelay || o.Grace != strategy.DefaultGrace,
 	}
 	res.IstioAgent = "imitated by lastcall agent --compat istio"
 	if agent := p.env.Programs.PilotAgent; agent != "" {

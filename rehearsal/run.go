@@ -1,3 +1,16 @@
+// Package rehearsal runs the published experiment on one machine: a client sends a slow request through a gateway and a
+// sidecar, the deployment is scaled to 0 at that moment, and the client's result is compared with what is expected of
+// each way to stop a pod.
+//
+// App and sidecar are processes of the real binaries on real sockets, and package node's kubelet sends them real
+// signals by Kubernetes' rules. The gateway runs in this process, or is a real Envoy. Where a strategy is Istio's, the
+// sidecar is lastcall's agent in --compat istio, which ends as pilot-agent with Envoy does.
+//
+// What is expected is computed from the timers (expect.go): a shorter request or a longer grace period is judged as
+// correctly as the experiment's own.
+//
+// Times are measured by the client and this process: a request is answered when the client has read the last byte, and
+// a pod is gone when wait4 has returned for its last container.
 package rehearsal
 
 import (
@@ -11,6 +24,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
+	"github.com/lastcall-dev/lastcall/rehearsal/load"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 )
@@ -167,4 +181,47 @@ func (p *experiment) status(scaled time.Time) string {
 	passed := time.Since(scaled)
 	return fmt.Sprintf("%d s: %d of %s ended, %s gone; at most %d s left", int(passed.Seconds()), answered,
 		terminal.Count(len(p.rows), "request"), terminal.Count(gone, "pod"), int(max(0, last-passed).Seconds()))
+}
+
+const (
+	// DefaultDelay is that of the published experiment.
+	DefaultDelay = 10 * time.Second
+
+	minDelay = time.Second
+	maxDelay = 10 * time.Minute
+
+	// propagation is how long it takes from the scale-down until the gateway removes the pod's endpoint.
+	propagation = time.Second
+)
+
+// Options of a rehearsal.
+type Options struct {
+	strategy.Setup               // by default all strategies
+	Delay          time.Duration // of the request: /delay/N
+	Grace          time.Duration // terminationGracePeriodSeconds, whole seconds
+	Proxy          string        // of the sidecars: pipe (also empty), envoy or istio-agent
+}
+
+// check returns the strategies, or an error for invalid options.
+func (o Options) check() ([]strategy.Strategy, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	all := strategy.Strategies()
+	if o.Proxy == strategy.ProxyIstioAgent {
+		all = append(all, strategy.NextToIstio()...)
+	}
+	strategies, err := strategy.Select(all, o.Strategies)
+	if err != nil {
+		bad("--strategy: %w", err)
+	}
+	if o.Delay < minDelay || o.Delay > maxDelay {
+		bad("--delay is %v: must be %v to %v", o.Delay, minDelay, maxDelay)
+	}
+	if err := strategy.CheckGrace(o.Grace); err != nil {
+		bad("--grace %w", err)
+	}
+	if len(errs) > 0 {
+		return nil, load.OptionError{Err: errors.Join(errs...)}
+	}
+	return strategies, nil
 }

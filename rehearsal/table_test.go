@@ -42,7 +42,7 @@ func sample(t *testing.T) *Result {
 	cut.report = &drain.Report{Verdict: "cut", Open: []drain.Conversation{{Request: "GET /delay/10", Age: drain.Millis(5350 * time.Millisecond), Ending: "503"}}}
 
 	p := &experiment{
-		options: Options{Delay: DefaultDelay, Grace: DefaultGrace},
+		options: Options{Delay: DefaultDelay, Grace: strategy.DefaultGrace},
 		rows:    []*row{lost, wrong, killed, cut, good(t, "lastcall-native-exit")},
 	}
 	res := p.result("/delay/10", judgedRows(p, "/delay/10"))
@@ -84,7 +84,7 @@ func TestTable(t *testing.T) {
 
 // Every row of the real table fits the terminal, also with its expectation, is there once, and uses a wide one.
 func TestTableFits(t *testing.T) {
-	p := &experiment{options: Options{Delay: 3 * time.Second, Grace: DefaultGrace}}
+	p := &experiment{options: Options{Delay: 3 * time.Second, Grace: strategy.DefaultGrace}}
 	for _, s := range strategy.Strategies() {
 		p.rows = append(p.rows, good(t, s.Name))
 	}

@@ -59,7 +59,7 @@ func Rehearse(read ReadManifest) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&o.Delay, "delay", rehearsal.DefaultDelay, "how long the request takes")
-	flags.DurationVar(&o.Grace, "grace", rehearsal.DefaultGrace,
+	flags.DurationVar(&o.Grace, "grace", strategy.DefaultGrace,
 		"the pods' terminationGracePeriodSeconds, whole seconds")
 	proxies := []string{strategy.ProxyPipe, strategy.ProxyEnvoy, strategy.ProxyIstioAgent}
 	cli.ChoiceFlag(flags, &o.Proxy, "proxy", strategy.ProxyPipe, proxies,
@@ -132,7 +132,7 @@ func serviceCommand(read ReadManifest) *cobra.Command {
 			"manifest `file` with the timers of the pods, or - for standard input")
 		flags.StringVar(&workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
 	}
-	flags.DurationVar(&grace, "grace", rehearsal.DefaultGrace,
+	flags.DurationVar(&grace, "grace", strategy.DefaultGrace,
 		"terminationGracePeriodSeconds in place of the manifest's, whole seconds")
 	flags.DurationVar(&o.Propagation, "propagation", service.DefaultPropagation,
 		"endpoint propagation delay of the slowest client")

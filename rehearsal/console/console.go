@@ -148,37 +148,34 @@ func (t *Table) Detail(indent, format string, args ...any) {
 	t.Line("%s", t.Dim(t.Wrap(indent, fmt.Sprintf(format, args...))))
 }
 
-const (
-	terminalPeriod = time.Second      // the shortest time between two rewrites of a terminal's line
-	logPeriod      = 10 * time.Second // between two lines elsewhere
-)
+// progressPeriod is the shortest time between two rewrites of the line.
+const progressPeriod = time.Second
 
-// Progress shows the state of a long operation: one line that is rewritten when it changes on a terminal, and a line
-// every ten seconds elsewhere. A nil Progress shows nothing.
+// Progress shows the state of a long operation on a terminal, in one line that is rewritten when it changes. A nil
+// Progress shows nothing.
 type Progress struct {
-	f        *os.File
-	terminal bool
-	style    Style
+	f     *os.File
+	style Style
 
 	mu    sync.Mutex // guards the fields below
 	line  func() string
-	drawn string // on the terminal
+	drawn string
 
 	done  chan struct{}
 	ended sync.WaitGroup
 }
 
-// NewProgress starts to show line on f, until End; nil if there is no file.
+// NewProgress starts to show line on f, until End; nil if f is no terminal.
 func NewProgress(f *os.File, line func() string) *Progress {
-	if f == nil {
+	if f == nil || !terminal.Is(f) {
 		return nil
 	}
-	p := &Progress{f: f, terminal: terminal.Is(f), style: StyleFor(f), line: line, done: make(chan struct{})}
+	p := &Progress{f: f, style: StyleFor(f), line: line, done: make(chan struct{})}
 	p.ended.Go(p.run)
 	return p
 }
 
-// Show replaces the line: at once on a terminal.
+// Show replaces the line, at once.
 func (p *Progress) Show(line func() string) {
 	if p == nil {
 		return
@@ -186,29 +183,21 @@ func (p *Progress) Show(line func() string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line = line
-	if p.terminal {
-		p.draw()
-	}
+	p.draw()
 }
 
-// End removes the line from a terminal.
+// End removes the line.
 func (p *Progress) End() {
 	if p == nil {
 		return
 	}
 	close(p.done)
 	p.ended.Wait()
-	if p.terminal {
-		_, _ = fmt.Fprint(p.f, "\r\x1b[K")
-	}
+	_, _ = fmt.Fprint(p.f, "\r\x1b[K")
 }
 
 func (p *Progress) run() {
-	period := logPeriod
-	if p.terminal {
-		period = terminalPeriod
-	}
-	tick := time.NewTicker(period)
+	tick := time.NewTicker(progressPeriod)
 	defer tick.Stop()
 	for {
 		select {
@@ -225,12 +214,8 @@ func (p *Progress) run() {
 // draw is called with mu held. The terminal's last column stays free: text in it may wrap, and a wrapped line would be
 // repeated instead of rewritten.
 func (p *Progress) draw() {
-	text := p.line()
-	if !p.terminal {
-		_, _ = fmt.Fprintln(p.f, Cut(text, Width))
-		return
-	}
-	if text = Cut(text, max(1, Columns(p.f)-1)); text == p.drawn {
+	text := Cut(p.line(), max(1, Columns(p.f)-1))
+	if text == p.drawn {
 		return
 	}
 	p.drawn = text

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/terminal"
 )
 
 // openTerminal opens a terminal of so many columns, and the end at which it is looked at.
@@ -44,7 +42,7 @@ func TestTerminal(t *testing.T) {
 	if got := StyleFor(its).Width(); got != 40 {
 		t.Fatalf("%d columns", got)
 	}
-	p := &Progress{f: its, terminal: terminal.Is(its), line: func() string { return strings.Repeat("long ", 20) }}
+	p := &Progress{f: its, line: func() string { return strings.Repeat("long ", 20) }}
 	for range 3 {
 		p.draw()
 	}

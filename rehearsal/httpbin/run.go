@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/mccutchen/go-httpbin/v2/httpbin"
@@ -121,3 +123,31 @@ const DefaultMaxDelay = 10 * time.Second
 
 // maxBody is the limit of bodies, bytes; httpbin's own is too small to fill a socket's buffers.
 const maxBody = 100 << 20
+
+// OnTerm is the app's behaviour at SIGTERM.
+type OnTerm string
+
+const (
+	// Exit is the behaviour of programs without a signal handler: the signal ends the process, and the requests in
+	// flight. PID 1 of a namespace exits with status 2: the kernel drops the signal, and Go's runtime exits.
+	Exit OnTerm = "exit"
+
+	// CloseListener is the behaviour of nginx (a worker at SIGQUIT, `nginx -s quit`): it closes the listening socket
+	// and idle connections at once, finishes the requests in flight with `Connection: close`, and exits with status 0
+	// when the last connection is closed.
+	CloseListener OnTerm = "close-listener"
+
+	// Drain is http.Server.Shutdown. It closes the listening socket as well and finishes the requests in flight, but
+	// polls for the last connection (up to half a second late), and waits up to five seconds for connections without a
+	// request.
+	Drain OnTerm = "drain"
+)
+
+// NotifyContext returns a context for Run that ends at SIGTERM or SIGINT. With Exit it installs no handler, so that the
+// signal ends the process.
+func NotifyContext(parent context.Context, onTerm OnTerm) (context.Context, context.CancelFunc) {
+	if onTerm == Exit {
+		return context.WithCancel(parent)
+	}
+	return signal.NotifyContext(parent, syscall.SIGTERM, syscall.SIGINT)
+}

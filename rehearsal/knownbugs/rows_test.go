@@ -28,7 +28,7 @@ type Setup struct {
 	Env     []string
 	Hook    *strategy.Hook
 	Signal  syscall.Signal
-	Grace   time.Duration // zero: service.DefaultGrace
+	Grace   time.Duration // zero: strategy.DefaultGrace
 }
 
 // Sleep is the preStop sleep of fixed twins: longer than the propagation delay.

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 )
 
 // Container is a container that the kubelet terminates, such as a Process.
@@ -182,22 +183,12 @@ type HTTPGet string
 
 // Run sends the request.
 func (h HTTPGet) Run(ctx context.Context) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, string(h), nil)
-	if err != nil {
-		return fmt.Errorf("preStop httpGet: %w", err)
+	status, err := probe.Get(ctx, string(h), http.Header{}, new(net.Dialer).DialContext)
+	if err == nil && status >= http.StatusBadRequest {
+		err = fmt.Errorf("status %d", status)
 	}
-	// Close the connection: a kept-alive one would hold the pod open.
-	t := &http.Transport{DisableKeepAlives: true}
-	resp, err := t.RoundTrip(r)
 	if err != nil {
 		return fmt.Errorf("preStop httpGet %s: %w", h, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return fmt.Errorf("preStop httpGet %s: %w", h, err)
-	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("preStop httpGet %s: status %d", h, resp.StatusCode)
 	}
 	return nil
 }

@@ -103,9 +103,6 @@ var errClosed = errors.New("the node is closed")
 
 // Start starts c. The error names the program.
 func (n *Node) Start(c Command) (p *Process, err error) {
-	if len(c.Args) == 0 {
-		return nil, errors.New("start a process: no program")
-	}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("start %s: %w", c.Args[0], err)

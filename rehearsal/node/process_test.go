@@ -128,7 +128,6 @@ func TestStartErrors(t *testing.T) {
 		c    Command
 		want string
 	}{
-		{"no program", Command{}, "no program"},
 		{"not there", Command{Args: []string{"/no/such/program"}}, "start /no/such/program"},
 		{"log", Command{Args: []string{"true"}, Output: "/no/such/folder/log"}, "/no/such/folder/log"},
 	} {

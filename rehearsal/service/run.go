@@ -124,11 +124,8 @@ const (
 	maxPropagation = 5 * time.Minute
 )
 
-// Defaults of Options. That of the grace period is terminationGracePeriodSeconds' default.
-const (
-	DefaultGrace       = 30 * time.Second
-	DefaultPropagation = 4 * time.Second
-)
+// DefaultPropagation is how long the slowest client takes to learn of a change.
+const DefaultPropagation = 4 * time.Second
 
 // Options of a rehearsal.
 type Options struct {
@@ -158,7 +155,7 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 		errs = append(errs, err)
 	}
 	o.Replicas = max(1, o.Replicas)
-	o.Pod.Grace = cmp.Or(o.Pod.Grace, DefaultGrace)
+	o.Pod.Grace = cmp.Or(o.Pod.Grace, strategy.DefaultGrace)
 	if err := strategy.CheckGrace(o.Pod.Grace); err != nil {
 		bad("--grace %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/printable"
+	"github.com/lastcall-dev/lastcall/internal/sidecar/probe"
 	"github.com/lastcall-dev/lastcall/internal/timers"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 )
@@ -195,6 +196,10 @@ const (
 	readyTimeout = 30 * time.Second      // for a program to listen; a Python app on a busy machine takes seconds
 	readyPeriod  = 20 * time.Millisecond // between two probes
 	tailBytes    = 2000                  // of a log in an error
+
+	inFlightLimit  = 10 * time.Second
+	inFlightPeriod = 5 * time.Millisecond
+	settle         = 50 * time.Millisecond // from the app's accept to its handler
 )
 
 // awaitPort is a tcpSocket readiness probe.
@@ -211,28 +216,21 @@ func awaitPort(ctx context.Context, p *node.Process, port int, log string) error
 
 // awaitReady is an httpGet readiness probe: a status below 400 is a success.
 func awaitReady(ctx context.Context, p *node.Process, url, log string) error {
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	return await(ctx, p, log, "be ready at "+url, func() bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return false
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode < http.StatusBadRequest
+		within, stop := context.WithTimeout(ctx, 5*time.Second)
+		defer stop()
+		status, err := probe.Get(within, url, http.Header{}, new(net.Dialer).DialContext)
+		return err == nil && status < http.StatusBadRequest
 	})
 }
 
 // await probes until the probe succeeds, the process ends or the time runs out.
-func await(ctx context.Context, p *node.Process, log, what string, probe func() bool) error {
+func await(ctx context.Context, p *node.Process, log, what string, succeeds func() bool) error {
 	within, stop := context.WithTimeout(ctx, readyTimeout)
 	defer stop()
 	isReady := false
 	err := poll.Until(within, readyPeriod, func() bool {
-		isReady = probe()
+		isReady = succeeds()
 		return isReady || p.HasEnded()
 	})
 	switch {
@@ -258,4 +256,33 @@ func tail(file string) string {
 		data = data[len(data)-tailBytes:]
 	}
 	return "; its log:\n" + printable.Lines(strings.TrimSpace(string(data)))
+}
+
+// AwaitInFlight returns when each app has one more connection than before: the request has arrived. It reads the
+// kernel's socket table, so that it works with any app.
+func AwaitInFlight(ctx context.Context, before map[int]int) error {
+	within, stop := context.WithTimeout(ctx, inFlightLimit)
+	defer stop()
+	missing := len(before)
+	var now map[int]int
+	var failed error
+	err := poll.Until(within, inFlightPeriod, func() bool {
+		now, failed = node.Established()
+		missing = 0
+		for port, n := range before {
+			if now[port] <= n {
+				missing++
+			}
+		}
+		return missing == 0 || failed != nil
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("%d of %d requests did not reach their apps within %v", missing, len(before), inFlightLimit)
+	}
+	return poll.Pause(ctx, settle)
 }

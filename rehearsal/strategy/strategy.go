@@ -97,7 +97,12 @@ func Select(all []Strategy, names []string) ([]Strategy, error) {
 	return out, nil
 }
 
-const maxGrace = time.Hour
+const (
+	// DefaultGrace is terminationGracePeriodSeconds' default.
+	DefaultGrace = 30 * time.Second
+
+	maxGrace = time.Hour
+)
 
 // CheckGrace returns an error for an invalid grace period.
 func CheckGrace(d time.Duration) error {

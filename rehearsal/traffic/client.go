@@ -58,19 +58,17 @@ type kept struct {
 // Close closes the kept connections.
 func (c *Client) Close() {
 	c.mu.Lock()
-	channel := c.grpc
+	channel, idle := c.grpc, c.idle
+	c.idle = nil
 	c.mu.Unlock()
 	if channel != nil {
-		_ = channel.Close()
+		_ = channel.Close() // calls dial's function, which locks
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, list := range c.idle {
+	for _, list := range idle {
 		for _, k := range list {
 			_ = k.Close()
 		}
 	}
-	clear(c.idle)
 }
 
 // Do sends a request and reads the response. The end of ctx ends the request.
@@ -180,6 +178,7 @@ func (c *Client) keep(k *kept) {
 }
 
 func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
+	_ = k.SetDeadline(time.Now().Add(cmp.Or(c.Timeout, DefaultTimeout))) // a write to a closed connection fails
 	stop := context.AfterFunc(ctx, func() { _ = k.SetDeadline(time.Unix(1, 0)) })
 	keep := false
 	defer func() {
@@ -190,10 +189,6 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 		}
 		c.keep(k)
 	}()
-	if err := k.SetDeadline(time.Now().Add(cmp.Or(c.Timeout, DefaultTimeout))); err != nil {
-		o.fail(ctx, err, Ended)
-		return
-	}
 	if r.Protocol == TCP {
 		k.talk(ctx, r.Body, o)
 		return
