@@ -8,12 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/lastcall-dev/lastcall/drain"
 	"github.com/lastcall-dev/lastcall/rehearsal/console"
 	"github.com/lastcall-dev/lastcall/rehearsal/node"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
 	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // good is a row of lastcall as it should be: a request of 10 s asked a moment
 // before the scale-down, the pod gone 8 ms after its last byte.

@@ -71,7 +71,7 @@ func (r *row) scaleDown(ctx context.Context) {
 	removal.Wait()
 }
 
-// settle stops the rest of the row, and reads the report and the access log.
+// settle stops the rest of the row, and reads the report and the gateway's log.
 func (r *row) settle(path string) (err error) {
 	r.idle.end(time.Second)
 	r.gateway.Stop()

@@ -25,7 +25,7 @@ import (
 func (n *namespace) gateway(service string) string {
 	n.T.Helper()
 	var log logstest.Buffer
-	g := gateway.New(slog.New(slog.NewTextHandler(&log, nil)), nil)
+	g := gateway.New(slog.New(slog.NewTextHandler(&log, nil)))
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(n.Name),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = discoveryv1.LabelServiceName + "=" + service }))
 	slices := factory.Discovery().V1().EndpointSlices()

@@ -6,7 +6,7 @@
 // response, however long the server had worked on it (shouldRetryRequest in transport.go). Envoy does not do so by
 // default, and it would hide what a rehearsal is to show. So it sends with package traffic's client.
 //
-// Its own responses and its access log are Envoy's:
+// Its own responses are Envoy's, and so are the flags in its log:
 //
 //	503 UH      no healthy upstream                       no endpoints
 //	503 URX,UF  … remote connection failure               no endpoint accepted a connection (UF: there was one)
@@ -19,6 +19,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,19 +43,18 @@ import (
 // Gateway is an http.Handler that forwards requests to endpoints.
 type Gateway struct {
 	log       *slog.Logger
-	access    *accesslog.Log // nil: none
 	client    traffic.Client
 	endpoints atomic.Pointer[[]string] // replaced, never modified
 
 	// Of Start:
-	Address    string // where it listens
-	accessFile string // of the access log
-	stop       func() // nil once it has ended
+	Address string // where it listens
+	logFile string
+	stop    func() // nil once it has ended
 }
 
-// New makes a Gateway without endpoints. The access log gets a line for each request, unless it is nil.
-func New(log *slog.Logger, access *accesslog.Log) *Gateway {
-	g := &Gateway{log: log, access: access}
+// New makes a Gateway without endpoints. The log gets a line for each request.
+func New(log *slog.Logger) *Gateway {
+	g := &Gateway{log: log}
 	g.endpoints.Store(&[]string{})
 	g.client.Targets = func() []string { return *g.endpoints.Load() }
 	return g
@@ -74,12 +74,11 @@ func (g *Gateway) SetEndpoints(addresses []string) {
 func Start(dir string, endpoints []string) (*Gateway, error) {
 	mkdir := os.MkdirAll(dir, 0o755)
 	out, err1 := os.Create(filepath.Join(dir, "gateway.log"))
-	accessFile, err2 := os.Create(filepath.Join(dir, "gateway-access.log"))
-	ln, err3 := net.Listen("tcp", "127.0.0.1:0")
-	if err := errors.Join(mkdir, err1, err2, err3); err != nil {
+	ln, err2 := net.Listen("tcp", "127.0.0.1:0")
+	if err := errors.Join(mkdir, err1, err2); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err) // the rehearsal ends
 	}
-	g := New(slog.New(slog.NewTextHandler(out, nil)), accesslog.New(accessFile, accesslog.Text))
+	g := New(slog.New(slog.NewTextHandler(out, nil)))
 	g.SetEndpoints(endpoints)
 	server := &http.Server{Handler: g}
 	served := make(chan struct{})
@@ -87,7 +86,7 @@ func Start(dir string, endpoints []string) (*Gateway, error) {
 		defer close(served)
 		_ = server.Serve(ln) // until stop
 	}()
-	g.Address, g.accessFile = ln.Addr().String(), accessFile.Name()
+	g.Address, g.logFile = ln.Addr().String(), out.Name()
 	g.stop = func() {
 		ctx, late := context.WithTimeout(context.Background(), stopTimeout)
 		defer late()
@@ -96,8 +95,7 @@ func Start(dir string, endpoints []string) (*Gateway, error) {
 		}
 		<-served
 		g.SetEndpoints(nil) // ends the kept connections
-		g.access.Close()
-		_, _ = accessFile.Close(), out.Close()
+		_ = out.Close()
 	}
 	return g, nil
 }
@@ -105,7 +103,7 @@ func Start(dir string, endpoints []string) (*Gateway, error) {
 // stopTimeout is how long a gateway without requests may take to end.
 const stopTimeout = 2 * time.Second
 
-// Stop ends the gateway; nil has ended. Its access log is complete afterwards.
+// Stop ends the gateway; nil has ended. Its log is complete afterwards.
 func (g *Gateway) Stop() {
 	if g != nil && g.stop != nil {
 		g.stop()
@@ -113,12 +111,9 @@ func (g *Gateway) Stop() {
 	}
 }
 
-// Line returns the access log's line for a request of path, or "".
+// Line returns the log's line for a request of path, or "".
 func (g *Gateway) Line(path string) string {
-	data, err := os.ReadFile(g.accessFile)
-	if err != nil {
-		return ""
-	}
+	data, _ := os.ReadFile(g.logFile) // without it there is no line
 	for line := range strings.Lines(string(data)) {
 		if strings.Contains(line, " "+path+" ") {
 			return strings.TrimSuffix(line, "\n")
@@ -127,9 +122,9 @@ func (g *Gateway) Line(path string) string {
 	return ""
 }
 
-// ServeHTTP forwards a request, and returns when it has ended and its access log line is written.
+// ServeHTTP forwards a request, and returns when it has ended and its line is logged.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, gateway: g, request: r, began: time.Now()}
+	x := &exchange{ResponseWriter: w, gateway: g, request: r}
 	defer x.end()
 	proxy := httputil.ReverseProxy{
 		Rewrite:       func(*httputil.ProxyRequest) {}, // adds no header
@@ -146,12 +141,11 @@ type exchange struct {
 	http.ResponseWriter
 	gateway *Gateway
 	request *http.Request // as received
-	began   time.Time
 
-	upstream     traffic.Outcome
-	broken       error // a read of the response's body
-	outcome      accesslog.Outcome
-	status, sent int // status is 0 until the head is sent
+	upstream traffic.Outcome
+	broken   error // a read of the response's body
+	outcome  accesslog.Outcome
+	status   int // 0 until the head is sent
 }
 
 // Unwrap is for http.ResponseController.
@@ -160,12 +154,6 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 func (x *exchange) WriteHeader(status int) {
 	x.status = status
 	x.ResponseWriter.WriteHeader(status)
-}
-
-func (x *exchange) Write(p []byte) (int, error) {
-	n, err := x.ResponseWriter.Write(p)
-	x.sent += n
-	return n, err
 }
 
 // RoundTrip sends the request to an endpoint.
@@ -214,12 +202,9 @@ func (x *exchange) reply(status int, body string) {
 	_, _ = io.WriteString(x, body)
 }
 
-// end writes the access log line of an exchange that has ended.
+// end logs an exchange that has ended.
 func (x *exchange) end() {
-	if x.gateway.access == nil {
-		return
-	}
-	r, isGone := x.request, x.request.Context().Err() != nil
+	isGone := x.request.Context().Err() != nil
 	switch {
 	case x.outcome != (accesslog.Outcome{}):
 	case isGone && (x.broken != nil || x.status == 0):
@@ -229,15 +214,6 @@ func (x *exchange) end() {
 	default:
 		x.outcome = accesslog.ViaUpstream
 	}
-	e := &accesslog.Entry{
-		Began: x.began, FirstByte: x.upstream.First, Method: r.Method, Path: r.RequestURI, Protocol: r.Proto,
-		Status: x.status, Outcome: x.outcome, Received: uint64(max(0, r.ContentLength)), Sent: uint64(x.sent),
-		ForwardedFor: r.Header.Get("X-Forwarded-For"), UserAgent: r.UserAgent(),
-		RequestID: r.Header.Get("X-Request-Id"), Authority: r.Host,
-		Upstream: x.upstream.Address, UpstreamLocal: x.upstream.Local, Downstream: r.RemoteAddr,
-	}
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
-		e.DownstreamLocal = local.String()
-	}
-	x.gateway.access.Write(e)
+	x.gateway.log.Info(fmt.Sprintf("%s %s %d %s %s", x.request.Method, x.request.RequestURI, x.status,
+		cmp.Or(x.outcome.Flags, "-"), x.outcome.Details), "endpoint", x.upstream.Address)
 }

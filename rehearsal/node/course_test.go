@@ -8,10 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/podend"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // member is a container that reacts to its stop signal as a course's container does.
 type member struct {

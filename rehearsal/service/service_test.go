@@ -3,8 +3,11 @@ package service
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -69,4 +72,25 @@ func TestService(t *testing.T) {
 	if again.Rows[0].Lost != asIs.Lost || again.Schema != outcome.Schema {
 		t.Errorf("JSON: %+v", again)
 	}
+}
+
+// The list changes after the delay, and not before.
+func TestView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var published atomic.Pointer[[]string]
+		now := func() []string { return *published.Load() }
+		publish := func(list []string) { published.Store(&list) }
+		replace := newView(func() time.Duration { return 4 * time.Second }, []string{"a", "b"}, publish)
+		go replace(t.Context(), "a", "c")
+		time.Sleep(4*time.Second - time.Millisecond)
+		synctest.Wait()
+		if !slices.Equal(now(), []string{"a", "b"}) {
+			t.Errorf("before the delay %v", now())
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if !slices.Equal(now(), []string{"b", "c"}) {
+			t.Errorf("after the delay %v", now())
+		}
+	})
 }

@@ -39,11 +39,14 @@ type trial struct {
 	pods    []*strategy.Pod // the oldest first; those that have ended, too
 	gateway *gateway.Gateway
 	load    *load.Load
-	views   []*endpoints // of the gateway, and of the clients that connect to pods
+	views   []view // of the gateway, and of the clients that connect to pods
 
 	mu   sync.Mutex // guards done
 	done outcome.Rollout
 }
+
+// view replaces an address of a client.
+type view func(ctx context.Context, old, next string)
 
 // startPod starts one more pod.
 func (t *trial) startPod(ctx context.Context) (*strategy.Pod, error) {
@@ -76,7 +79,7 @@ func (t *trial) start(ctx context.Context) error {
 		var view atomic.Pointer[[]string]
 		delay := t.options.Propagation * time.Duration(i) / (callers - 1)
 		change := func(list []string) { view.Store(&list) }
-		t.views = append(t.views, newEndpoints(func() time.Duration { return delay }, addresses, change))
+		t.views = append(t.views, newView(func() time.Duration { return delay }, addresses, change))
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return *view.Load() }))
 	}
 	return nil
@@ -92,7 +95,7 @@ func (t *trial) startGateway(addresses []string) (err error) {
 		return fmt.Errorf("%s: %w", t.strategy.Name, err)
 	}
 	late := func() time.Duration { return rand.N(t.options.Propagation + 1) }
-	t.views = append(t.views, newEndpoints(late, addresses, t.gateway.SetEndpoints))
+	t.views = append(t.views, newView(late, addresses, t.gateway.SetEndpoints))
 	for range callers {
 		t.load.Clients = append(t.load.Clients, t.client(func() []string { return []string{t.gateway.Address} }))
 	}
@@ -121,7 +124,7 @@ func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
 	for replaced := 0; ; replaced++ {
 		old := t.pods[replaced]
 		for _, v := range t.views {
-			changing.Go(func() { v.replace(ctx, old.Address, fresh.Address) })
+			changing.Go(func() { v(ctx, old.Address, fresh.Address) })
 		}
 		ending.Go(func() { t.end(ctx, old, replaced) })
 		changing.Wait()
@@ -231,24 +234,15 @@ func rolloutStrategies() []strategy.Strategy {
 	}
 }
 
-// endpoints is a client's view of the pods' addresses, which changes late.
-type endpoints struct {
-	delay   func() time.Duration
-	publish func(addresses []string)
-	list    []string
-}
-
-// newEndpoints returns a view that publishes its list at once, and again when a delay has passed after a change.
-func newEndpoints(delay func() time.Duration, addresses []string, publish func([]string)) *endpoints {
-	publish(addresses)
-	return &endpoints{delay, publish, addresses}
-}
-
-// replace replaces an address after the delay, unless ctx ends before.
-func (e *endpoints) replace(ctx context.Context, old, next string) {
-	if poll.Pause(ctx, e.delay()) == nil {
-		others := slices.DeleteFunc(slices.Clone(e.list), func(a string) bool { return a == old })
-		e.list = append(others, next)
-		e.publish(e.list)
+// newView makes a client's view of the pods' addresses: it publishes the list at once, and again when a delay has
+// passed after each replacement of an address, unless ctx ends before.
+func newView(delay func() time.Duration, list []string, publish func(addresses []string)) view {
+	publish(list)
+	return func(ctx context.Context, old, next string) {
+		if poll.Pause(ctx, delay()) == nil {
+			others := slices.DeleteFunc(slices.Clone(list), func(a string) bool { return a == old })
+			list = append(others, next)
+			publish(list)
+		}
 	}
 }

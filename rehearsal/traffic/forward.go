@@ -18,7 +18,6 @@ func (c *Client) Forward(req *http.Request, broken func(error)) (*http.Response,
 	if k == nil {
 		return nil, o
 	}
-	o.Local = k.LocalAddr().String()
 	stop := context.AfterFunc(ctx, func() { _ = k.SetDeadline(time.Unix(1, 0)) })
 	resp, failure, err := k.exchange(req)
 	if err != nil {

@@ -119,7 +119,6 @@ type Outcome struct {
 	Address string // host:port of the pod; empty: none
 	Conn    int64  // the connection's number within its client, from 1; 0: none
 	Tries   int    // addresses that were tried; of Forward
-	Local   string // the client's end of the connection; of Forward
 	Status  int    // 0: no response
 	Framing Framing
 
