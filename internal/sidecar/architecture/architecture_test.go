@@ -137,7 +137,7 @@ func TestPublicPackagesNeedOnlyXNet(t *testing.T) {
 // limits are the largest numbers of lines of product code, which may only be lowered. A folder that is too large to
 // read in one sitting is split by what it does, not by its length.
 var limits = map[string]int{
-	".":                     42600, // the library and the sidecar; the aim is 33,000. 800 of them follow databases, 850 workers
+	".":                     40700, // the library and the sidecar; the aim is 33,000. 800 of them follow databases, 850 workers
 	"internal/sidecar/pipe": 7160,
 }
 
