@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -277,7 +278,7 @@ func podOf(s strategy.Strategy, c circumstances) podend.Pod {
 	}
 	switch s.Sidecar {
 	case strategy.Fixed:
-		side.Reaction, side.Drain = podend.FixedDrain, s.TerminationDrain
+		side.Reaction, side.Drain = podend.FixedDrain, cmp.Or(s.TerminationDrain, drain.DefaultTerminationDrain)
 	case strategy.ExitOnZero:
 		side.Reaction, side.Drain = podend.PollsZero, istio.MinimumDrain
 	case strategy.IstioNative, strategy.HooksNative:

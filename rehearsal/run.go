@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lastcall-dev/lastcall/drain"
@@ -140,9 +141,10 @@ func (p *experiment) start(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	turns := make(chan struct{}, parallelStarts)
-	ready := make(chan struct{}, len(p.rows))
+	var ready atomic.Int32
 	p.progress.Show(func() string {
-		return fmt.Sprintf("starting %s, each with a gateway: %d ready", terminal.Count(len(p.rows), "pod"), len(ready))
+		return fmt.Sprintf("starting %s, each with a gateway: %d ready",
+			terminal.Count(len(p.rows), "pod"), ready.Load())
 	})
 	var starting sync.WaitGroup
 	for _, r := range p.rows {
@@ -154,9 +156,8 @@ func (p *experiment) start(ctx context.Context) error {
 			}
 			if err := r.start(ctx, &p.env, p.dir); err != nil {
 				cancel(err) // the first error; the others follow from it
-				return
 			}
-			ready <- struct{}{}
+			ready.Add(1)
 		})
 	}
 	starting.Wait()

@@ -93,19 +93,13 @@ func Run(ctx context.Context, o Options) error {
 	case CloseListener:
 		// With an ended context Shutdown closes the listener and idle connections, and sends `Connection: close` on the
 		// others, but does not wait for them.
-		now, cancel := context.WithCancel(ctx)
-		cancel()
-		if err = srv.Shutdown(now); errors.Is(err, context.Canceled) {
+		if err = srv.Shutdown(ctx); errors.Is(err, ctx.Err()) {
 			err = nil
 		}
 	}
-	if ended := <-served; err == nil && !errors.Is(ended, http.ErrServerClosed) {
-		err = ended
-	}
+	<-served
 	if onTerm == CloseListener {
 		open.Wait() // the listener is closed: no more can arrive
-		// It only frees memory: the listener is already closed.
-		_ = srv.Close()
 	}
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("stop serving on %s: %w", ln.Addr(), err)

@@ -133,31 +133,22 @@ func (l *Load) Close() {
 	}
 }
 
-// turns returns the next request's index by smooth weighted round robin: evenly mixed, and the same in each run.
-// Requests without an end are no part of the load; nil if there are no others.
+// turns chooses the next request, by its index: the one that is furthest behind its weight, so that the load is evenly
+// mixed, and the same in each run. Requests without an end are no part of it; nil if there are no others.
 func (l *Load) turns() func() int {
-	type turn struct{ index, weight, credit int }
-	var all []*turn
-	sum := 0
-	for i, r := range l.Requests {
-		if !r.IsEndless() {
-			all = append(all, &turn{index: i, weight: r.Weight})
-			sum += r.Weight
-		}
-	}
-	if len(all) == 0 {
+	if !slices.ContainsFunc(l.Requests, func(r Request) bool { return !r.IsEndless() }) {
 		return nil
 	}
+	sent := make([]int, len(l.Requests))
 	return func() int {
-		best := all[0]
-		for _, one := range all {
-			one.credit += one.weight
-			if one.credit > best.credit {
-				best = one
+		best := -1
+		for i, r := range l.Requests {
+			if !r.IsEndless() && (best < 0 || (2*sent[i]+1)*l.Requests[best].Weight < (2*sent[best]+1)*r.Weight) {
+				best = i
 			}
 		}
-		best.credit -= sum
-		return best.index
+		sent[best]++
+		return best
 	}
 }
 
@@ -284,7 +275,7 @@ func refer(ctx context.Context, client *traffic.Client, r Request) (ref Referenc
 // even if it is long enough.
 func (ref Reference) isShort(o traffic.Outcome) bool {
 	switch {
-	case ref.sameLength && ref.sameTail && o.Framing == traffic.ByClose:
+	case ref.sameLength && ref.sameTail && o.IsByClose:
 		return o.Bytes < ref.Bytes || !bytes.HasSuffix(o.Tail, ref.tail) // an error of the server, for example
 	case ref.sameLength:
 		return o.Bytes < ref.Bytes

@@ -73,7 +73,7 @@ func TestReason(t *testing.T) {
 		{Request{}, traffic.Outcome{Failure: traffic.Ended}, traffic.Ended},
 		{Request{}, traffic.Outcome{Failure: traffic.NoPods}, traffic.Refused},
 		{Request{}, traffic.Outcome{Failure: "503"}, "503"},
-		{Request{}, traffic.Outcome{Bytes: 99, Framing: traffic.ByClose}, traffic.Short},
+		{Request{}, traffic.Outcome{Bytes: 99, IsByClose: true}, traffic.Short},
 		{Request{}, traffic.Outcome{Bytes: 100}, ""},
 	} {
 		if got := reason(tt.request, ref, tt.outcome); got != tt.want {

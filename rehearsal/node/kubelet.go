@@ -32,11 +32,11 @@ type Member struct {
 
 // Ending has the kubelet's actions on one container with their times; zero: it did not act.
 type Ending struct {
-	HookBegan, HookEnded time.Time
-	HookError            error
-	Terminated           time.Time // SIGTERM
-	Killed               time.Time // SIGKILL
-	Gone                 time.Time // reaped
+	HookEnded  time.Time
+	HookError  error
+	Terminated time.Time // SIGTERM
+	Killed     time.Time // SIGKILL
+	Gone       time.Time // reaped
 }
 
 var errContainerGone = errors.New("the container is gone")
@@ -83,13 +83,13 @@ func (m Member) end(ctx context.Context, e *Ending, grace time.Duration, before 
 	defer func() {
 		hookOver(errContainerGone)
 		hook.Wait()
-		if !e.HookBegan.IsZero() && e.HookEnded.IsZero() {
+		if m.Hook != nil && e.HookEnded.IsZero() {
 			e.HookEnded = time.Now()
 		}
 	}()
 	left := grace
-	if m.Hook != nil && left > 0 {
-		e.HookBegan = time.Now()
+	if m.Hook != nil {
+		began := time.Now()
 		over := make(chan error, 1)
 		hook.Go(func() { over <- m.Hook.Run(hooks) })
 		limit := time.NewTimer(left)
@@ -106,7 +106,7 @@ func (m Member) end(ctx context.Context, e *Ending, grace time.Duration, before 
 			e.HookEnded = time.Now()
 		case <-ctx.Done():
 		}
-		left -= wholeSeconds(e.HookBegan)
+		left -= wholeSeconds(began)
 	}
 	if left > 0 && len(before) > 0 {
 		left -= waitForTurn(ctx, before, left)

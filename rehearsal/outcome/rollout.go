@@ -235,15 +235,6 @@ func (r *Rollout) round() Round {
 	return run
 }
 
-// What would have saved a request that was lost for a reason, where that does not depend on the phase.
-var adviceFor = map[traffic.Failure]string{
-	traffic.NoClose: "end the stream in order at SIGTERM: " +
-		"the last chunk of an event stream, a close frame 1001 on a WebSocket",
-	traffic.Short: "the response has neither a length nor chunks, so its client takes a part for the whole: " +
-		"send one of them, and finish before the exit",
-	traffic.Late: "no complete response within --timeout: the app hangs after SIGTERM",
-}
-
 const (
 	// adviceFinish is for a request that was in flight at the app's exit.
 	adviceFinish = "the app exits with requests in flight: finish them after SIGTERM, or delay the SIGTERM " +
@@ -284,8 +275,14 @@ func (r *Rollout) advice(e *Ending, when Phase, why traffic.Failure, took time.D
 	case why.IsStatus():
 		return "the app refuses requests that clients still send, or a proxy had no pod for them: " +
 			"continue to serve until the endpoint is gone, fail readiness at most"
-	case why == traffic.NoClose && when == Terminating, why == traffic.Short, why == traffic.Late:
-		return adviceFor[why]
+	case why == traffic.NoClose && when == Terminating:
+		return "end the stream in order at SIGTERM: " +
+			"the last chunk of an event stream, a close frame 1001 on a WebSocket"
+	case why == traffic.Short:
+		return "the response has neither a length nor chunks, so its client takes a part for the whole: " +
+			"send one of them, and finish before the exit"
+	case why == traffic.Late:
+		return "no complete response within --timeout: the app hangs after SIGTERM"
 	case when == InHook && isKept:
 		return adviceKept
 	case when == InHook:

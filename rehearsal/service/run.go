@@ -136,10 +136,9 @@ type Options struct {
 	strategy.Setup               // by default as-is and lastcall; the first one decides whether the rehearsal passes
 	Repeat         int           // runs, one after another; 0: 1
 
-	Replicas int           // pods; 0: 1
-	Lasting  time.Duration // pods are replaced one after another for so long; 0: one is replaced
-	// The app is the built-in one; half of the load goes through the built-in gateway, and clients repeat refused
-	// requests elsewhere.
+	Lasting time.Duration // pods are replaced one after another for so long; 0: one is replaced
+	// The app is the built-in one, with three pods; half of the load goes through the built-in gateway, and clients
+	// repeat refused requests elsewhere.
 	IsBuiltIn bool
 }
 
@@ -154,7 +153,6 @@ func (o *Options) check() ([]strategy.Strategy, error) {
 	if err := o.Options.Check(); err != nil {
 		errs = append(errs, err)
 	}
-	o.Replicas = max(1, o.Replicas)
 	o.Pod.Grace = cmp.Or(o.Pod.Grace, strategy.DefaultGrace)
 	if err := strategy.CheckGrace(o.Pod.Grace); err != nil {
 		bad("--grace %w", err)
@@ -219,7 +217,7 @@ func Strategies() []strategy.Strategy {
 			Words: "lastcall wait --ports as the preStop hook, without a sidecar"},
 		sleep(5 * time.Second),
 		sleep(15 * time.Second),
-		{Name: "istio", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second,
+		{Name: "istio", Sidecar: strategy.Fixed,
 			Words: "Istio's sidecar with its defaults, imitated by lastcall agent --compat istio"},
 		{Name: "istio-exit-on-zero", Sidecar: strategy.ExitOnZero,
 			Words: "Istio's sidecar with EXIT_ON_ZERO_ACTIVE_CONNECTIONS, imitated"},

@@ -60,12 +60,16 @@ func (t *trial) startPod(ctx context.Context) (*strategy.Pod, error) {
 // start starts the pods and one that replaces the first, the gateway and the clients.
 func (t *trial) start(ctx context.Context) error {
 	var addresses []string
-	for i := range t.options.Replicas + 1 {
+	replicas := 1
+	if t.options.IsBuiltIn {
+		replicas = 3
+	}
+	for i := range replicas + 1 {
 		p, err := t.startPod(ctx)
 		if err != nil {
 			return err
 		}
-		if i < t.options.Replicas {
+		if i < replicas {
 			addresses = append(addresses, p.Address)
 		}
 	}
@@ -197,7 +201,7 @@ func (t *trial) cause(e strategy.End) string {
 // Rollout is options for pods of the built-in app that are replaced one after another under a load like a service's:
 // mostly fast requests, some slow ones, some with a body; 0.25 s on average. It lacks Lasting.
 func Rollout() Options {
-	o := Options{IsBuiltIn: true, Replicas: 3, Propagation: DefaultPropagation, Options: load.Options{Rate: 200}}
+	o := Options{IsBuiltIn: true, Propagation: DefaultPropagation, Options: load.Options{Rate: 200}}
 	add := func(weight int, method, path, body string) {
 		request := traffic.Request{Method: method, Path: path, Body: body}
 		o.Requests = append(o.Requests, load.Request{Weight: weight, Request: request})
@@ -221,13 +225,11 @@ func rolloutStrategies() []strategy.Strategy {
 	return []strategy.Strategy{
 		{Name: lastcallName, Sidecar: strategy.Lastcall, App: strategy.Exits,
 			Words: "lastcall wait as preStop; the app exits at SIGTERM"},
-		{Name: "istio-default", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second,
-			App:   strategy.ClosesListener,
+		{Name: "istio-default", Sidecar: strategy.Fixed, App: strategy.ClosesListener,
 			Words: "terminationDrainDuration of 5 s; the app closes its listener at SIGTERM, then finishes"},
 		{Name: "istio-exit-on-zero", Sidecar: strategy.ExitOnZero, App: strategy.ClosesListener,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS; the app closes its listener at SIGTERM, then finishes"},
-		{Name: "prestop-sleep-5", Sidecar: strategy.Fixed, TerminationDrain: 5 * time.Second, Sleep: 5 * time.Second,
-			App:   strategy.ClosesListener,
+		{Name: "prestop-sleep-5", Sidecar: strategy.Fixed, Sleep: 5 * time.Second, App: strategy.ClosesListener,
 			Words: "Istio's default after a preStop sleep of 5 s on app and proxy; the app finishes"},
 		{Name: "none", Sidecar: strategy.NoSidecar, App: strategy.Exits,
 			Words: "no sidecar and no hook; the app exits at SIGTERM"},

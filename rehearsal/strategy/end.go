@@ -191,7 +191,7 @@ func (p *Pod) Report() (*drain.Report, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil //nolint:nilnil // no message is an answer
 	case err != nil:
-		return nil, fmt.Errorf("read the termination message: %w", err)
+		return nil, err
 	}
 	r, ok := drain.ParseMessage(string(text))
 	if !ok {

@@ -46,7 +46,7 @@ type Strategy struct {
 
 	Sidecar          Sidecar
 	App              SIGTERMBehaviour // of the built-in app
-	TerminationDrain time.Duration    // of Fixed
+	TerminationDrain time.Duration    // of Fixed; zero: 5 s, its default
 	Sleep            time.Duration    // preStop sleep of the app and of the sidecar
 	SocketWait       bool             // the app's preStop hook is lastcall wait --ports, without a sidecar
 	Netstat          bool             // the sidecar's preStop hook waits until only the proxy listens

@@ -186,7 +186,7 @@ func (p *Pod) settings() []string {
 
 // proxyConfig adds the strategy's settings to more of Istio's ProxyConfig.
 func (p *Pod) proxyConfig(more map[string]any) map[string]any {
-	if d := p.Strategy.TerminationDrain; p.Strategy.Sidecar == Fixed && d != istioFixedDrain {
+	if d := p.Strategy.TerminationDrain; d > 0 {
 		more["terminationDrainDuration"] = d.String()
 	}
 	return more

@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	istioFixedDrain = 5 * time.Second // Istio's default terminationDrainDuration
-	longFixedDrain  = 30 * time.Second
-	shortGrace      = 7 * time.Second // of the rows with a short grace period
+	longFixedDrain = 30 * time.Second
+	shortGrace     = 7 * time.Second // of the rows with a short grace period
 )
 
 // Strategies returns the strategies of the experiment, in the order of the table.
@@ -28,7 +27,7 @@ func Strategies() []Strategy {
 		closes = "the app closes its listener at SIGTERM, then finishes"
 	)
 	return []Strategy{
-		{Name: "istio-default", Group: istio, Sidecar: Fixed, TerminationDrain: istioFixedDrain, App: ClosesListener,
+		{Name: "istio-default", Group: istio, Sidecar: Fixed, App: ClosesListener,
 			Words: "fixed: terminationDrainDuration of 5 s, then the proxy is killed"},
 		{Name: "istio-drain-30s", Group: istio, Sidecar: Fixed, TerminationDrain: longFixedDrain, App: ClosesListener,
 			Words: "terminationDrainDuration: 30s, a fixed sleep whether the pod is idle or not"},
@@ -38,14 +37,11 @@ func Strategies() []Strategy {
 			Words: "the same with another client's idle connection, which counts as well"},
 		{Name: "istio-native", Group: istio, Sidecar: IstioNative, App: Exits,
 			Words: "native sidecar: /drain in its preStop, exit at SIGTERM; nothing delays the app; " + exits},
-		{Name: "prestop-netstat", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain, Netstat: true,
-			App:   ClosesListener,
+		{Name: "prestop-netstat", Group: hooks, Sidecar: Fixed, Netstat: true, App: ClosesListener,
 			Words: "netstat loop on the proxy; " + closes},
-		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain,
-			Sleep: 5 * time.Second, App: Exits,
+		{Name: "prestop-sleep-5", Group: hooks, Sidecar: Fixed, Sleep: 5 * time.Second, App: Exits,
 			Words: "sleep 5 on app and proxy; " + exits},
-		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, TerminationDrain: istioFixedDrain,
-			Sleep: 15 * time.Second, App: Exits,
+		{Name: "prestop-sleep-15", Group: hooks, Sidecar: Fixed, Sleep: 15 * time.Second, App: Exits,
 			Words: "sleep 15 on app and proxy; " + exits},
 		{Name: "grace-7s-istio", Group: short, Sidecar: ExitOnZero, App: ClosesListener, Grace: shortGrace,
 			Words: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS, which has no deadline before SIGKILL"},

@@ -207,7 +207,7 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
-	o.Framing = framing(resp)
+	o.IsByClose = resp.ContentLength < 0 && len(resp.TransferEncoding) == 0
 	if _, err := io.Copy(o, resp.Body); err != nil {
 		failure = Truncated
 		if r.Protocol == Events {
@@ -222,19 +222,9 @@ func (c *Client) ask(ctx context.Context, k *kept, r Request, o *Outcome) {
 	}
 }
 
-func framing(resp *http.Response) Framing {
-	switch {
-	case resp.ContentLength >= 0:
-		return ByLength
-	case len(resp.TransferEncoding) > 0:
-		return Chunked
-	}
-	return ByClose
-}
-
 // talk sends a message, and reads until the peer closes the connection.
 func (k *kept) talk(ctx context.Context, message string, o *Outcome) {
-	o.Framing = ByClose
+	o.IsByClose = true
 	if _, err := io.WriteString(k, message); err != nil {
 		o.fail(ctx, err, Ended)
 		return

@@ -208,7 +208,7 @@ func TestTCP(t *testing.T) {
 	})
 	c := &Client{Targets: func() []string { return []string{address} }}
 	defer c.Close()
-	if o := c.Do(t.Context(), Request{Protocol: TCP, Body: "PING\r\n"}); o.Failure != "" || o.Bytes != 7 || o.Framing != ByClose {
+	if o := c.Do(t.Context(), Request{Protocol: TCP, Body: "PING\r\n"}); o.Failure != "" || o.Bytes != 7 || !o.IsByClose {
 		t.Errorf("got %+v", o)
 	}
 }

@@ -99,16 +99,6 @@ const (
 // IsStatus reports whether it is a response of 500 or more.
 func (f Failure) IsStatus() bool { return len(f) == 3 && strings.HasPrefix(string(f), "5") }
 
-// Framing is the way in which a response is delimited.
-type Framing string
-
-// The framings.
-const (
-	ByLength Framing = "length"  // Content-Length
-	Chunked  Framing = "chunked" // its last chunk, or a close frame
-	ByClose  Framing = "close"   // the connection's end: a client cannot detect that it is short
-)
-
 // tailBytes is how much of a response's end is kept.
 const tailBytes = 256
 
@@ -120,7 +110,8 @@ type Outcome struct {
 	Conn    int64  // the connection's number within its client, from 1; 0: none
 	Tries   int    // addresses that were tried; of Forward
 	Status  int    // 0: no response
-	Framing Framing
+
+	IsByClose bool // the connection's end delimits the response: its client cannot detect that it is short
 
 	Began, First, Last time.Time // sent; head received, if it was; ended
 	Bytes              int64     // of the body

@@ -21,7 +21,6 @@ const (
 
 // holdWebSocket sends a message, if there is one, and reads frames until the connection ends.
 func (k *kept) holdWebSocket(ctx context.Context, message string, o *Outcome) {
-	o.Framing = Chunked
 	if message != "" {
 		if _, err := k.Write(textFrame(message)); err != nil {
 			o.fail(ctx, err, Ended)
