@@ -22,6 +22,7 @@ import (
 	"github.com/lastcall-dev/lastcall/rehearsal/outcome"
 	"github.com/lastcall-dev/lastcall/rehearsal/service"
 	"github.com/lastcall-dev/lastcall/rehearsal/strategy"
+	"github.com/lastcall-dev/lastcall/rehearsal/traffic"
 )
 
 var (
@@ -129,7 +130,7 @@ func (e environment) run(ctx context.Context, row Row) (string, error) {
 		return fmt.Sprintf("%d/%d, %.1f s", r.Lost, r.Requests, float64(r.GoneMS())/1000)
 	}
 	first := bug.Rows[0]
-	cells := []string{row.Name, row.Bug, fmt.Sprintf("%d/%d", first.Lost, first.Requests), fmt.Sprint(first.Short),
+	cells := []string{row.Name, row.Bug, fmt.Sprintf("%d/%d", first.Lost, first.Requests), fmt.Sprint(first.Reasons[traffic.Short]),
 		fmt.Sprintf("%.1f s, %s", float64(first.GoneMS())/1000, first.EndedBy()), row.Fix}
 	err := bugError(row, first)
 	if fixed != nil {
@@ -155,7 +156,7 @@ func (e environment) run(ctx context.Context, row Row) (string, error) {
 // bugError is why the bug of a row was not found.
 func bugError(row Row, r outcome.Row) error {
 	switch {
-	case row.Name == "http.server" && r.Short == 0:
+	case row.Name == "http.server" && r.Reasons[traffic.Short] == 0:
 		return fmt.Errorf("no response was silently short: %+v", r)
 	case r.Lost == 0 && r.EndedBy() != "SIGKILL":
 		return fmt.Errorf("the bug lost nothing: %+v", r)

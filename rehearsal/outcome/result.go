@@ -54,8 +54,7 @@ type Row struct {
 	Load     float64                 `json:"load_per_s"`
 	Requests int                     `json:"requests"`
 	Lost     int                     `json:"lost"`
-	Short    int                     `json:"silently_short"` // of the lost
-	Faults   int                     `json:"faults"`         // failures that the rollout did not cause
+	Faults   int                     `json:"faults"` // failures that the rollout did not cause
 	Reasons  map[traffic.Failure]int `json:"lost_by"`
 	Losses   []Loss                  `json:"losses,omitempty"`
 	Runs     []Round                 `json:"runs"`
@@ -90,15 +89,14 @@ type Loss struct {
 	Pods []string `json:"pods,omitempty"`
 }
 
-// Pod is the end of one pod of several, in milliseconds from the beginning of the rollout. -1: it is unknown.
+// Pod is the end of one pod of several, in milliseconds from the beginning of the rollout. -1: it did not happen.
 type Pod struct {
 	Name      string `json:"pod"`
 	DeletedMS int64  `json:"deleted_ms"` // its deletion began
 	TermMS    int64  `json:"sigterm_ms"`
-	EndedMS   int64  `json:"ended_ms"` // its containers have ended
 	GoneMS    int64  `json:"gone_ms"`
 	GraceMS   int64  `json:"grace_ms"`
-	EndedBy   string `json:"ended_by"` // "exit 0", "SIGKILL"; empty: unknown
+	EndedBy   string `json:"ended_by"` // "exit 0", "SIGKILL"
 }
 
 // GoneMS is the longest time from the deletion to the pod's end.
@@ -280,16 +278,15 @@ func (t table) pods(row Row) {
 		return
 	}
 	t.Line("%s", t.Bold("Pods that ended")+t.Dim(": deleted in the rollout; the rest after the deletion"))
-	t.podLine("", "deleted", "SIGTERM", "ended", "gone")
+	t.podLine("", "deleted", "SIGTERM", "gone")
 	after := func(at, from int64) string {
-		if at < 0 || from < 0 {
+		if at < 0 {
 			return "-"
 		}
 		return terminal.Measured(ms(max(0, at-from)))
 	}
 	for _, p := range pods[:min(len(pods), maxPods)] {
-		t.podLine(p.Name, after(p.DeletedMS, 0),
-			after(p.TermMS, p.DeletedMS), after(p.EndedMS, p.DeletedMS), after(p.GoneMS, p.DeletedMS))
+		t.podLine(p.Name, after(p.DeletedMS, 0), after(p.TermMS, p.DeletedMS), after(p.GoneMS, p.DeletedMS))
 	}
 	if n := len(pods) - maxPods; n > 0 {
 		t.Line("%s", t.Dim(fmt.Sprintf("and %d more, which the JSON has", n)))

@@ -27,16 +27,14 @@ type Rollout struct {
 	Propagation time.Duration
 }
 
-// Ending is how one pod ended. A zero time: it did not happen, or it is unknown.
+// Ending is how one pod ended. A zero time: it did not happen.
 type Ending struct {
 	Name    string // empty: the only pod of the rollout
-	Address string // host:port; empty: unknown
+	Address string // host:port
 	Grace   time.Duration
-	EndedBy string // "exit 0", "SIGKILL"; empty: unknown
+	EndedBy string // "exit 0", "SIGKILL"
 
-	Deleted, HookEnded, Term, Killed time.Time
-	Ended                            time.Time // its containers'
-	Gone                             time.Time // the pod's
+	Deleted, HookEnded, Term, Killed, Gone time.Time
 
 	HookError string
 	Cause     string // a property of the app that shows at its end, such as that it ignores SIGTERM
@@ -86,7 +84,7 @@ func (r *Rollout) blame(s load.Sent) (e *Ending, phase Phase, pods []string) {
 	var suspects []*Ending
 	for i := range r.Old {
 		e := &r.Old[i]
-		if !at.Before(e.Deleted) && (e.Gone.IsZero() || at.Before(e.Gone.Add(lingering))) {
+		if !at.Before(e.Deleted) && at.Before(e.Gone.Add(lingering)) {
 			suspects = append(suspects, e)
 		}
 	}
@@ -114,10 +112,7 @@ func (e *Ending) distance(at time.Time) time.Duration {
 	if term.IsZero() {
 		term = e.Deleted
 	}
-	if e.Ended.IsZero() {
-		return at.Sub(term).Abs()
-	}
-	return min(at.Sub(term).Abs(), at.Sub(e.Ended).Abs())
+	return min(at.Sub(term).Abs(), at.Sub(e.Gone).Abs())
 }
 
 // phase is the part of the pod's end in which a request was lost.
@@ -126,7 +121,7 @@ func (e *Ending) phase(s load.Sent) Phase {
 	switch {
 	case at.Before(e.Deleted):
 		return Serving
-	case !e.Ended.IsZero() && s.Began.After(e.Ended):
+	case s.Began.After(e.Gone):
 		return Gone
 	case !e.Killed.IsZero() && at.After(e.Killed.Add(-killSpan)):
 		return Killed
@@ -176,9 +171,6 @@ func (row *Row) lose(lost Loss) {
 	} else {
 		row.Lost++
 		row.Reasons[lost.Reason]++
-		if lost.Reason == traffic.Short {
-			row.Short++
-		}
 	}
 	for i := range row.Losses {
 		l := &row.Losses[i]
@@ -214,12 +206,10 @@ func (r *Rollout) round() Round {
 		first(&run.KillMS, e.Killed)
 		run.GoneMS = max(run.GoneMS, r.since(e.Gone))
 		run.HookError, run.Cause = cmp.Or(run.HookError, e.HookError), cmp.Or(run.Cause, e.Cause)
-		if e.EndedBy != "" {
-			ends[e.EndedBy]++
-		}
+		ends[e.EndedBy]++
 		if e.Name != "" {
 			run.Pods = append(run.Pods, Pod{
-				Name: e.Name, DeletedMS: r.since(e.Deleted), TermMS: r.since(e.Term), EndedMS: r.since(e.Ended),
+				Name: e.Name, DeletedMS: r.since(e.Deleted), TermMS: r.since(e.Term),
 				GoneMS: r.since(e.Gone), GraceMS: e.Grace.Milliseconds(), EndedBy: e.EndedBy,
 			})
 		}
@@ -231,7 +221,7 @@ func (r *Rollout) round() Round {
 		}
 		texts = append(texts, text)
 	}
-	run.EndedBy = cmp.Or(strings.Join(texts, "; "), "unknown")
+	run.EndedBy = strings.Join(texts, "; ")
 	return run
 }
 

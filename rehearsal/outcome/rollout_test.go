@@ -19,8 +19,8 @@ func lost(why traffic.Failure, began, last float64, address string) load.Sent {
 
 // In which phase a pod of this machine loses a request, and that there is advice for it.
 func TestPhase(t *testing.T) {
-	exits := Ending{Address: "old", Deleted: zero, Term: at(1), Ended: at(1.005), Gone: at(1.005)}
-	killed := Ending{Address: "old", Deleted: zero, Term: at(1), Killed: at(5), Ended: at(5.002), Gone: at(5.002)}
+	exits := Ending{Address: "old", Deleted: zero, Term: at(1), Gone: at(1.005)}
+	killed := Ending{Address: "old", Deleted: zero, Term: at(1), Killed: at(5), Gone: at(5.002)}
 	for _, tt := range []struct {
 		name string
 		end  Ending
@@ -51,8 +51,8 @@ func TestPhase(t *testing.T) {
 // Through a gateway a loss is attributed to the pods that were ending, and its phase is that of the closest moment.
 func TestBlame(t *testing.T) {
 	const never = -1
-	ending := func(name string, hook, deleted, ended, gone float64) Ending {
-		e := Ending{Name: name, Deleted: at(deleted), Ended: at(ended), Gone: at(gone)}
+	ending := func(name string, hook, deleted, gone float64) Ending {
+		e := Ending{Name: name, Deleted: at(deleted), Gone: at(gone)}
 		if hook != never {
 			e.Term = at(deleted + hook)
 		}
@@ -77,9 +77,9 @@ func TestBlame(t *testing.T) {
 		{"SIGKILL", 0, traffic.Ended, 30, 40.1, Killed, "killed"},
 		{"long after", 0, traffic.Refused, 50, 50, Between, ""},
 	} {
-		killed := ending("killed", tt.hook, 20, 40, 41)
-		killed.Killed = killed.Ended
-		r := &Rollout{Began: zero, Gateway: "gateway", Old: []Ending{ending("first", tt.hook, 1, 10, 11), ending("second", tt.hook, 8.1, 14, 14), killed}}
+		killed := ending("killed", tt.hook, 20, 40)
+		killed.Killed = killed.Gone
+		r := &Rollout{Began: zero, Gateway: "gateway", Old: []Ending{ending("first", tt.hook, 1, 10), ending("second", tt.hook, 8.1, 14), killed}}
 		e, phase, pods := r.blame(lost(tt.why, tt.began, tt.last, "gateway"))
 		if phase != tt.phase || strings.Join(pods, " ") != tt.pods {
 			t.Errorf("%s: got %s, pods %q", tt.name, phase, pods)
@@ -137,9 +137,9 @@ func TestKinds(t *testing.T) {
 // The lives of several pods are one round: first signals, last end, and how often each way to end.
 func TestRound(t *testing.T) {
 	r := &Rollout{Began: zero, Old: []Ending{
-		{Name: "a", Deleted: at(1), Term: at(2), Ended: at(3), Gone: at(3), EndedBy: "exit 0"},
-		{Name: "b", Deleted: at(4), Term: at(5), Ended: at(6), Gone: at(7), EndedBy: "exit 0"},
-		{Name: "c", Deleted: at(5), Killed: at(35), Ended: at(35), Gone: at(36), EndedBy: "SIGKILL"},
+		{Name: "a", Deleted: at(1), Term: at(2), Gone: at(3), EndedBy: "exit 0"},
+		{Name: "b", Deleted: at(4), Term: at(5), Gone: at(7), EndedBy: "exit 0"},
+		{Name: "c", Deleted: at(5), Killed: at(35), Gone: at(36), EndedBy: "SIGKILL"},
 	}}
 	run := r.round()
 	if run.TermMS != 2000 || run.KillMS != 35000 || run.GoneMS != 36000 || run.HookEndMS != -1 || run.EndedBy != "SIGKILL; 2 × exit 0" || len(run.Pods) != 3 || run.Pods[2].TermMS != -1 {

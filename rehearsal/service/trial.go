@@ -147,7 +147,7 @@ func (t *trial) end(ctx context.Context, p *strategy.Pod, number int) {
 	e := outcome.Ending{
 		Address: p.Address, Grace: t.strategy.GraceOr(t.options.Pod.Grace), EndedBy: endedBy(end),
 		Deleted: end.Began, HookEnded: end.App.HookEnded, Term: end.App.Terminated,
-		Killed: end.App.Killed, Ended: end.Gone(), Gone: end.Gone(), Cause: t.cause(end),
+		Killed: end.App.Killed, Gone: end.Gone(), Cause: t.cause(p.App, end),
 	}
 	if e.Killed.IsZero() {
 		e.Killed = end.Sidecar.Killed
@@ -187,15 +187,15 @@ func endedBy(e strategy.End) string {
 }
 
 // cause is a property of the app that shows at its end whether or not requests were lost; empty: none.
-func (t *trial) cause(e strategy.End) string {
-	if e.AppInit == node.Imitated && e.AppExit == "SIGTERM" && e.App.Killed.IsZero() {
+func (t *trial) cause(app *node.Process, e strategy.End) string {
+	if app.Init() == node.Imitated && e.AppExit == "SIGTERM" && e.App.Killed.IsZero() {
 		return "SIGTERM ended the app, which is not PID 1 here: as PID 1 of a container Node, " +
 			"and each program whose only handler sends the signal again, runs until SIGKILL"
 	}
-	if e.Ignored == "" {
-		return ""
+	if program := app.Ignored(); program != "" {
+		return node.IgnoredCause(program, cmp.Or(t.options.Pod.StopSignal, unix.SIGTERM))
 	}
-	return node.IgnoredCause(e.Ignored, cmp.Or(t.options.Pod.StopSignal, unix.SIGTERM))
+	return ""
 }
 
 // Rollout is options for pods of the built-in app that are replaced one after another under a load like a service's:

@@ -21,9 +21,6 @@ import (
 func (env *Env) hook(p *Pod) (err error) {
 	app := node.Member{Container: p.App}
 	sidecar := node.Member{Container: p.Sidecar, Native: p.Strategy.Sidecar.IsNative()}
-	exec := func(args ...string) node.Hook {
-		return env.execHook(p, hookLog, append([]string{env.Programs.Lastcall}, args...)...)
-	}
 	status := strconv.Itoa(p.statusPort)
 	switch s := p.Strategy; {
 	case s.Sidecar.IsHooks():
@@ -33,7 +30,8 @@ func (env *Env) hook(p *Pod) (err error) {
 	case s.Sidecar.IsLastcall():
 		app.Hook = env.joined(p, "wait", "--status-port", status)
 	case s.Sidecar == IstioNative:
-		sidecar.Hook = exec("request", "--status-port", status, "POST", "drain")
+		args := []string{env.Programs.Lastcall, "request", "--status-port", status, "POST", "drain"}
+		sidecar.Hook = env.execHook(p, hookLog, args...)
 	case s.Netstat:
 		sidecar.Hook = netstatLoop(p.App)
 	case s.Sleep > 0:
@@ -48,14 +46,8 @@ func (env *Env) hook(p *Pod) (err error) {
 	if app.Hook == nil {
 		app.Hook = env.ownHook(p)
 	}
-	// A native sidecar is an init container and comes before the app.
-	switch {
-	case p.Sidecar == nil:
-		p.members = []node.Member{app}
-	case sidecar.Native:
-		p.members = []node.Member{sidecar, app}
-	default:
-		p.members = []node.Member{app, sidecar}
+	if p.members = []node.Member{app}; p.Sidecar != nil {
+		p.members = append(p.members, sidecar)
 	}
 	return nil
 }
@@ -146,8 +138,6 @@ type End struct {
 	App, Sidecar node.Ending
 	AppExit      string // "exit 0", "SIGKILL"
 	SidecarExit  string
-	AppInit      node.Init // how the app was PID 1
-	Ignored      string    // the program that ignored its stop signal as PID 1: the app, or a shell; empty: none
 }
 
 // Gone is when wait4 has returned for the last container.
@@ -173,13 +163,10 @@ func (p *Pod) Terminate(ctx context.Context) End {
 		})
 	}
 	defer remains.Wait()
-	for i, ending := range node.Terminate(ctx, p.members, p.grace) {
-		if p.members[i].Container == node.Container(p.App) {
-			e.App, e.AppExit, e.AppInit = ending, p.App.Ending(), p.App.Init()
-			e.Ignored = p.App.Ignored()
-		} else {
-			e.Sidecar, e.SidecarExit = ending, p.Sidecar.Ending()
-		}
+	endings := node.Terminate(ctx, p.members, p.grace)
+	e.App, e.AppExit = endings[0], p.App.Ending()
+	if p.Sidecar != nil {
+		e.Sidecar, e.SidecarExit = endings[1], p.Sidecar.Ending()
 	}
 	return e
 }

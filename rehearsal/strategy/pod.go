@@ -34,10 +34,10 @@ type Pod struct {
 	dir         string
 	inbound     int // the sidecar's
 	statusPort  int
-	adminPort   int    // of the sidecar's Envoy; 0 without one
-	termination string // the sidecar's termination message
-	members     []node.Member
-	appHook     string // the program of the app's hook, if it leaves a process in the container
+	adminPort   int           // of the sidecar's Envoy; 0 without one
+	termination string        // the sidecar's termination message
+	members     []node.Member // the app first
+	appHook     string        // the program of the app's hook, if it leaves a process in the container
 }
 
 // Files in a pod's folder.
