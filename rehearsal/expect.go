@@ -54,7 +54,6 @@ const (
 type circumstances struct {
 	left  time.Duration // of the request, at the scale-down
 	grace time.Duration
-	app   strategy.SIGTERMBehaviour
 	envoy bool // the sidecar is a real Envoy
 
 	allowance time.Duration // how much later events may be on this machine
@@ -220,7 +219,7 @@ func expectLastcall(p *podend.Pod, s strategy.Strategy, c circumstances) expecta
 		why: fmt.Sprintf("the last call of a grace period of %s is at %s",
 			terminal.Seconds(p.Grace), terminal.Seconds(p.LastCall)),
 	}
-	if c.app == strategy.Exits {
+	if s.App == strategy.Exits {
 		e.killed = &no
 	} else {
 		// An app may continue a request whose client is gone until SIGKILL.
@@ -249,12 +248,12 @@ func expectEnvoyNative(p *podend.Pod, s strategy.Strategy, c circumstances, endi
 		why: fmt.Sprintf("%s is at %s, and the request ends with the app", limit, terminal.Seconds(p.LastCall)),
 	}
 	e.gone = e.answered
-	if c.app != strategy.Exits {
+	if s.App != strategy.Exits {
 		e.gone.to += drain.LeastGrace // the sidecar's SIGTERM comes after the app's exit
 	}
 	if e.lost {
 		e.body = terminationBody // the sidecar's or the gateway's: both end at the same moment
-		if c.app == strategy.Exits {
+		if s.App == strategy.Exits {
 			e.log = viaUpstream // the sidecar's own response
 		}
 	}
@@ -264,7 +263,7 @@ func expectEnvoyNative(p *podend.Pod, s strategy.Strategy, c circumstances, endi
 // podOf is the pod of a strategy: the app, and its sidecar.
 func podOf(s strategy.Strategy, c circumstances) podend.Pod {
 	app := podend.Container{Name: "app", Role: podend.App, Reaction: podend.Exits}
-	if c.app == strategy.ClosesListener {
+	if s.App == strategy.ClosesListener {
 		app.Reaction = podend.Finishes
 	}
 	side := podend.Container{Name: "sidecar", Role: podend.Proxy, Native: s.Sidecar.IsNative(), Reaction: podend.Exits}

@@ -54,7 +54,7 @@ func TestExpect(t *testing.T) {
 		name := tt.strategy + " with " + tt.left.String() + " of " + tt.grace.String()
 		t.Run(name, func(t *testing.T) {
 			s := named(t, tt.strategy)
-			got := expect(s, circumstances{left: tt.left, grace: tt.grace, app: s.App})
+			got := expect(s, circumstances{left: tt.left, grace: tt.grace})
 			if len(got) != 1 {
 				t.Fatalf("there are %d answers: %v", len(got), got)
 			}
@@ -91,7 +91,7 @@ func TestExpectEnvoy(t *testing.T) {
 	} {
 		t.Run(tt.strategy, func(t *testing.T) {
 			s := named(t, tt.strategy)
-			got := expect(s, circumstances{left: tt.left, grace: tt.grace, app: s.App, envoy: true})
+			got := expect(s, circumstances{left: tt.left, grace: tt.grace, envoy: true})
 			if len(got) != 1 || got[0].String() != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -107,7 +107,7 @@ func TestExpectEnvoy(t *testing.T) {
 // A request that ends when it would be cut: either outcome is right.
 func TestExpectTooClose(t *testing.T) {
 	s := named(t, "istio-default")
-	got := expect(s, circumstances{left: 5*sec - 100*time.Millisecond, grace: 30 * sec, app: s.App})
+	got := expect(s, circumstances{left: 5*sec - 100*time.Millisecond, grace: 30 * sec})
 	if len(got) != 2 || got[0].lost || !got[1].lost {
 		t.Fatalf("got %v", got)
 	}
@@ -126,7 +126,7 @@ func TestExpectWords(t *testing.T) {
 		{"lastcall-native-exit", "", ""},
 	} {
 		s := named(t, tt.strategy)
-		e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec, app: s.App})[0]
+		e := expect(s, circumstances{left: 10 * sec, grace: 30 * sec})[0]
 		if e.body != tt.body || e.log != tt.log {
 			t.Errorf("%s: body %q, log %q", tt.strategy, e.body, e.log)
 		}

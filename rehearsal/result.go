@@ -102,7 +102,6 @@ func (p *experiment) judge(r *row, path string) Row {
 	c := circumstances{
 		left:      p.options.Delay - r.end.Began.Sub(r.answer.Began),
 		grace:     p.options.Grace,
-		app:       r.strategy.App,
 		envoy:     strategy.UsesEnvoy(p.options.Proxy),
 		allowance: allowance,
 	}

@@ -202,21 +202,12 @@ func (t *trial) cause(app *node.Process, e strategy.End) string {
 // mostly fast requests, some slow ones, some with a body; 0.25 s on average. It lacks Lasting.
 func Rollout() Options {
 	o := Options{IsBuiltIn: true, Propagation: DefaultPropagation, Options: load.Options{Rate: 200}}
-	add := func(weight int, method, path, body string) {
-		request := traffic.Request{Method: method, Path: path, Body: body}
-		o.Requests = append(o.Requests, load.Request{Weight: weight, Request: request})
+	for _, text := range []string{"40 GET /get", "14 GET /bytes/2048", "8 GET /bytes/65536", "8 GET /stream/20",
+		"5 POST /anything -d 'the body of a form'", "7 GET /delay/0.1", "7 GET /delay/0.5", "5 GET /delay/1",
+		"2 GET /drip?duration=2&numbytes=20&delay=0", "2 GET /delay/3", "2 GET /delay/5"} {
+		request, _ := load.ParseRequest(text) // it is valid
+		o.Requests = append(o.Requests, request)
 	}
-	add(40, "GET", "/get", "")
-	add(14, "GET", "/bytes/2048", "")
-	add(8, "GET", "/bytes/65536", "")
-	add(8, "GET", "/stream/20", "")
-	add(5, "POST", "/anything", "the body of a form")
-	add(7, "GET", "/delay/0.1", "")
-	add(7, "GET", "/delay/0.5", "")
-	add(5, "GET", "/delay/1", "")
-	add(2, "GET", "/drip?duration=2&numbytes=20&delay=0", "")
-	add(2, "GET", "/delay/3", "")
-	add(2, "GET", "/delay/5", "")
 	return o
 }
 
