@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -14,6 +15,11 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/poll"
 	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
+
+// daemons are the node's programs, the first to start first.
+var daemons = []string{
+	"etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet",
+}
 
 // daemon is a program of the node, which outlives this command. Its start time distinguishes it from a later process
 // with the same pid.
@@ -23,7 +29,8 @@ type daemon struct {
 	Started string // field 22 of /proc/PID/stat, clock ticks since boot
 }
 
-func (l layout) start(name string, args ...string) (*daemon, error) {
+// start starts a daemon under its name.
+func (l layout) start(name, path string, args ...string) (*daemon, error) {
 	if err := os.MkdirAll(l.path("logs"), 0o755); err != nil {
 		return nil, err
 	}
@@ -32,43 +39,30 @@ func (l layout) start(name string, args ...string) (*daemon, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	command := exec.Command(args[0], args[1:]...)
+	command := exec.Command(path, args...)
+	command.Args[0] = name
 	command.Stdout, command.Stderr, command.Dir = log, log, l.dir
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() { _ = command.Wait() }() // so that one that ends early is seen to have ended
-	d := &daemon{Name: name, Pid: command.Process.Pid}
-	d.Started = startTime(d.Pid)
-	all, err := l.daemons()
-	if err != nil {
-		return nil, err
-	}
-	return d, l.remember(append(all, *d))
+	return &daemon{name, command.Process.Pid, startTime(command.Process.Pid)}, nil
 }
 
-// daemons are those that were started and not ended, the first first.
-func (l layout) daemons() ([]daemon, error) {
-	text, err := os.ReadFile(l.path("daemons.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
+// running are the processes of a program that have a file of the cluster among their arguments.
+func (l layout) running(programs ...string) (all []daemon) {
+	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range processes {
+		line, _ := os.ReadFile(file) // it may have ended
+		program, arguments, _ := strings.Cut(string(line), "\x00")
+		name := filepath.Base(program)
+		if slices.Contains(programs, name) && strings.Contains(arguments, l.dir+"/") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			all = append(all, daemon{name, pid, startTime(pid)})
+		}
 	}
-	var all []daemon
-	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, fmt.Errorf("read %s: %w", l.path("daemons.json"), err)
-	}
-	return all, nil
-}
-
-func (l layout) remember(all []daemon) error {
-	text, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
-	}
-	return l.write("daemons.json", string(text))
+	return all
 }
 
 // startTime of a process; empty when there is none.
@@ -98,30 +92,17 @@ func (d daemon) end() {
 }
 
 // await asks again until done, or the daemon has ended, or ctx has.
-func (l layout) await(ctx context.Context, what string, d *daemon, done func(context.Context) error) error {
+func (l layout) await(ctx context.Context, d *daemon, done func(context.Context) error) error {
 	var err error
 	late := poll.Until(ctx, 50*time.Millisecond, func() bool {
 		err = done(ctx)
-		return err == nil || d != nil && !d.runs()
+		return err == nil || !d.runs()
 	})
-	logged := ""
-	if d != nil {
-		logged = fmt.Sprintf("; the end of %s's log:\n%s", d.Name, l.tail(d.Name))
-	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case late == nil:
-		return fmt.Errorf("wait for %s: %s has ended%s", what, d.Name, logged)
 	}
-	return fmt.Errorf("wait for %s: %w (%w)%s", what, err, late, logged)
-}
-
-func (l layout) tail(name string) string {
-	text, err := os.ReadFile(l.path("logs", name+".log"))
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+	log, _ := os.ReadFile(l.path("logs", d.Name+".log"))
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return fmt.Errorf("wait for %s (runs: %v): %w (%w); the end of its log:\n%s", d.Name, d.runs(), err, late,
+		strings.Join(lines[max(0, len(lines)-15):], "\n"))
 }

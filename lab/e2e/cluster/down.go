@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lastcall-dev/lastcall/internal/sidecar/process"
 )
 
 const (
@@ -32,31 +30,22 @@ func (l layout) down(ctx context.Context) error {
 		say("it is down")
 		return nil
 	}
-	all, err := l.daemons()
-	if err != nil {
-		return err
-	}
 	began := time.Now()
-	if slices.ContainsFunc(all, func(d daemon) bool { return d.Name == "kubelet" && d.runs() }) {
-		if err := l.deletePods(ctx, all); err != nil {
+	if len(l.running("kubelet")) > 0 {
+		// The kubelet undoes its own changes for the pods. Without controllers none is made again.
+		l.end("kube-scheduler", "kube-controller-manager")
+		if err := l.kubectl(ctx, "delete", "pods", "--all", "--all-namespaces", "--grace-period=1",
+			"--timeout", emptyTime.String()); err != nil {
 			say("%v", err)
 		}
 	}
-	for _, d := range slices.Backward(all) {
-		if d.Name == "containerd" {
+	for _, name := range slices.Backward(daemons) {
+		if name == "containerd" {
 			l.endContainers()
 		}
-		if d.runs() {
-			d.end()
-		}
-		if d.Name == "containerd" { // a later one was started by hand
-			for _, other := range running(d.Name, l.config()) {
-				say("ending %s (pid %d), which cluster up did not start", other.Name, other.Pid)
-				other.end()
-			}
-		}
+		l.end(name)
 	}
-	err = errors.Join(l.unmount(), cleanFilters(ctx), l.cleanLinks(), cleanCgroups(), l.cleanSettings())
+	err := errors.Join(l.unmount(ctx), cleanFilters(ctx), l.cleanLinks(), cleanCgroups(ctx), l.cleanSettings())
 	if err != nil {
 		return fmt.Errorf("clean up after the node: %w", err)
 	}
@@ -67,119 +56,42 @@ func (l layout) down(ctx context.Context) error {
 	return nil
 }
 
-// deletePods has the kubelet end them, so that it undoes its own changes for them.
-func (l layout) deletePods(ctx context.Context, all []daemon) error {
-	ctx, cancel := context.WithTimeout(ctx, emptyTime)
-	defer cancel()
-	client, err := l.client()
-	if err != nil {
-		return err
-	}
-	// Without controllers none is made again.
-	for _, d := range all {
-		if (d.Name == "kube-controller-manager" || d.Name == "kube-scheduler") && d.runs() {
-			d.end()
-		}
-	}
-	return l.await(ctx, "the end of all pods", nil, func(ctx context.Context) error {
-		pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-		if err != nil || len(pods.Items) == 0 {
-			return err
-		}
-		for i := range pods.Items {
-			p := &pods.Items[i]
-			if p.DeletionTimestamp == nil || p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds > 1 {
-				_ = client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
-			}
-		}
-		return fmt.Errorf("%d pods are there", len(pods.Items))
-	})
-}
-
-// endContainers ends the shims that are left of pods that the kubelet could not end: they outlive containerd by design.
-func (l layout) endContainers() {
-	for _, d := range running("containerd-shim", l.containerd()) {
-		for _, child := range children(d.Pid) {
-			_ = syscall.Kill(child, syscall.SIGKILL)
-		}
+func (l layout) end(programs ...string) {
+	for _, d := range l.running(programs...) {
 		d.end()
 	}
 }
 
-// running are the processes of programs whose names begin so, with this argument.
-func running(program, argument string) (all []daemon) {
-	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range processes {
-		line, _ := os.ReadFile(file) // it may have ended
-		arguments := strings.Split(string(line), "\x00")
-		isOurs := slices.ContainsFunc(arguments, func(a string) bool {
-			return a == argument || strings.HasSuffix(a, "="+argument)
-		})
-		if name := filepath.Base(arguments[0]); isOurs && strings.HasPrefix(name, program) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			all = append(all, daemon{Name: name, Pid: pid, Started: startTime(pid)})
-		}
-	}
-	return all
-}
-
-func children(pid int) (out []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
-		for field := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				out = append(out, child)
+// endContainers ends the shims that are left of pods that the kubelet could not end: they outlive containerd by design.
+func (l layout) endContainers() {
+	const shim = "containerd-shim-runc-v2"
+	for _, d := range l.running(shim) {
+		for _, pid := range process.Family(d.Pid) {
+			if pid != d.Pid {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 	}
-	return out
+	l.end(shim)
 }
 
 // unmount takes away every mount below the cluster's folder, the innermost first.
-func (l layout) unmount() error {
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return err
-	}
-	var points []string
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], l.dir+"/") {
-			points = append(points, fields[1])
-		}
-	}
-	var errs []error
-	for _, point := range slices.Backward(points) {
-		if err := syscall.Unmount(point, syscall.MNT_DETACH); err != nil {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
-		}
-	}
-	return errors.Join(errs...)
+func (l layout) unmount(ctx context.Context) error {
+	return shell(ctx, `awk -v folder="$1/" 'index($2, folder) == 1 {print $2}' /proc/self/mounts | tac |
+		xargs -r -d '\n' -n 1 umount --lazy`, l.dir)
 }
 
 // cleanFilters removes the chains that kube-proxy leaves behind. There were none before (checkMachine).
 func cleanFilters(ctx context.Context) error {
-	for _, tables := range []string{"iptables", "ip6tables"} {
-		text, err := exec.CommandContext(ctx, tables+"-save").Output()
-		if err != nil {
-			continue // no such family here
-		}
-		var kept strings.Builder
-		for line := range strings.Lines(string(text)) {
-			if !strings.Contains(line, "KUBE-") {
-				kept.WriteString(line)
-			}
-		}
-		if kept.Len() == len(text) {
-			continue
-		}
-		restore := exec.CommandContext(ctx, tables+"-restore")
-		restore.Stdin = strings.NewReader(kept.String())
-		if out, err := restore.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s-restore: %w: %s", tables, err, out)
-		}
-	}
-	return nil
+	return shell(ctx, `for tables in iptables ip6tables; do
+		rules=$($tables-save) || continue # no such family here
+		case $rules in *KUBE-*) printf '%s\n' "$rules" | grep -v KUBE- | $tables-restore ;; esac || exit
+	done`)
+}
+
+// shell runs a script.
+func shell(ctx context.Context, script string, args ...string) error {
+	return call(ctx, "sh", append([]string{"-c", script, "sh"}, args...)...)
 }
 
 func (l layout) cleanLinks() error {
@@ -203,25 +115,10 @@ func (l layout) cleanLinks() error {
 }
 
 // cleanCgroups removes the containers' empty folders, which the runtime leaves.
-func cleanCgroups() error {
-	roots, _ := filepath.Glob("/sys/fs/cgroup/*/k8s.io")
-	unified, _ := filepath.Glob("/sys/fs/cgroup/k8s.io")
-	var errs []error
-	for _, root := range append(roots, unified...) {
-		var folders []string
-		_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				folders = append(folders, path)
-			}
-			return nil
-		})
-		for _, folder := range slices.Backward(folders) {
-			if err := os.Remove(folder); err != nil {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
+func cleanCgroups(ctx context.Context) error {
+	return shell(ctx, `for folder in /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io; do
+		[ ! -d $folder ] || find $folder -depth -type d -exec rmdir {} + || exit
+	done`)
 }
 
 // cleanSettings restores the settings of the whole machine, and removes links and results at fixed paths.

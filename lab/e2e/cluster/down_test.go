@@ -8,7 +8,7 @@ import (
 	"github.com/lastcall-dev/lastcall/internal/must"
 )
 
-// A program that was started by hand is found by its name and the cluster's file, and ended.
+// A program that was started by hand is found by its name and a file of the cluster, and ended.
 func TestRunning(t *testing.T) {
 	l := layout{t.TempDir()}
 	for name, isOurs := range map[string]bool{"/usr/bin/containerd": true, "editor": false} {
@@ -19,7 +19,7 @@ func TestRunning(t *testing.T) {
 		must.Do(t, cmd.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		all := running("containerd", l.config())
+		all := l.running("containerd")
 		if found := slices.ContainsFunc(all, func(d daemon) bool { return d.Pid == cmd.Process.Pid && d.runs() }); found != isOurs {
 			t.Errorf("%s: found %v", name, found)
 		}
@@ -31,7 +31,7 @@ func TestRunning(t *testing.T) {
 		}
 		<-ended
 	}
-	if all := running("containerd", l.config()); len(all) > 0 {
+	if all := l.running("containerd"); len(all) > 0 {
 		t.Errorf("%v run still", all)
 	}
 }

@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 )
 
 // importImages loads image archives into the node, each under the names that it carries.
 func (l layout) importImages(ctx context.Context, archives []string) error {
 	for _, archive := range archives {
 		if err := l.ctr(ctx, "images", "import", "--all-platforms", archive); err != nil {
-			return fmt.Errorf("import %s: %w", archive, err)
+			return err
 		}
 	}
 	return nil
@@ -20,20 +17,17 @@ func (l layout) importImages(ctx context.Context, archives []string) error {
 
 // importPause makes the image that every pod needs.
 func (l layout) importPause(ctx context.Context) error {
-	folder := l.path("pause")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	program, archive := l.path("pause", "pause"), l.path("pause", "pause.tar")
+	if err := os.MkdirAll(l.path("pause"), 0o755); err != nil {
 		return err
 	}
-	program, archive := filepath.Join(folder, "pause"), filepath.Join(folder, "pause.tar")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./lab/e2e/pause")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the pause program: %w\n%s", err, out)
+	if err := call(ctx, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program,
+		"./lab/e2e/pause"); err != nil {
+		return err
 	}
-	pack := exec.CommandContext(ctx, "go", "run", "./lab/image", "-name", pauseImage, "-output", archive,
-		program, "/pause")
-	if out, err := pack.CombinedOutput(); err != nil {
-		return fmt.Errorf("make the pause image: %w\n%s", err, out)
+	if err := call(ctx, "go", "run", "./lab/image", "-name", pauseImage, "-output", archive,
+		program, "/pause"); err != nil {
+		return err
 	}
 	return l.importImages(ctx, []string{archive})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,26 +34,10 @@ const (
 // layout is where the cluster's files lie.
 type layout struct{ dir string }
 
+// newLayout has the cluster's folder in lastcall's cache folder.
 func newLayout() (layout, error) {
-	dir := os.Getenv("LASTCALL_CLUSTER")
-	if dir == "" {
-		cache, err := cacheDir()
-		if err != nil {
-			return layout{}, err
-		}
-		dir = filepath.Join(cache, "cluster")
-	}
-	dir, err := filepath.Abs(dir)
-	return layout{dir}, err
-}
-
-// cacheDir is lastcall's folder in the user's cache.
-func cacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the cache folder (LASTCALL_CLUSTER names another): %w", err)
-	}
-	return filepath.Join(cache, "lastcall"), nil
+	return layout{filepath.Join(cache, "lastcall", "cluster")}, err
 }
 
 func (l layout) path(elements ...string) string {

@@ -5,9 +5,9 @@
 //	go run ./lab/e2e/cluster up         start it, or say that it is up
 //	go run ./lab/e2e/cluster down       end it and clean up; also after a crash
 //	go run ./lab/e2e/cluster import F…  load images (OCI or Docker archives)
-//	go run ./lab/e2e/cluster env        the variables that kubectl and the tests need
+//	go run ./lab/e2e/cluster env        the variable that kubectl and the tests need
 //
-// Its folder is $LASTCALL_CLUSTER, else cluster in lastcall's cache folder.
+// Its folder is cluster in lastcall's cache folder.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run(args []string) error {
 	defer stop()
 	switch verb, rest := args[0], args[1:]; {
 	case verb == "env" && len(rest) == 0:
-		fmt.Printf("export LASTCALL_CLUSTER=%s KUBECONFIG=%s\n", l.dir, l.kubeconfig())
+		fmt.Printf("export KUBECONFIG=%s\n", l.kubeconfig())
 		return nil
 	case verb == "import" && len(rest) > 0:
 		return l.importImages(ctx, rest)

@@ -5,18 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // upTime is how long the start may take once everything is built.
@@ -24,21 +18,18 @@ const upTime = 2 * time.Minute
 
 // up starts the node. When it fails, nothing is left.
 func (l layout) up(ctx context.Context) (err error) {
-	all, err := l.daemons()
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(all, daemon.runs) {
-		if slices.ContainsFunc(all, func(d daemon) bool { return !d.runs() }) {
-			return errors.New("a part of it has ended: cluster down first")
-		}
+	switch len(l.running(daemons...)) {
+	case 0:
+	case len(daemons):
 		say("it is up: %s", l.kubeconfig())
 		return nil
+	default:
+		return errors.New("a part of it has ended: cluster down first")
 	}
 	if err := errors.Join(checkPrograms(), checkMachine(ctx)); err != nil {
 		return err
 	}
-	binary, err := buildKubernetes(ctx)
+	binary, err := l.buildKubernetes(ctx)
 	if err != nil {
 		return err
 	}
@@ -136,7 +127,7 @@ func (l layout) startStore(ctx context.Context, _ string) error {
 	if err != nil {
 		return err
 	}
-	return l.await(ctx, "etcd", d, answers(client+"/health"))
+	return l.await(ctx, d, func(ctx context.Context) error { return call(ctx, "curl", "--fail", client+"/health") })
 }
 
 func (l layout) startRuntime(ctx context.Context, _ string) error {
@@ -144,7 +135,7 @@ func (l layout) startRuntime(ctx context.Context, _ string) error {
 	if err != nil {
 		return err
 	}
-	return l.await(ctx, "containerd", d, func(ctx context.Context) error { return l.ctr(ctx, "version") })
+	return l.await(ctx, d, func(ctx context.Context) error { return l.ctr(ctx, "version") })
 }
 
 func (l layout) startControl(ctx context.Context, binary string) error {
@@ -164,13 +155,7 @@ func (l layout) startControl(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	client, err := l.client()
-	if err != nil {
-		return err
-	}
-	err = l.await(ctx, "the API server", d, func(ctx context.Context) error {
-		return client.RESTClient().Get().AbsPath("/readyz").Timeout(time.Second).Do(ctx).Error()
-	})
+	err = l.await(ctx, d, func(ctx context.Context) error { return l.kubectl(ctx, "get", "--raw", "/readyz") })
 	if err != nil {
 		return err
 	}
@@ -181,9 +166,9 @@ func (l layout) startControl(ctx context.Context, binary string) error {
 		},
 		"kube-scheduler": {fmt.Sprint("--secure-port=", portScheduler)},
 	} {
-		args := append([]string{binary, name, "--kubeconfig", l.kubeconfig(), "--leader-elect=false",
+		args := append([]string{name, "--kubeconfig", l.kubeconfig(), "--leader-elect=false",
 			"--bind-address", "127.0.0.1"}, flags...)
-		if _, err := l.start(name, args...); err != nil {
+		if _, err := l.start(name, binary, args...); err != nil {
 			return err
 		}
 	}
@@ -210,59 +195,29 @@ func (l layout) startNode(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	client, err := l.client()
-	if err != nil {
-		return err
-	}
-	return l.await(ctx, "the node", d, func(ctx context.Context) error {
-		node, err := client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
-		if err != nil {
+	return l.await(ctx, d, func(ctx context.Context) error {
+		if err := l.kubectl(ctx, "wait", "--for=condition=Ready", "node/"+nodeName, "--timeout=5s"); err != nil {
 			return err
 		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
-				// Pods can be made once the namespace has its account.
-				_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-				return err
-			}
-		}
-		return errors.New("not ready yet")
+		// Pods can be made once the namespace has its account.
+		return l.kubectl(ctx, "get", "serviceaccount", "default")
 	})
 }
 
-func (l layout) client() (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", l.kubeconfig())
-	if err != nil {
-		return nil, err
-	}
-	return kubernetes.NewForConfig(config)
+// kubectl asks the API server.
+func (l layout) kubectl(ctx context.Context, args ...string) error {
+	return call(ctx, "kubectl", append([]string{"--kubeconfig", l.kubeconfig(), "--request-timeout=20s"}, args...)...)
 }
 
 // ctr runs containerd's own client.
 func (l layout) ctr(ctx context.Context, args ...string) error {
-	args = append([]string{"--address", l.containerd(), "--namespace", "k8s.io"}, args...)
-	if out, err := exec.CommandContext(ctx, "ctr", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return nil
+	return call(ctx, "ctr", append([]string{"--address", l.containerd(), "--namespace", "k8s.io"}, args...)...)
 }
 
-// answers is done when a URL answers with a success.
-func answers(url string) func(context.Context) error {
-	client := &http.Client{Timeout: time.Second}
-	return func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
-		}
-		return nil
+// call runs a program to its end. The error has its output.
+func call(ctx context.Context, program string, args ...string) error {
+	if out, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
 	}
+	return nil
 }

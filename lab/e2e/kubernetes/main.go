@@ -1,13 +1,11 @@
-// Command kubernetes is a whole Kubernetes node's programs in one file: it runs the one that its name, or its first
-// argument, says. It is built for the end-to-end tests only, in a module of its own, so that the product's stays small.
+// Command kubernetes is a whole Kubernetes node's programs in one file: it runs the one that its first argument says.
+// It is built for the end-to-end tests only, in a module of its own, so that the product's stays small.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-
-	"context"
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
@@ -22,30 +20,17 @@ import (
 )
 
 func main() {
-	command := program(filepath.Base(os.Args[0]))
-	if command == nil && len(os.Args) > 1 {
-		command = program(os.Args[1])
-		os.Args = os.Args[1:]
+	programs := map[string]func() *cobra.Command{
+		"kube-apiserver":          apiserver.NewAPIServerCommand,
+		"kube-controller-manager": controllers.NewControllerManagerCommand,
+		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+		"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+		"kube-proxy":              proxy.NewProxyCommand,
 	}
-	if command == nil {
+	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: kubernetes kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy [FLAGS]")
 		os.Exit(2)
 	}
-	os.Exit(cli.Run(command))
-}
-
-func program(name string) *cobra.Command {
-	switch name {
-	case "kube-apiserver":
-		return apiserver.NewAPIServerCommand()
-	case "kube-controller-manager":
-		return controllers.NewControllerManagerCommand()
-	case "kube-scheduler":
-		return scheduler.NewSchedulerCommand()
-	case "kubelet":
-		return kubelet.NewKubeletCommand(context.Background())
-	case "kube-proxy":
-		return proxy.NewProxyCommand()
-	}
-	return nil
+	os.Args = os.Args[1:]
+	os.Exit(cli.Run(programs[os.Args[0]]()))
 }
