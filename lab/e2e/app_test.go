@@ -5,16 +5,10 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
-	"os/exec"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/lastcall-dev/lastcall/internal/sidecar/sockdiag"
 )
 
 // app is a Deployment and its Service.
@@ -112,39 +106,4 @@ func get(ctx context.Context, url string) (code int, took time.Duration, err err
 	}
 	defer func() { _ = response.Body.Close() }()
 	return response.StatusCode, time.Since(began), nil
-}
-
-// curl asks with curl -I, as the published experiment does, and returns the status line and how long it took.
-func curl(t *testing.T, url string) (status string, took time.Duration) {
-	t.Helper()
-	began := time.Now()
-	out, err := exec.CommandContext(t.Context(), "curl", "--silent", "--show-error", "--head", "--max-time", "60", url).CombinedOutput()
-	if err != nil {
-		t.Errorf("curl -I %s: %v\n%s", url, err, out)
-	}
-	status, _, _ = strings.Cut(string(out), "\r\n")
-	return status, time.Since(began)
-}
-
-// requestBegan waits until the gateway has a client's request.
-func (n *namespace) requestBegan(url string) {
-	n.T.Helper()
-	at := netip.MustParseAddrPort(strings.TrimPrefix(url, "http://"))
-	n.Until("saw a request at its gateway", func() error {
-		table, err := sockdiag.OpenTable()
-		if err != nil {
-			return err
-		}
-		defer func() { _ = table.Close() }()
-		open, err := table.Sockets(sockdiag.Of(sockdiag.Established), []uint16{at.Port()})
-		if err != nil {
-			return err
-		}
-		for _, s := range open {
-			if s.Received > 0 {
-				return nil
-			}
-		}
-		return errors.New("there is none")
-	})
 }

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -47,13 +46,7 @@ func TestWebhookDown(t *testing.T) {
 		s.Kubectl("scale", "deployment", webhook, "--replicas=2")
 		s.Available(webhook)
 	})
-	s.Until("lost its webhook", func() error {
-		pods, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=webhook"})
-		if err == nil && len(pods.Items) > 0 {
-			err = errors.New("it is there")
-		}
-		return err
-	})
+	s.Kubectl("wait", "--for=delete", "pod", "--selector", "app.kubernetes.io/component=webhook", "--timeout", patience.String())
 	out, err := exec.Command(lastcallctl, "check", "-n", n.Name).CombinedOutput()
 	t.Logf("%s", out)
 	if err == nil || !strings.Contains(string(out), "FAIL the controller is running") || !strings.Contains(string(out), "would not be injected") {
@@ -72,6 +65,9 @@ func TestWebhookDown(t *testing.T) {
 		t.Errorf("check does not name the pod that was not injected: %v\n%s", err, out)
 	}
 }
+
+// unmade is a pod that only webhooks see.
+var unmade = corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "local/none"}}}
 
 // TestWebhookReplicasDeleted deletes all replicas of the webhook at once while pods are created: each must be injected. The
 // pods are created for the webhooks only (dry run).
@@ -98,8 +94,7 @@ func TestWebhookReplicasDeleted(t *testing.T) {
 				return
 			default:
 			}
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
-			made, err := client.CoreV1().Pods(n.Name).Create(context.WithoutCancel(t.Context()), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			made, err := n.submit(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: unmade})
 			if err != nil {
 				done <- err
 				return
@@ -153,10 +148,7 @@ func TestCertificateRotates(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the authority never became another")
 		}
-		pod, err := client.CoreV1().Pods(n.Name).Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "local/none"}}},
-		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		pod, err := n.submit(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: unmade})
 		must.Do(t, err)
 		if !isInjected(pod) {
 			t.Fatalf("pod %d was not injected (rotated: %v)", made, !rotated.IsZero())

@@ -14,9 +14,7 @@ import (
 	"testing"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/must"
 )
@@ -211,19 +209,7 @@ spec:
       shareProcessNamespace: %v
       containers: [{name: work, image: "%s:%s", imagePullPolicy: Never, args: ["--version"]}]
 `, sidecar, sidecar == "classic", builtIn, *tag))
-			n.Until("was complete", func() error {
-				job, err := client.BatchV1().Jobs(n.Name).Get(t.Context(), "work", metav1.GetOptions{})
-				if err != nil {
-					return err
-				}
-				for _, c := range job.Status.Conditions {
-					if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
-						t.Logf("complete after %v", job.Status.CompletionTime.Sub(job.Status.StartTime.Time))
-						return nil
-					}
-				}
-				return fmt.Errorf("%+v", job.Status)
-			})
+			n.Kubectl("wait", "--for=condition=complete", "job/work", "--timeout", patience.String())
 		})
 	}
 }

@@ -6,9 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
-const exitOnZero = "proxyMetadata:\n  EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'true'\n"
+// onZero are annotations with Istio's EXIT_ON_ZERO_ACTIVE_CONNECTIONS.
+func onZero(annotations ...string) map[string]string {
+	out := lastcall(annotations...)
+	out["proxy.istio.io/config"] = "proxyMetadata:\n  EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'true'\n"
+	return out
+}
 
 // TestPublishedExperiment is the experiment of the guides: httpbin behind a gateway, a request that takes 10 s, and at
 // once
@@ -26,33 +33,13 @@ func TestPublishedExperiment(t *testing.T) {
 		want        string
 		from        time.Duration // when the answer comes, at the earliest
 	}{
-		{
-			name: "without a sidecar", labels: map[string]string{},
-			// gunicorn finishes what it has begun: it is the sidecar that breaks it in the next rows.
-			want: "200", from: 10 * time.Second,
-		},
-		{
-			name: "pipe, as Istio by default", annotations: map[string]string{"lastcall.dev/compat": "istio", "lastcall.dev/sidecar": "classic"},
-			want: "503", from: 4 * time.Second,
-		},
-		{
-			name: "pipe, exit on zero", annotations: map[string]string{"proxy.istio.io/config": exitOnZero},
-			want: "200", from: 10 * time.Second,
-		},
-		{
-			name: "pipe, exit on zero, classic sidecar", annotations: map[string]string{"proxy.istio.io/config": exitOnZero, "lastcall.dev/sidecar": "classic"},
-			want: "200", from: 10 * time.Second,
-		},
-		{
-			name:        "Envoy, as Istio by default",
-			annotations: map[string]string{"lastcall.dev/proxy": "envoy", "lastcall.dev/compat": "istio", "lastcall.dev/sidecar": "classic"},
-			want:        "503", from: 4 * time.Second,
-		},
-		{
-			name:        "Envoy, exit on zero",
-			annotations: map[string]string{"lastcall.dev/proxy": "envoy", "proxy.istio.io/config": exitOnZero},
-			want:        "200", from: 10 * time.Second,
-		},
+		// gunicorn finishes what it has begun: it is the sidecar that breaks it in the next rows.
+		{"without a sidecar", map[string]string{}, nil, "200", 10 * time.Second},
+		{"pipe, as Istio by default", nil, lastcall("compat", "istio", "sidecar", "classic"), "503", 4 * time.Second},
+		{"pipe, exit on zero", nil, onZero(), "200", 10 * time.Second},
+		{"pipe, exit on zero, classic sidecar", nil, onZero("sidecar", "classic"), "200", 10 * time.Second},
+		{"Envoy, as Istio by default", nil, lastcall("proxy", "envoy", "compat", "istio", "sidecar", "classic"), "503", 4 * time.Second},
+		{"Envoy, exit on zero", nil, onZero("proxy", "envoy"), "200", 10 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -62,16 +49,11 @@ func TestPublishedExperiment(t *testing.T) {
 			pod := n.pods(name)[0]
 			url := n.gateway(name)
 
-			answered := make(chan struct{})
-			var status string
-			var took time.Duration
-			go func() {
-				defer close(answered)
-				status, took = curl(t, url+"/delay/10")
-			}()
-			n.requestBegan(url)
+			began := time.Now()
+			answered := nodetest.CurlHead(t, url+"/delay/10")
 			n.Kubectl("scale", "deployment", name, "--replicas=0")
-			<-answered
+			status := <-answered
+			took := time.Since(began)
 			t.Logf("%s after %.1f s", status, took.Seconds())
 			if !strings.Contains(status, " "+row.want) || took < row.from {
 				t.Errorf("%s after %v; want %s after at least %v", status, took, row.want, row.from)

@@ -197,9 +197,7 @@ func (n *namespace) client() inside {
 	n.Apply(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec:\n"+
 		"  terminationGracePeriodSeconds: 0\n"+
 		"  containers: [{name: rest, image: %q, imagePullPolicy: Never, args: [rest]}]\n", "local/talk:"+*tag))
-	n.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout", n.Patience.String())
-	id := n.Kubectl("get", "pod", "client", "--output", "jsonpath={.status.containerStatuses[0].containerID}")
-	_, id, _ = strings.Cut(id, "://")
+	_, id, _ := strings.Cut(n.Ready("client").Status.ContainerStatuses[0].ContainerID, "://")
 	pid, err := first(id)
 	must.Do(n.T, err)
 	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))

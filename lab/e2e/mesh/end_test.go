@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,9 +15,6 @@ import (
 
 	"github.com/lastcall-dev/lastcall/internal/must"
 )
-
-// idleClients keep a connection open each.
-const idleClients = 5
 
 // scene is one pod's end.
 type scene struct {
@@ -58,12 +56,13 @@ func (n *namespace) perform(s scene) (e ending) {
 		target = n.clusterIP("web")
 	}
 	w := watch(n.T, p)
-	idle := n.talk(s.inside, "idle", "-target", target, "-count", fmt.Sprint(idleClients))
-	idle.begun()
-	conversation := n.talk(s.inside, "ask", "-kind", s.kind, "-target", target, "-hold", s.hold.String())
+	dial := n.from(s.inside)
+	closed := idle(n.T, dial, target, idleClients)
+	conversation := make(chan outcome, 1)
+	go func() { conversation <- ask(n.T.Context(), s.kind, dial, target, s.hold) }()
 	n.Until("had a conversation", func() error {
 		if count(w.lines("app"), "begin ") == 0 {
-			return fmt.Errorf("the app has none:\n%s", conversation.err.text)
+			return errors.New("the app has none")
 		}
 		return nil
 	})
@@ -80,16 +79,10 @@ func (n *namespace) perform(s scene) (e ending) {
 		}
 		return at.Sub(began).Seconds()
 	}
-	if err := conversation.result(&e.outcome, false); err != nil {
-		e.Error = err.Error()
-	}
-	var closed struct{ Closed int }
-	if err := idle.result(&closed, true); err != nil {
-		n.T.Error(err)
-	}
+	e.outcome = <-conversation
 	app, proxy := w.lines("app"), w.lines("istio-proxy")
 	hook := w.find("app", "lastcall wait")
-	e.IdleClosed, e.Answered, e.Gone = closed.Closed, since(e.LastByte), since(gone)
+	e.IdleClosed, e.Answered, e.Gone = int(closed.Load()), since(e.LastByte), since(gone)
 	e.HookStart, e.HookReturn = since(hook.first), since(hook.last)
 	e.AppEnd, e.ProxyTerm, e.ProxyEnd = since(w.find("app", "/talk app").last), since(when(proxy, "Status server has successfully terminated")), since(w.find("istio-proxy", "pilot-agent proxy").last)
 	e.AppSignalled = count(app, "SIGTERM: exit") > 0

@@ -3,9 +3,7 @@
 package mesh
 
 import (
-	"bufio"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/must"
+	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // experiment is the app of the published experiment.
@@ -95,12 +94,12 @@ func TestPublishedExperiment(t *testing.T) {
 			n.Available("graceful-shutdown-app")
 			at, host := n.edge("graceful-shutdown-app", 80)
 			n.Until("was served by the gateway", func() error {
-				return get(t.Context(), at+"/get", host)
+				return get(t.Context(), n.from(false), at+"/get", host)
 			})
 			pod := n.podOf("graceful-shutdown-app")
 			w := watch(t, &pod)
 			began := time.Now()
-			answered := curlHead(t, at+"/delay/10", "Host: "+host)
+			answered := nodetest.CurlHead(t, "-H", "Host: "+host, at+"/delay/10")
 			n.Kubectl("scale", "deployment", "graceful-shutdown-app", "--replicas=0")
 			scaled := time.Now()
 			status := <-answered
@@ -113,32 +112,6 @@ func TestPublishedExperiment(t *testing.T) {
 			}
 		})
 	}
-}
-
-// curlHead asks with curl -I, as the guides do. It returns when the request has been sent; the status line comes later.
-func curlHead(t *testing.T, url, host string) <-chan string {
-	t.Helper()
-	cmd := exec.Command("curl", "--silent", "--show-error", "--verbose", "-I", "--max-time", "60", "-H", host, url)
-	log, err := cmd.StderrPipe()
-	must.Do(t, err)
-	var out strings.Builder
-	cmd.Stdout = &out
-	must.Do(t, cmd.Start())
-	lines := bufio.NewScanner(log)
-	for lines.Scan() && !strings.HasPrefix(lines.Text(), "> HEAD") {
-	}
-	answered := make(chan string, 1)
-	go func() {
-		for lines.Scan() {
-		}
-		err := cmd.Wait()
-		status, _, _ := strings.Cut(out.String(), "\r\n")
-		if err != nil {
-			status += err.Error()
-		}
-		answered <- status
-	}()
-	return answered
 }
 
 // podOf returns the one pod of an app that is not being deleted.

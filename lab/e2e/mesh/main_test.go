@@ -28,7 +28,6 @@ var (
 	podLogs string // where the kubelet keeps the logs of containers
 
 	tag      = flag.String("tag", "", "`tag` of the images on the node (set by make e2e-mesh)")
-	talk     = flag.String("talk", "../../../dist/linux-amd64/talk", "`path` of lab/e2e/talk")
 	runs     = flag.Int("runs", 1, "how often each pod's end is measured")
 	rollouts = flag.Int("rollouts", 1, "how many rollouts are made of each form")
 )
@@ -48,9 +47,6 @@ func connect() (err error) {
 	}
 	file := os.Getenv("KUBECONFIG")
 	podLogs = filepath.Join(filepath.Dir(file), "logs", "pods")
-	if *talk, err = filepath.Abs(*talk); err != nil {
-		return err
-	}
 	if _, client, err = nodetest.Connect("make mesh-up"); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +17,6 @@ import (
 	"github.com/lastcall-dev/lastcall/kube/observe"
 	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
-
-// crowded has the counts of lab/e2e/talk's crowd.
-type crowded struct{ Lost, Refused, Answered, Failed int }
 
 const observeHead = "| pod, clients | lost by clients | answered with an error | refused | by the observer | verdict | " +
 	"proxy |\n|---|---|---|---|---|---|---|"
@@ -66,10 +64,10 @@ func TestObserve(t *testing.T) {
 				lost, proxy, r := n.crowd(tt.form, from, reports, tt.late)
 				record(t, observeHead, fmt.Sprintf("| %s | %s | %s | %s |", name, lost, r.Row(), proxy))
 				if wrong := r.Wrong(lost.all()); wrong != "" {
-					t.Errorf("%s: %s: clients lost %+v:\n%s", wrong, name, lost, strings.Join(r.Lines, "\n"))
+					t.Errorf("%s: %s: clients lost %s:\n%s", wrong, name, lost, strings.Join(r.Lines, "\n"))
 				}
 				if tt.whole && lost.all() > 0 {
-					t.Errorf("clients lost %+v", lost)
+					t.Errorf("clients lost %s", lost)
 				}
 				if proxy != tt.proxy {
 					t.Errorf("proxy %q; want %q", proxy, tt.proxy)
@@ -79,12 +77,12 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-func (c crowded) all() int { return c.Lost + c.Failed + c.Refused }
+func (c *crowded) all() int { return c.Lost + c.Failed + c.Refused }
 
-func (c crowded) String() string { return fmt.Sprintf("%d | %d | %d", c.Lost, c.Failed, c.Refused) }
+func (c *crowded) String() string { return fmt.Sprintf("%d | %d | %d", c.Lost, c.Failed, c.Refused) }
 
 // crowd lets a pod end under the load of clients in a namespace, and returns what they lost.
-func (n *namespace) crowd(f form, from *namespace, reports *nodetest.Reports, late int) (c crowded, proxy string, r nodetest.Report) {
+func (n *namespace) crowd(f form, from *namespace, reports *nodetest.Reports, late int) (c *crowded, proxy string, r nodetest.Report) {
 	n.T.Helper()
 	n.Apply("apiVersion: v1\nkind: Pod\n" + strings.Replace(f.template(0), "metadata:\n", "metadata:\n  name: web\n", 1) + service)
 	p := n.Ready("web")
@@ -93,9 +91,16 @@ func (n *namespace) crowd(f form, from *namespace, reports *nodetest.Reports, la
 		target = n.clusterIP("web")
 	}
 	const busy = 8
-	clients := from.talk(true, "crowd", "-target", target, "-busy", fmt.Sprint(busy), "-late", fmt.Sprint(late),
-		"-hold", "6s")
-	clients.begun()
+	dial := from.from(true)
+	for range idleClients {
+		idle(n.T, dial, target, 1)
+	}
+	c = new(crowded)
+	var asking sync.WaitGroup
+	for range busy {
+		inFlight := begin(n.T, dial, target, "/delay/6")
+		asking.Go(func() { c.receive(inFlight) })
+	}
 	n.Until("had the requests", func() error {
 		log, err := client.CoreV1().Pods(n.Name).GetLogs("web", &corev1.PodLogOptions{Container: "app"}).DoRaw(n.T.Context())
 		if got := strings.Count(string(log), "begin "); err == nil && got != busy {
@@ -104,7 +109,8 @@ func (n *namespace) crowd(f form, from *namespace, reports *nodetest.Reports, la
 		return err
 	})
 	must.Do(n.T, client.CoreV1().Pods(n.Name).Delete(n.T.Context(), "web", metav1.DeleteOptions{}))
-	must.Do(n.T, clients.result(&c, true))
+	c.late(late, dial, target, &asking)
+	asking.Wait()
 	r = reports.Of(n.T, p.UID, patience)
 	n.Kubectl("wait", "--for=delete", "pod/web", "--timeout", patience.String())
 	return c, n.Observed(p).Proxy, r

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lastcall-dev/lastcall/internal/sidecar/loadtest"
-	"github.com/lastcall-dev/lastcall/lab/e2e/nodetest"
 )
 
 // edge routes a host name of the namespace through Istio's ingress gateway to a Service.
@@ -39,13 +39,13 @@ spec:
 }
 
 // get asks once.
-func get(ctx context.Context, url, host string) error {
+func get(ctx context.Context, dial dialer, url, host string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
 	request.Host = host
-	if why := loadtest.Send(&http.Client{Timeout: 5 * time.Second}, request); why != "" {
+	if why := loadtest.Send(&http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}, request); why != "" {
 		return errors.New(why)
 	}
 	return nil
@@ -63,19 +63,22 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int) (outside, inside *loa
 	n.Available("web")
 	n.inside()
 	url, host := n.edge("web", 8080)
-	n.Until("was served by the gateway", func() error {
-		_, err := nodetest.Kubectl("", "exec", "--namespace", n.Name, "client", "--container", "client", "--", "/talk", "ask", "-kind", "http1", "-hold", "10ms", "-target", n.clusterIP("web"))
-		if err != nil {
-			return err
+	asks := []struct {
+		from      dialer
+		url, host string
+	}{{n.from(false), url, host}, {n.from(true), "http://" + n.clusterIP("web") + ":8080", ""}}
+	n.Until("was served", func() (err error) {
+		for _, a := range asks {
+			err = errors.Join(err, get(n.T.Context(), a.from, a.url+"/get", a.host))
 		}
-		return get(n.T.Context(), url+"/get", host)
+		return err
 	})
-	clients := []*talking{
-		n.talk(false, "load", "-url", url, "-host", host, "-rate", fmt.Sprint(rate)),
-		n.talk(true, "load", "-url", "http://"+n.clusterIP("web")+":8080", "-rate", fmt.Sprint(rate)),
-	}
-	for _, c := range clients {
-		c.begun()
+	var loads [2]*loadtest.Load
+	var loading sync.WaitGroup
+	ctx, stop := context.WithCancel(n.T.Context())
+	defer stop()
+	for i, a := range asks {
+		loading.Go(func() { loads[i] = load(ctx, a.from, a.url, a.host, rate) })
 	}
 	for range *rollouts {
 		began := time.Now()
@@ -90,13 +93,9 @@ func (n *namespace) underLoad(f form, mTLS bool, rate int) (outside, inside *loa
 		})
 		took = append(took, time.Since(began))
 	}
-	outside, inside = &loadtest.Load{}, &loadtest.Load{}
-	for i, r := range []*loadtest.Load{outside, inside} {
-		if err := clients[i].result(r, true); err != nil {
-			n.T.Error(err)
-		}
-	}
-	return outside, inside, took
+	stop()
+	loading.Wait()
+	return loads[0], loads[1], took
 }
 
 const rolloutHead = "| form | client outside | client inside | rollouts | s each |\n|---|---|---|---|---|"

@@ -3,9 +3,10 @@
 package nodetest
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,18 +174,38 @@ func IsReady(p *corev1.Pod) bool {
 }
 
 // Ready waits until a pod is.
-func (n *Namespace) Ready(name string) (p *corev1.Pod) {
+func (n *Namespace) Ready(name string) *corev1.Pod {
 	n.T.Helper()
-	n.Until("had pod "+name+" ready", func() (err error) {
-		if p, err = n.Client.CoreV1().Pods(n.Name).Get(n.T.Context(), name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		if !IsReady(p) {
-			err = errors.New(string(p.Status.Phase))
-		}
-		return err
-	})
+	n.Kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout", n.Patience.String())
+	p, err := n.Client.CoreV1().Pods(n.Name).Get(n.T.Context(), name, metav1.GetOptions{})
+	must.Do(n.T, err)
 	return p
+}
+
+// CurlHead asks with curl -I, as the published experiment does, when the request has been sent. The status line comes
+// later.
+func CurlHead(t *testing.T, args ...string) (status <-chan string) {
+	t.Helper()
+	cmd := exec.Command("curl", append(strings.Fields("--silent --show-error --verbose -I --max-time 60"), args...)...)
+	log, err := cmd.StderrPipe()
+	must.Do(t, err)
+	var out strings.Builder
+	cmd.Stdout = &out
+	must.Do(t, cmd.Start())
+	lines := bufio.NewScanner(log)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "> HEAD") {
+	}
+	answered := make(chan string, 1)
+	go func() {
+		_, _ = io.Copy(io.Discard, log)
+		err := cmd.Wait()
+		line, _, _ := strings.Cut(out.String(), "\r\n")
+		if err != nil {
+			line += err.Error()
+		}
+		answered <- line
+	}()
+	return answered
 }
 
 // Dump logs the namespace of a failed test: objects, Events, the ends of logs.

@@ -2,7 +2,6 @@ package nodetest
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -54,35 +53,15 @@ func ApplyObserver(t *testing.T, root, tag, text, by string) {
 	must.Do(t, Release(ObserverNamespace, "privileged", manifests))
 }
 
-// Observed is the observer's report about a pod.
+// Observed is the observer's report about the end of a pod.
 func (n *Namespace) Observed(p *corev1.Pod) (r observe.Termination) {
 	n.T.Helper()
-	ctx, cancel := context.WithTimeout(n.T.Context(), n.Patience)
-	defer cancel()
-	lines := observerLog(ctx, n.T, n.Client)
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), string(p.UID)) && json.Unmarshal(lines.Bytes(), &r) == nil {
-			return r
-		}
+	lines := Follow(n.T, n.Client).Of(n.T, p.UID, n.Patience).Lines
+	if len(lines) == 0 {
+		n.T.FailNow()
 	}
-	n.T.Fatalf("the observer's log has no line about %s: %v", p.Name, lines.Err())
+	must.Do(n.T, json.Unmarshal([]byte(lines[len(lines)-1]), &r))
 	return r
-}
-
-// observerLog follows the observer's log until ctx ends.
-func observerLog(ctx context.Context, t *testing.T, client *kubernetes.Clientset) *bufio.Scanner {
-	t.Helper()
-	own := client.CoreV1().Pods(ObserverNamespace)
-	pods, err := own.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
-	if err != nil || len(pods.Items) == 0 {
-		t.Fatal("there is no observer: ", err)
-	}
-	log, err := own.GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-	must.Do(t, err)
-	context.AfterFunc(ctx, func() { _ = log.Close() })
-	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, 256<<10)
-	return lines
 }
 
 // Reports are the lines of the observer's log about each pod, as JSON.
@@ -94,9 +73,17 @@ type Reports struct {
 // Follow reads the observer's log until the end of the test.
 func Follow(t *testing.T, client *kubernetes.Clientset) *Reports {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	lines := observerLog(ctx, t, client)
+	ctx := t.Context()
+	own := client.CoreV1().Pods(ObserverNamespace)
+	pods, err := own.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=observer"})
+	if err != nil || len(pods.Items) == 0 {
+		t.Fatal("there is no observer: ", err)
+	}
+	log, err := own.GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	must.Do(t, err)
+	t.Cleanup(func() { _ = log.Close() })
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, 256<<10)
 	r := &Reports{lines: map[types.UID][]string{}}
 	go func() {
 		for lines.Scan() {

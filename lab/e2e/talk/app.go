@@ -24,7 +24,7 @@ import (
 )
 
 // Each port has one protocol, as a Service's ports have in a mesh.
-const portHTTP, portHTTP2, portTLS, portGRPC, portLines = "8080", "8082", "8443", "9090", "7000"
+const portHTTP, portHTTP2, portHTTPS, portGRPC, portLines = "8080", "8082", "8443", "9090", "7000"
 
 // closedFor is how long the app serves the connections that it has after it has closed its listeners.
 const closedFor = 4 * time.Second
@@ -48,28 +48,25 @@ func app(ctx context.Context, onTerm string, withTLS bool) error {
 	overTLS := httptest.NewUnstartedServer(mux)
 	overTLS.EnableHTTP2 = true
 	server, server2 := &http.Server{Handler: mux}, &http.Server{Handler: mux, Protocols: protocols}
-	serveHTTP, calls := server.Serve, newGRPC()
-	if withTLS {
-		config, err := ownTLS()
-		if err != nil {
-			return err
-		}
-		server.TLSConfig = config
-		serveHTTP = func(ln net.Listener) error { return server.ServeTLS(ln, "", "") }
-	}
+	calls := newGRPC()
 	var lines lines
+	ports := map[string]func(net.Listener) error{
+		portHTTP: server.Serve, portHTTP2: server2.Serve, portGRPC: calls.Serve, portLines: lines.serve,
+	}
+	portTLS := portHTTPS
+	if withTLS {
+		portTLS = portHTTP
+	}
+	ports[portTLS] = func(ln net.Listener) error {
+		_ = overTLS.Listener.Close()
+		overTLS.Listener = ln
+		overTLS.StartTLS()
+		return nil
+	}
 
 	ended := make(chan error, 5)
 	var listeners []net.Listener
-	for port, serve := range map[string]func(net.Listener) error{
-		portHTTP: serveHTTP, portHTTP2: server2.Serve, portGRPC: calls.Serve, portLines: lines.serve,
-		portTLS: func(ln net.Listener) error {
-			_ = overTLS.Listener.Close()
-			overTLS.Listener = ln
-			overTLS.StartTLS()
-			return nil
-		},
-	} {
+	for port, serve := range ports {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+port)
 		if err != nil {
 			return err

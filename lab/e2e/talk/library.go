@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"time"
 
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/lastcall-dev/lastcall"
 	"github.com/lastcall-dev/lastcall/grpcdrain"
@@ -42,14 +40,4 @@ func newGRPC(opts ...grpc.ServerOption) *grpc.Server {
 func (testService) UnaryCall(_ context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 	time.Sleep(time.Duration(r.GetResponseSize()) * time.Millisecond)
 	return &pb.SimpleResponse{}, nil
-}
-
-// ownTLS has a certificate that no client can verify.
-func ownTLS() (*tls.Config, error) {
-	signed, key, err := cert.GenerateSelfSignedCertKey("web", nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(signed, key)
-	return &tls.Config{Certificates: []tls.Certificate{pair}}, err
 }
