@@ -48,7 +48,7 @@ func ApplyObserver(t *testing.T, root, tag, text, by string) {
 			t.Logf("the observer:\n%s", out)
 		}
 		// With its pod: the next test would follow the log of this one.
-		_, _ = Kubectl(manifests, "delete", "--namespace", ObserverNamespace, "--cascade", "foreground", "-f", "-")
+		_, _ = Kubectl(manifests, "delete", "--namespace", ObserverNamespace, "--cascade=foreground", "-f", "-")
 	})
 	must.Do(t, Release(ObserverNamespace, "privileged", manifests))
 }
