@@ -95,7 +95,6 @@ type Pod struct {
 	DeletedMS int64  `json:"deleted_ms"` // its deletion began
 	TermMS    int64  `json:"sigterm_ms"`
 	GoneMS    int64  `json:"gone_ms"`
-	GraceMS   int64  `json:"grace_ms"`
 	EndedBy   string `json:"ended_by"` // "exit 0", "SIGKILL"
 }
 

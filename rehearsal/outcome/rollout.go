@@ -31,7 +31,6 @@ type Rollout struct {
 type Ending struct {
 	Name    string // empty: the only pod of the rollout
 	Address string // host:port
-	Grace   time.Duration
 	EndedBy string // "exit 0", "SIGKILL"
 
 	Deleted, HookEnded, Term, Killed, Gone time.Time
@@ -210,7 +209,7 @@ func (r *Rollout) round() Round {
 		if e.Name != "" {
 			run.Pods = append(run.Pods, Pod{
 				Name: e.Name, DeletedMS: r.since(e.Deleted), TermMS: r.since(e.Term),
-				GoneMS: r.since(e.Gone), GraceMS: e.Grace.Milliseconds(), EndedBy: e.EndedBy,
+				GoneMS: r.since(e.Gone), EndedBy: e.EndedBy,
 			})
 		}
 	}

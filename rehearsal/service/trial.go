@@ -145,7 +145,7 @@ func (t *trial) replace(ctx context.Context, fresh *strategy.Pod) (err error) {
 func (t *trial) end(ctx context.Context, p *strategy.Pod, number int) {
 	end := p.Terminate(ctx)
 	e := outcome.Ending{
-		Address: p.Address, Grace: t.strategy.GraceOr(t.options.Pod.Grace), EndedBy: endedBy(end),
+		Address: p.Address, EndedBy: endedBy(end),
 		Deleted: end.Began, HookEnded: end.App.HookEnded, Term: end.App.Terminated,
 		Killed: end.App.Killed, Gone: end.Gone(), Cause: t.cause(p.App, end),
 	}
