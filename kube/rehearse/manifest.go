@@ -24,8 +24,9 @@ import (
 )
 
 // Manifest returns a manifest's settings for the end of a workload's pods. file may be a folder, or - for stdin.
-// workload is a name, or KIND/NAME, and may be empty if there is one alone.
-func Manifest(file string, stdin io.Reader, workload string) (service.Pod, error) {
+// workload is a name, or KIND/NAME, and may be empty if there is one alone; container is the one that serves, the first
+// one with a port if empty.
+func Manifest(file string, stdin io.Reader, workload, container string) (service.Pod, error) {
 	files, err := manifest.Read([]string{file}, stdin)
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f: %w", err)
@@ -38,7 +39,7 @@ func Manifest(file string, stdin io.Reader, workload string) (service.Pod, error
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f: %w", err)
 	}
-	p, err := settingsOf(w, values)
+	p, err := settingsOf(w, container, values)
 	if err != nil {
 		return service.Pod{}, fmt.Errorf("-f %s: %s: %w", file, w, err)
 	}
@@ -71,9 +72,9 @@ func choose(files []*manifest.File, name string) (*manifest.Workload, error) {
 }
 
 // settingsOf returns a workload's settings for the end of its pods.
-func settingsOf(w *manifest.Workload, values sources) (service.Pod, error) {
+func settingsOf(w *manifest.Workload, container string, values sources) (service.Pod, error) {
 	spec := &w.Pod.Spec
-	c, err := serving(spec)
+	c, err := serving(spec, container)
 	if err != nil {
 		return service.Pod{}, err
 	}
@@ -126,10 +127,17 @@ func settingsOf(w *manifest.Workload, values sources) (service.Pod, error) {
 	return p, nil
 }
 
-// serving returns the first container that serves, or the first one.
-func serving(spec *corev1.PodSpec) (*corev1.Container, error) {
+// serving returns the named container, or the first one that serves, or the first one.
+func serving(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
 	if len(spec.Containers) == 0 {
 		return nil, errors.New("its pods have no containers")
+	}
+	if name != "" {
+		i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("its pods have no container %s (--container)", name)
+		}
+		return &spec.Containers[i], nil
 	}
 	if serves, _ := pod.Serves(spec, nil); len(serves) > 0 {
 		return serves[0], nil

@@ -38,7 +38,7 @@ spec:
 `
 
 func TestManifest(t *testing.T) {
-	p, err := Manifest("-", strings.NewReader(deployment), "")
+	p, err := Manifest("-", strings.NewReader(deployment), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +60,13 @@ func TestJoinedHook(t *testing.T) {
 		`nginx, -s, quit`:    {Runs: true},
 	} {
 		text := strings.ReplaceAll(deployment, `sleep, "5"`, own)
-		if p, err := Manifest("-", strings.NewReader(text), ""); err != nil || p.Join != want {
+		if p, err := Manifest("-", strings.NewReader(text), "", ""); err != nil || p.Join != want {
 			t.Errorf("%s: %+v, %v; want %+v", own, p.Join, err, want)
 		} else if got := strings.Contains(strings.Join(p.Notes, "\n"), "ends the app itself, 0s after the deletion: nginx -s quit"); got != want.Runs {
 			t.Errorf("%s: notes %q", own, p.Notes)
 		}
 		kept := strings.Replace(text, "  template:\n", "  template:\n    metadata: {annotations: {lastcall.dev/pre-stop: keep}}\n", 1)
-		if p, err := Manifest("-", strings.NewReader(kept), ""); err != nil || p.Join != (strategy.Join{Keeps: true}) {
+		if p, err := Manifest("-", strings.NewReader(kept), "", ""); err != nil || p.Join != (strategy.Join{Keeps: true}) {
 			t.Errorf("%s, kept: %+v, %v", own, p.Join, err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestJoinedHook(t *testing.T) {
 func TestStopSignalOfImage(t *testing.T) {
 	const text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: IMAGE}]}\n"
 	for image, want := range map[string]syscall.Signal{"nginx": syscall.SIGQUIT, "httpd": syscall.SIGWINCH, "web": 0} {
-		p, err := Manifest("-", strings.NewReader(strings.Replace(text, "IMAGE", image, 1)), "")
+		p, err := Manifest("-", strings.NewReader(strings.Replace(text, "IMAGE", image, 1)), "", "")
 		if err != nil || p.StopSignal != want || (len(p.Notes) > 0) != (want > 0) {
 			t.Errorf("%s: %v, %q, %v; want %v", image, p.StopSignal, p.Notes, err, want)
 		}
@@ -91,25 +91,26 @@ func TestFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p, err := Manifest(folder, nil, ""); err != nil || p.Workload != "Deployment shop/web" {
+	if p, err := Manifest(folder, nil, "", ""); err != nil || p.Workload != "Deployment shop/web" {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
 
 func TestManifestErrors(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
-	for _, tt := range []struct{ text, workload, want string }{
-		{service, "", "no Pod, Deployment or other workload that serves"},
-		{"{", "", "line 1"},
-		{deployment + "---" + strings.ReplaceAll(deployment, "name: web, ", "name: api, "), "", "choose one by --workload: Deployment/web, Deployment/api"},
-		{deployment, "api", "no workload api: must be one of Deployment/web"},
-		{strings.ReplaceAll(deployment, "SIGQUIT", "SIGHELLO"), "", "unknown stopSignal SIGHELLO"},
+	for _, tt := range []struct{ text, workload, container, want string }{
+		{service, "", "", "no Pod, Deployment or other workload that serves"},
+		{"{", "", "", "line 1"},
+		{deployment + "---" + strings.ReplaceAll(deployment, "name: web, ", "name: api, "), "", "", "choose one by --workload: Deployment/web, Deployment/api"},
+		{deployment, "api", "", "no workload api: must be one of Deployment/web"},
+		{deployment, "deployment/web", "db", "no container db"},
+		{strings.ReplaceAll(deployment, "SIGQUIT", "SIGHELLO"), "", "", "unknown stopSignal SIGHELLO"},
 	} {
-		if _, err := Manifest("-", strings.NewReader(tt.text), tt.workload); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := Manifest("-", strings.NewReader(tt.text), tt.workload, tt.container); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}
-	if _, err := Manifest("nowhere.yaml", nil, ""); err == nil || !strings.Contains(err.Error(), "-f: ") {
+	if _, err := Manifest("nowhere.yaml", nil, "", ""); err == nil || !strings.Contains(err.Error(), "-f: ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -120,7 +121,7 @@ func TestVariablesThatGrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Manifest("-", bytes.NewReader(text), "")
+	p, err := Manifest("-", bytes.NewReader(text), "", "")
 	if err != nil || !slices.Contains(p.Notes, manifest.CutText) || len(strings.Join(p.Env, "")) > 256<<10 {
 		t.Errorf("%d bytes of variables, notes %q, %v", len(strings.Join(p.Env, "")), p.Notes, err)
 	}
@@ -160,7 +161,7 @@ metadata: {name: db, namespace: shop}
 data: {token: c2VjcmV0}
 stringData: {pass: word}
 `
-	p, err := Manifest("-", strings.NewReader(text), "")
+	p, err := Manifest("-", strings.NewReader(text), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

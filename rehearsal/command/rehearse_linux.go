@@ -97,15 +97,15 @@ saved them. docs/rehearse.md describes it.
 The exit code is 1 if the first strategy, by default as-is, loses a request.`
 
 // ReadManifest returns a manifest's settings for the end of a workload's pods. file may be -, for stdin; workload is
-// a name, or KIND/NAME, and may be empty if there is one alone.
-type ReadManifest func(file string, stdin io.Reader, workload string) (service.Pod, error)
+// a name, or KIND/NAME, and may be empty if there is one alone; container may be empty.
+type ReadManifest func(file string, stdin io.Reader, workload, container string) (service.Pod, error)
 
 func serviceCommand(read ReadManifest) *cobra.Command {
 	var (
-		o              service.Options
-		output         cli.Format
-		grace          time.Duration
-		file, workload string
+		o                         service.Options
+		output                    cli.Format
+		grace                     time.Duration
+		file, workload, container string
 	)
 	cmd := &cobra.Command{
 		Use:   "service",
@@ -117,7 +117,7 @@ func serviceCommand(read ReadManifest) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			var errs []error
 			if file != "" {
-				o.Pod, err = read(file, cmd.InOrStdin(), workload)
+				o.Pod, err = read(file, cmd.InOrStdin(), workload, container)
 				errs = append(errs, err)
 			}
 			if cmd.Flags().Changed("grace") {
@@ -139,6 +139,8 @@ func serviceCommand(read ReadManifest) *cobra.Command {
 		flags.StringVarP(&file, "filename", "f", "",
 			"manifest `file` with the timers of the pods, or - for standard input")
 		flags.StringVar(&workload, "workload", "", "`name` of the workload, or KIND/NAME, if the manifest has several")
+		flags.StringVar(&container, "container", "",
+			"`name` of the container that --app stands for (default the first one with a port)")
 	}
 	flags.DurationVar(&grace, "grace", strategy.DefaultGrace,
 		"terminationGracePeriodSeconds in place of the manifest's, whole seconds")

@@ -97,7 +97,9 @@ func Run(ctx context.Context, o Options) error {
 			err = nil
 		}
 	}
-	<-served
+	if ended := <-served; err == nil && !errors.Is(ended, http.ErrServerClosed) {
+		err = ended
+	}
 	if onTerm == CloseListener {
 		open.Wait() // the listener is closed: no more can arrive
 	}
