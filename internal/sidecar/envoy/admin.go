@@ -135,14 +135,13 @@ func (a *Admin) Stats(ctx context.Context, filter string, usedOnly, gauges bool)
 	return a.call(ctx, http.MethodGet, path+"filter="+url.QueryEscape(filter))
 }
 
-// await polls until check returns nil, or ctx or exited ends it.
-func (a *Admin) await(ctx context.Context, log *slog.Logger, exited <-chan struct{},
-	check func(context.Context) error) error {
+// await polls until Envoy serves, or ctx or exited ends it.
+func (a *Admin) await(ctx context.Context, log *slog.Logger, exited <-chan struct{}) error {
 	var why error
 	var throttle logs.Throttle
 	hasExited := false
 	late := poll.Until(ctx, readyPoll, func() bool {
-		err := check(ctx)
+		err := a.Ready(ctx)
 		if err == nil {
 			why = nil
 			return true

@@ -217,10 +217,18 @@ func (p *Plane) Resume(ctx context.Context) error {
 	return errors.New("undo the drain of Envoy: it sends Connection: close until it is restarted")
 }
 
-// replace ends Envoy and starts it again.
+// replace ends Envoy and starts it again, unless it has ended by itself.
 func (p *Plane) replace(ctx context.Context) error {
-	old := p.running()
-	p.setChild(nil)
+	p.mu.Lock()
+	old := p.child
+	select {
+	case <-p.exited:
+		p.mu.Unlock()
+		return errors.New("undo the drain of Envoy: it has exited")
+	default:
+	}
+	p.child = nil
+	p.mu.Unlock()
 	err := p.send(ctx, old)
 	var next *process.Child
 	if err == nil {

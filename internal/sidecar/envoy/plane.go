@@ -117,7 +117,7 @@ func Start(ctx context.Context, o Options) (*Plane, error) {
 
 // learn waits until Envoy serves, and selects the listeners that count.
 func (p *Plane) learn(ctx context.Context) error {
-	if err := p.admin.await(ctx, p.log, p.exited, p.admin.Ready); err != nil {
+	if err := p.admin.await(ctx, p.log, p.exited); err != nil {
 		return err
 	}
 	if err := p.layOut(ctx, true); err != nil {

@@ -353,3 +353,17 @@ func TestDrainIsCancelled(t *testing.T) {
 	o.endsWith(c)
 	r.wantGone()
 }
+
+// A cancelled drain does not start an Envoy again that has ended by itself: the agent ends with it.
+func TestResumeAfterExit(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	must.Do(t, syscall.Kill(r.running().Pid(), syscall.SIGKILL))
+	<-r.Exited()
+	if err := r.Resume(ctx); err == nil || !strings.Contains(err.Error(), "it has exited") {
+		t.Errorf("error %v", err)
+	}
+	if !r.running().HasExited() {
+		t.Error("another Envoy runs")
+	}
+}

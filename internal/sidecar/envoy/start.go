@@ -27,15 +27,11 @@ func (p *Plane) running() *process.Child {
 	return p.child
 }
 
-func (p *Plane) setChild(c *process.Child) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.child = c
-}
-
 // follow follows Envoy's process to its end.
 func (p *Plane) follow(c *process.Child) {
-	p.setChild(c)
+	p.mu.Lock()
+	p.child = c
+	p.mu.Unlock()
 	p.log.Info("Envoy started", "pid", c.Pid(), "admin", p.o.Admin)
 	p.work.Go(func() {
 		if <-c.Done(); p.running() != c {
@@ -43,7 +39,11 @@ func (p *Plane) follow(c *process.Child) {
 		}
 		_ = groupEnds(p.life, c)
 		p.awaitDelivery()
-		close(p.exited)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.child == c { // else replaced meanwhile
+			close(p.exited)
+		}
 	})
 }
 
